@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/json_fields.h"
 #include "schedule/rank_order.h"
 
 G_DEFINE_QUARK(plan_error, plan_error)
@@ -371,34 +372,102 @@ plan_build_schedule(const Plan *plan, const ScheduleTimes *times, GError **error
     return schedule_new(plan->schedule, &shape, error);
 }
 
-/* --- the keys of "degas-plan" that are the plan's own: writing --- */
+/* --- the keys of "degas-plan" that are the plan's own --- */
 
-static void
-write_degrees(JsonWriter *writer, const PlanDegrees *degrees)
-{
-    json_write_object_inline(writer, "degrees");
-    json_write_int64(writer, "dp", degrees->dp);
-    json_write_int64(writer, "tp", degrees->tp);
-    json_write_int64(writer, "pp", degrees->pp);
-    json_write_int64(writer, "vpp", degrees->vpp);
-    json_write_int64(writer, "cp", degrees->cp);
-    json_write_int64(writer, "ep", degrees->ep);
-    json_write_object_end(writer);
-}
+#define PLAN(member) JSON_FIELD_OF(Plan, member)
+#define DEGREE(member) JSON_FIELD_OF(PlanDegrees, member)
+#define STAGE(member) JSON_FIELD_OF(PlanStage, member)
+#define CONVENTION(member) JSON_FIELD_OF(PlanConventions, member)
+#define OPTIONAL JSON_FIELD_OPTIONAL
+/* What few plans say is written where it is said. */
+#define SPARSE (JSON_FIELD_OPTIONAL | JSON_FIELD_SPARSE)
 
-static void
-write_stage(JsonWriter *writer, const PlanStage *stage)
-{
-    json_write_object_inline(writer, NULL);
-    json_write_int64(writer, "rank", stage->rank);
-    json_write_int64(writer, "chunk", stage->chunk);
-    json_write_int64(writer, "first_layer", stage->first_layer);
-    json_write_int64(writer, "n_layers", stage->n_layers);
-    json_write_bool(writer, "embedding", stage->embedding);
-    json_write_bool(writer, "head", stage->head);
-    json_write_string(writer, "recompute", plan_recompute_names[stage->recompute]);
-    json_write_object_end(writer);
-}
+static const JsonField degree_fields[] = {
+    {"dp", JSON_FIELD_INT, DEGREE(dp), 1, SCHEDULE_MAX_RANKS, OPTIONAL},
+    {"tp", JSON_FIELD_INT, DEGREE(tp), 1, SCHEDULE_MAX_RANKS, OPTIONAL},
+    {"pp", JSON_FIELD_INT, DEGREE(pp), 1, SCHEDULE_MAX_RANKS, OPTIONAL},
+    {"vpp", JSON_FIELD_INT, DEGREE(vpp), 1, SCHEDULE_MAX_CHUNKS, OPTIONAL},
+    {"cp", JSON_FIELD_INT, DEGREE(cp), 1, SCHEDULE_MAX_RANKS, OPTIONAL},
+    {"ep", JSON_FIELD_INT, DEGREE(ep), 1, SCHEDULE_MAX_RANKS, OPTIONAL},
+    {.key = NULL},
+};
+
+static const JsonField split_fields[] = {
+    {"global_batch", JSON_FIELD_INT, PLAN(global_batch), 1, JSON_MAX_INT},
+    {"seq_len", JSON_FIELD_INT, PLAN(seq_len), 1, JSON_MAX_INT},
+    {"dtype", JSON_FIELD_INT, PLAN(dtype), .names = dtype_names},
+    {"degrees", JSON_FIELD_OBJECT, PLAN(degrees), .fields = degree_fields},
+    {"rank_order", JSON_FIELD_INT, PLAN(degrees.rank_order), .flags = SPARSE,
+     .usual = PLAN_RANK_ORDER_DEFAULT, .names = plan_rank_order_names},
+    {"micro_batch", JSON_FIELD_INT, PLAN(micro_batch), 1, JSON_MAX_INT},
+    {"n_microbatches", JSON_FIELD_INT, PLAN(n_micro_batches), 1, INT32_MAX},
+    {"schedule", JSON_FIELD_TEXT, PLAN(schedule)},
+    {"group", JSON_FIELD_INT, PLAN(group), 0, INT32_MAX, SPARSE},
+    {.key = NULL},
+};
+
+static const JsonField stage_fields[] = {
+    {"rank", JSON_FIELD_INT, STAGE(rank), 0, SCHEDULE_MAX_RANKS - 1},
+    {"chunk", JSON_FIELD_INT, STAGE(chunk), 0, SCHEDULE_MAX_CHUNKS - 1, OPTIONAL},
+    {"first_layer", JSON_FIELD_INT, STAGE(first_layer), 0, INT32_MAX},
+    {"n_layers", JSON_FIELD_INT, STAGE(n_layers), 0, INT32_MAX},
+    {"embedding", JSON_FIELD_BOOL, STAGE(embedding), .flags = OPTIONAL},
+    {"head", JSON_FIELD_BOOL, STAGE(head), .flags = OPTIONAL},
+    {"recompute", JSON_FIELD_INT, STAGE(recompute), .flags = OPTIONAL,
+     .names = plan_recompute_names},
+    {.key = NULL},
+};
+
+static const JsonField memory_fields[] = {
+    {"zero_stage", JSON_FIELD_INT, PLAN(zero_stage), 0, 3, OPTIONAL},
+    {"offload", JSON_FIELD_INT, PLAN(offload), .flags = OPTIONAL, .names = plan_offload_names},
+    {"offload_parameters", JSON_FIELD_BOOL, PLAN(offload_parameters), .flags = SPARSE},
+    {"prefetch_layers", JSON_FIELD_INT, PLAN(prefetch_layers), 0, PLAN_MAX_PREFETCH, SPARSE,
+     .usual = PLAN_PREFETCH_AUTO},
+    {"sequence_parallel", JSON_FIELD_BOOL, PLAN(sequence_parallel), .flags = OPTIONAL},
+    {.key = NULL},
+};
+
+/* After "framework", whose conventions absent keys take. */
+static const JsonField convention_fields[] = {
+    {"attention", JSON_FIELD_INT, CONVENTION(attention), .flags = OPTIONAL,
+     .names = plan_attention_names},
+    {"grad_dtype", JSON_FIELD_INT, CONVENTION(grad_dtype), .flags = OPTIONAL, .names = dtype_names},
+    {"overlap_dp", JSON_FIELD_BOOL, CONVENTION(overlap_dp), .flags = OPTIONAL},
+    {"overlap_pp", JSON_FIELD_BOOL, CONVENTION(overlap_pp), .flags = OPTIONAL},
+    {"overlap_tp", JSON_FIELD_BOOL, CONVENTION(overlap_tp), .flags = OPTIONAL},
+    {"dropout", JSON_FIELD_BOOL, CONVENTION(dropout), .flags = OPTIONAL},
+    {"kernels", JSON_FIELD_INT, CONVENTION(kernels), .flags = OPTIONAL,
+     .names = plan_kernels_names},
+    {"scatter_gather_p2p", JSON_FIELD_BOOL, CONVENTION(scatter_gather_p2p), .flags = OPTIONAL},
+    {"broadcast_p2p", JSON_FIELD_BOOL, CONVENTION(broadcast_p2p), .flags = OPTIONAL},
+    {"optimizer_step", JSON_FIELD_BOOL, CONVENTION(optimizer_step), .flags = OPTIONAL},
+    {"cp_comm", JSON_FIELD_INT, CONVENTION(cp_comm), .flags = SPARSE, .names = plan_cp_comm_names},
+    {"loss", JSON_FIELD_INT, CONVENTION(loss), .flags = SPARSE, .names = plan_loss_names},
+    {"expert_tp", JSON_FIELD_INT, CONVENTION(expert_tp), 1, SCHEDULE_MAX_RANKS, SPARSE, .usual = 1},
+    {"expert_imbalance", JSON_FIELD_DOUBLE, CONVENTION(expert_imbalance), 1.0, PLAN_MAX_IMBALANCE,
+     SPARSE},
+    {"deterministic", JSON_FIELD_BOOL, CONVENTION(deterministic), .flags = SPARSE},
+    {.key = NULL},
+};
+
+static const JsonField bound_fields[] = {
+    {"lower_bound_s", JSON_FIELD_DOUBLE, PLAN(lower_bound_s), 0, G_MAXDOUBLE,
+     SPARSE | JSON_FIELD_NULLABLE, .usual = NAN},
+    {"optimality_gap_fraction", JSON_FIELD_DOUBLE, PLAN(optimality_gap_fraction), 0, G_MAXDOUBLE,
+     SPARSE | JSON_FIELD_NULLABLE, .usual = NAN},
+    {.key = NULL},
+};
+
+static const JsonField search_fields[] = {
+    {"considered", JSON_FIELD_INT, PLAN(search.considered), 0, JSON_MAX_INT},
+    {"pruned", JSON_FIELD_INT, PLAN(search.pruned), 0, JSON_MAX_INT},
+    {"simulated", JSON_FIELD_INT, PLAN(search.simulated), 0, JSON_MAX_INT},
+    {"infeasible", JSON_FIELD_INT, PLAN(search.infeasible), 0, JSON_MAX_INT},
+    {.key = NULL},
+};
+
+/* --- writing --- */
 
 static void
 write_int64s(JsonWriter *writer, const char *key, const GArray *values)
@@ -410,33 +479,14 @@ write_int64s(JsonWriter *writer, const char *key, const GArray *values)
 }
 
 static void
-write_conventions(JsonWriter *writer, const PlanConventions *c)
+write_conventions(JsonWriter *writer, PlanConventions c)
 {
+    c.expert_tp = MAX(c.expert_tp, 1);
     json_write_object_inline(writer, "conventions");
-    json_write_string(writer, "framework", plan_framework(c->framework)->name);
-    json_write_string(writer, "attention", plan_attention_names[c->attention]);
-    json_write_string(writer, "grad_dtype", dtype_names[c->grad_dtype]);
-    json_write_bool(writer, "overlap_dp", c->overlap_dp);
-    json_write_bool(writer, "overlap_pp", c->overlap_pp);
-    json_write_bool(writer, "overlap_tp", c->overlap_tp);
-    json_write_bool(writer, "dropout", c->dropout);
-    json_write_string(writer, "kernels", plan_kernels_names[c->kernels]);
-    json_write_bool(writer, "scatter_gather_p2p", c->scatter_gather_p2p);
-    json_write_bool(writer, "broadcast_p2p", c->broadcast_p2p);
-    json_write_bool(writer, "optimizer_step", c->optimizer_step);
-    /* What few plans say is written where it is said. */
-    if (c->cp_comm != PLAN_CP_P2P)
-        json_write_string(writer, "cp_comm", plan_cp_comm_names[c->cp_comm]);
-    if (c->loss != PLAN_LOSS_PLAIN)
-        json_write_string(writer, "loss", plan_loss_names[c->loss]);
-    if (c->expert_tp > 1)
-        json_write_int64(writer, "expert_tp", c->expert_tp);
-    if (c->expert_imbalance > 0.0)
-        json_write_double(writer, "expert_imbalance", c->expert_imbalance);
-    if (c->deterministic)
-        json_write_bool(writer, "deterministic", true);
-    if (c->pads_vocab != plan_conventions(c->framework).pads_vocab)
-        json_write_bool(writer, "pad_vocab", c->pads_vocab);
+    json_write_string(writer, "framework", plan_framework(c.framework)->name);
+    json_fields_write(writer, convention_fields, &c);
+    if (c.pads_vocab != plan_conventions(c.framework).pads_vocab)
+        json_write_bool(writer, "pad_vocab", c.pads_vocab);
     json_write_object_end(writer);
 }
 
@@ -446,18 +496,9 @@ write_results(JsonWriter *writer, const Plan *plan)
 {
     if (plan->predicted != NULL)
         report_write(writer, "predicted", plan->predicted);
-    if (!isnan(plan->lower_bound_s))
-        json_write_double(writer, "lower_bound_s", plan->lower_bound_s);
-    if (!isnan(plan->optimality_gap_fraction))
-        json_write_double(writer, "optimality_gap_fraction", plan->optimality_gap_fraction);
-    if (plan->search.considered > 0) {
-        json_write_object_inline(writer, "search");
-        json_write_int64(writer, "considered", plan->search.considered);
-        json_write_int64(writer, "pruned", plan->search.pruned);
-        json_write_int64(writer, "simulated", plan->search.simulated);
-        json_write_int64(writer, "infeasible", plan->search.infeasible);
-        json_write_object_end(writer);
-    }
+    json_fields_write(writer, bound_fields, plan);
+    if (plan->search.considered > 0)
+        json_fields_write_object(writer, "search", search_fields, plan);
     if (plan->alternatives == NULL)
         return;
     json_write_array(writer, "alternatives");
@@ -472,76 +513,17 @@ write_results(JsonWriter *writer, const Plan *plan)
 void
 plan_write_members(JsonWriter *writer, const Plan *plan)
 {
-    json_write_int64(writer, "global_batch", plan->global_batch);
-    json_write_int64(writer, "seq_len", plan->seq_len);
-    json_write_string(writer, "dtype", dtype_names[plan->dtype]);
-    write_degrees(writer, &plan->degrees);
-    if (plan->degrees.rank_order != PLAN_RANK_ORDER_DEFAULT)
-        json_write_string(writer, "rank_order", plan_rank_order_names[plan->degrees.rank_order]);
-    json_write_int64(writer, "micro_batch", plan->micro_batch);
-    json_write_int64(writer, "n_microbatches", plan->n_micro_batches);
-    json_write_string(writer, "schedule", plan->schedule);
-    if (plan->group != 0)
-        json_write_int64(writer, "group", plan->group);
-    json_write_array(writer, "stages");
-    for (guint i = 0; i < plan->stages->len; i++)
-        write_stage(writer, &g_array_index(plan->stages, PlanStage, i));
-    json_write_array_end(writer);
+    json_fields_write(writer, split_fields, plan);
+    json_fields_write_rows(writer, "stages", stage_fields, plan->stages);
     write_int64s(writer, "slices", plan->slices);
     if (plan->micro_batch_sequences != NULL)
         write_int64s(writer, "batch_slices", plan->micro_batch_sequences);
-    json_write_int64(writer, "zero_stage", plan->zero_stage);
-    json_write_string(writer, "offload", plan_offload_names[plan->offload]);
-    if (plan->offload_parameters)
-        json_write_bool(writer, "offload_parameters", true);
-    if (plan->prefetch_layers != PLAN_PREFETCH_AUTO)
-        json_write_int64(writer, "prefetch_layers", plan->prefetch_layers);
-    json_write_bool(writer, "sequence_parallel", plan->sequence_parallel);
-    write_conventions(writer, &plan->conventions);
+    json_fields_write(writer, memory_fields, plan);
+    write_conventions(writer, plan->conventions);
     write_results(writer, plan);
 }
 
-/* --- the keys of "degas-plan": reading --- */
-
-static void
-read_degrees(JsonDoc *doc, const JsonValue *object, PlanDegrees *degrees)
-{
-    const JsonValue *v = json_object(doc, object, "degrees");
-
-    degrees->dp = json_int64_or(doc, v, "dp", 1, SCHEDULE_MAX_RANKS, 1);
-    degrees->tp = json_int64_or(doc, v, "tp", 1, SCHEDULE_MAX_RANKS, 1);
-    degrees->pp = json_int64_or(doc, v, "pp", 1, SCHEDULE_MAX_RANKS, 1);
-    degrees->vpp = json_int64_or(doc, v, "vpp", 1, SCHEDULE_MAX_CHUNKS, 1);
-    degrees->cp = json_int64_or(doc, v, "cp", 1, SCHEDULE_MAX_RANKS, 1);
-    degrees->ep = json_int64_or(doc, v, "ep", 1, SCHEDULE_MAX_RANKS, 1);
-    json_object_end(doc, v);
-}
-
-static void
-read_stages(JsonDoc *doc, const JsonValue *object, GArray *stages)
-{
-    const JsonValue *list = json_array(doc, object, "stages");
-
-    for (const JsonValue *v = json_first(list); v != NULL && !json_doc_failed(doc);
-         v = json_next(v)) {
-        if (!json_is_object(v)) {
-            json_fail(doc, v, "expected an object");
-            return;
-        }
-        const PlanStage stage = {
-            .rank = (int32_t)json_int64(doc, v, "rank", 0, SCHEDULE_MAX_RANKS - 1),
-            .chunk = (int32_t)json_int64_or(doc, v, "chunk", 0, SCHEDULE_MAX_CHUNKS - 1, 0),
-            .first_layer = json_int64(doc, v, "first_layer", 0, INT32_MAX),
-            .n_layers = json_int64(doc, v, "n_layers", 0, INT32_MAX),
-            .embedding = json_bool_or(doc, v, "embedding", false),
-            .head = json_bool_or(doc, v, "head", false),
-            .recompute = (PlanRecompute)json_enum_or(doc, v, "recompute", plan_recompute_names,
-                                                     PLAN_RECOMPUTE_NONE),
-        };
-        json_object_end(doc, v);
-        g_array_append_val(stages, stage);
-    }
-}
+/* --- reading --- */
 
 static void
 read_int64s(JsonDoc *doc, const JsonValue *list, GArray *values)
@@ -562,34 +544,11 @@ read_conventions(JsonDoc *doc, const JsonValue *object)
         return plan_conventions(PLAN_FRAMEWORK_DEGAS);
     PlanConventions c = plan_conventions((PlanFramework)json_enum_or(
         doc, v, "framework", plan_framework_names(), PLAN_FRAMEWORK_DEGAS));
-    c.attention =
-        (PlanAttention)json_enum_or(doc, v, "attention", plan_attention_names, (int)c.attention);
-    c.grad_dtype = (Dtype)json_enum_or(doc, v, "grad_dtype", dtype_names, (int)c.grad_dtype);
-    c.overlap_dp = json_bool_or(doc, v, "overlap_dp", c.overlap_dp);
-    c.overlap_pp = json_bool_or(doc, v, "overlap_pp", c.overlap_pp);
-    c.overlap_tp = json_bool_or(doc, v, "overlap_tp", c.overlap_tp);
-    c.dropout = json_bool_or(doc, v, "dropout", c.dropout);
-    c.kernels = (PlanKernels)json_enum_or(doc, v, "kernels", plan_kernels_names, (int)c.kernels);
-    c.scatter_gather_p2p = json_bool_or(doc, v, "scatter_gather_p2p", c.scatter_gather_p2p);
-    c.broadcast_p2p = json_bool_or(doc, v, "broadcast_p2p", c.broadcast_p2p);
-    c.optimizer_step = json_bool_or(doc, v, "optimizer_step", c.optimizer_step);
-    c.cp_comm = (PlanCpComm)json_enum_or(doc, v, "cp_comm", plan_cp_comm_names, (int)c.cp_comm);
-    c.loss = (PlanLoss)json_enum_or(doc, v, "loss", plan_loss_names, (int)c.loss);
-    c.expert_tp = json_int64_or(doc, v, "expert_tp", 1, SCHEDULE_MAX_RANKS, 1);
-    c.expert_imbalance =
-        json_double_or(doc, v, "expert_imbalance", 1.0, PLAN_MAX_IMBALANCE, c.expert_imbalance);
-    c.deterministic = json_bool_or(doc, v, "deterministic", c.deterministic);
+    c.expert_tp = 1;
+    json_fields_read(doc, v, convention_fields, &c);
     c.pads_vocab = json_bool_or(doc, v, "pad_vocab", c.pads_vocab);
     json_object_end(doc, v);
     return c;
-}
-
-static double
-read_nullable(JsonDoc *doc, const JsonValue *object, const char *key)
-{
-    const JsonValue *v = json_member(doc, object, key);
-
-    return v == NULL || json_is_null(v) ? (double)NAN : json_value_double(doc, v, 0, G_MAXDOUBLE);
 }
 
 static Plan *read_plan(JsonDoc *doc, const JsonValue *object, bool outermost);
@@ -602,15 +561,9 @@ read_results(JsonDoc *doc, const JsonValue *object, bool outermost, Plan *plan)
 
     if (predicted != NULL)
         plan->predicted = report_read(doc, predicted);
-    plan->lower_bound_s = read_nullable(doc, object, "lower_bound_s");
-    plan->optimality_gap_fraction = read_nullable(doc, object, "optimality_gap_fraction");
-    if (search != NULL) {
-        plan->search.considered = json_int64(doc, search, "considered", 0, JSON_MAX_INT);
-        plan->search.pruned = json_int64(doc, search, "pruned", 0, JSON_MAX_INT);
-        plan->search.simulated = json_int64(doc, search, "simulated", 0, JSON_MAX_INT);
-        plan->search.infeasible = json_int64(doc, search, "infeasible", 0, JSON_MAX_INT);
-        json_object_end(doc, search);
-    }
+    json_fields_read(doc, object, bound_fields, plan);
+    if (search != NULL)
+        json_fields_read_object(doc, search, search_fields, plan);
     if (!outermost)
         return; /* alternatives of alternatives are unknown keys */
     const JsonValue *list = json_array_or_null(doc, object, "alternatives");
@@ -631,18 +584,8 @@ read_plan(JsonDoc *doc, const JsonValue *object, bool outermost)
 {
     Plan *plan = plan_new();
 
-    plan->global_batch = json_int64(doc, object, "global_batch", 1, JSON_MAX_INT);
-    plan->seq_len = json_int64(doc, object, "seq_len", 1, JSON_MAX_INT);
-    plan->dtype = (Dtype)json_enum(doc, object, "dtype", dtype_names);
-    read_degrees(doc, object, &plan->degrees);
-    plan->degrees.rank_order =
-        json_enum_or(doc, object, "rank_order", plan_rank_order_names, PLAN_RANK_ORDER_DEFAULT);
-    plan->micro_batch = json_int64(doc, object, "micro_batch", 1, JSON_MAX_INT);
-    plan->n_micro_batches = json_int64(doc, object, "n_microbatches", 1, INT32_MAX);
-    g_free(plan->schedule);
-    plan->schedule = g_strdup(json_string(doc, object, "schedule"));
-    plan->group = json_int64_or(doc, object, "group", 0, INT32_MAX, 0);
-    read_stages(doc, object, plan->stages);
+    json_fields_read(doc, object, split_fields, plan);
+    json_fields_read_rows(doc, json_array(doc, object, "stages"), stage_fields, plan->stages);
     const JsonValue *slices = json_array_or_null(doc, object, "slices");
     if (slices != NULL)
         read_int64s(doc, slices, plan->slices);
@@ -653,13 +596,7 @@ read_plan(JsonDoc *doc, const JsonValue *object, bool outermost)
         plan->micro_batch_sequences = g_array_new(false, true, sizeof(int64_t));
         read_int64s(doc, micro_batch_sequences, plan->micro_batch_sequences);
     }
-    plan->zero_stage = (int32_t)json_int64_or(doc, object, "zero_stage", 0, 3, 0);
-    plan->offload =
-        (PlanOffload)json_enum_or(doc, object, "offload", plan_offload_names, PLAN_OFFLOAD_NONE);
-    plan->offload_parameters = json_bool_or(doc, object, "offload_parameters", false);
-    plan->prefetch_layers = (int32_t)json_int64_or(doc, object, "prefetch_layers", 0,
-                                                   PLAN_MAX_PREFETCH, PLAN_PREFETCH_AUTO);
-    plan->sequence_parallel = json_bool_or(doc, object, "sequence_parallel", false);
+    json_fields_read(doc, object, memory_fields, plan);
     plan->conventions = read_conventions(doc, object);
     read_results(doc, object, outermost, plan);
     if (outermost) {

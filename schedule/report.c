@@ -2,6 +2,7 @@
 
 #include <math.h>
 
+#include "base/json_fields.h"
 #include "base/units.h"
 
 /* 2^52 ns, 52 days: seconds as doubles then round back to the same ns. */
@@ -71,22 +72,103 @@ report_peak_owner(const ReportRank *rank)
     return (TraceMemoryOwner)most;
 }
 
+/* --- keys --- */
+
+const char *const report_share_names[REPORT_SHARES_N + 1] = {"p10", "p50", "p90", NULL};
+
+#define REPORT(member) JSON_FIELD_OF(Report, member)
+#define RANK(member) JSON_FIELD_OF(ReportRank, member)
+#define JITTER(member) JSON_FIELD_OF(ReportJitter, member)
+/* A number; what is null or absent is not known: NaN. */
+#define UNKNOWN (JSON_FIELD_OPTIONAL | JSON_FIELD_NULLABLE)
+
+static const JsonField report_fields[] = {
+    {"iteration_s", JSON_FIELD_NS, REPORT(iteration_ns), 0, TIME_MAX_S},
+    {"span_s", JSON_FIELD_NS, REPORT(span_ns), 0, TIME_MAX_S},
+    {"tokens_per_s", JSON_FIELD_DOUBLE, REPORT(tokens_per_s), 0, G_MAXDOUBLE, UNKNOWN},
+    {"model_flops_per_s_per_device", JSON_FIELD_DOUBLE, REPORT(model_flops_per_s_per_device), 0,
+     G_MAXDOUBLE, UNKNOWN},
+    {"model_flops_utilization_fraction", JSON_FIELD_DOUBLE,
+     REPORT(model_flops_utilization_fraction), 0, G_MAXDOUBLE, UNKNOWN},
+    {"bubble_fraction", JSON_FIELD_DOUBLE, REPORT(bubble_fraction), 0, 1},
+    {"peak_memory_bytes", JSON_FIELD_INT, REPORT(peak_memory_bytes), 0, JSON_MAX_INT},
+    {"memory_limit_bytes", JSON_FIELD_INT, REPORT(memory_limit_bytes), 0, JSON_MAX_INT},
+    {"fits", JSON_FIELD_BOOL, REPORT(fits)},
+    {.key = NULL},
+};
+
+static const JsonField rank_fields[] = {
+    {"busy_s", JSON_FIELD_NS, RANK(busy_ns), 0, TIME_MAX_S},
+    {"bubble_s", JSON_FIELD_NS, RANK(bubble_ns), 0, TIME_MAX_S},
+    {"communication_s", JSON_FIELD_NS, RANK(communication_ns), 0, TIME_MAX_S},
+    {"peak_memory_bytes", JSON_FIELD_INT, RANK(peak_memory_bytes), 0, JSON_MAX_INT},
+    {"peak_time_s", JSON_FIELD_NS, RANK(peak_time_ns), 0, TIME_MAX_S},
+    {"peak_op", JSON_FIELD_CHARS, RANK(peak_op), .flags = UNKNOWN},
+    {"memory_bytes", JSON_FIELD_INT, RANK(memory_bytes), 0, JSON_MAX_INT,
+     .keys = trace_memory_names},
+    {"peak_in_flight", JSON_FIELD_INT, RANK(peak_in_flight), 0, INT32_MAX},
+    {.key = NULL},
+};
+
+static const JsonField breakdown_fields[] = {
+    {"compute", JSON_FIELD_DOUBLE, REPORT(breakdown.compute_s), 0, G_MAXDOUBLE},
+    {"tp", JSON_FIELD_DOUBLE, REPORT(breakdown.tp_s), 0, G_MAXDOUBLE},
+    {"pp", JSON_FIELD_DOUBLE, REPORT(breakdown.pp_s), 0, G_MAXDOUBLE},
+    {"dp", JSON_FIELD_DOUBLE, REPORT(breakdown.dp_s), 0, G_MAXDOUBLE},
+    {"cp", JSON_FIELD_DOUBLE, REPORT(breakdown.cp_s), 0, G_MAXDOUBLE},
+    {"ep", JSON_FIELD_DOUBLE, REPORT(breakdown.ep_s), 0, G_MAXDOUBLE},
+    {"recompute", JSON_FIELD_DOUBLE, REPORT(breakdown.recompute_s), 0, G_MAXDOUBLE},
+    {"optimizer", JSON_FIELD_DOUBLE, REPORT(breakdown.optimizer_s), 0, G_MAXDOUBLE},
+    {"bubble", JSON_FIELD_DOUBLE, REPORT(breakdown.bubble_s), 0, G_MAXDOUBLE},
+    {.key = NULL},
+};
+
+static const JsonField source_fields[] = {
+    {"measured_fraction", JSON_FIELD_DOUBLE, REPORT(sources.measured_fraction), 0, G_MAXDOUBLE,
+     UNKNOWN},
+    {"interpolated_fraction", JSON_FIELD_DOUBLE, REPORT(sources.interpolated_fraction), 0,
+     G_MAXDOUBLE, UNKNOWN},
+    {"modelled_fraction", JSON_FIELD_DOUBLE, REPORT(sources.modelled_fraction), 0, G_MAXDOUBLE,
+     UNKNOWN},
+    {.key = NULL},
+};
+
+/* What follows the ranks.  The sources are absent in the reports of others. */
+static const JsonField part_fields[] = {
+    {"breakdown_s", JSON_FIELD_OBJECT, .fields = breakdown_fields},
+    {"op_time_sources", JSON_FIELD_OBJECT, .flags = JSON_FIELD_OPTIONAL, .fields = source_fields},
+    {.key = NULL},
+};
+
+static const JsonField cost_fields[] = {
+    {"cost_per_iteration", JSON_FIELD_DOUBLE, REPORT(cost_per_iteration), 0, G_MAXDOUBLE, UNKNOWN},
+    {"energy_per_iteration_j", JSON_FIELD_DOUBLE, REPORT(energy_per_iteration_j), 0, G_MAXDOUBLE,
+     UNKNOWN},
+    {.key = NULL},
+};
+
+static const JsonField run_fields[] = {
+    {"runs", JSON_FIELD_INT, JITTER(n_runs), 1, JSON_MAX_INT},
+    {"seed", JSON_FIELD_INT, JITTER(seed), 0, JSON_MAX_INT},
+    {.key = NULL},
+};
+
+static const JsonField jitter_fields[] = {
+    {"op_sigma_fraction", JSON_FIELD_DOUBLE, JITTER(op_sigma), 0, G_MAXDOUBLE},
+    {"correlation_s", JSON_FIELD_DOUBLE, JITTER(correlation_s), 0, G_MAXDOUBLE,
+     JSON_FIELD_OPTIONAL | JSON_FIELD_SPARSE},
+    {"rank_sigma_fraction", JSON_FIELD_DOUBLE, JITTER(rank_sigma), 0, G_MAXDOUBLE},
+    {"memory_sigma_fraction", JSON_FIELD_DOUBLE, JITTER(memory_sigma), 0, G_MAXDOUBLE},
+    {"straggler_fraction", JSON_FIELD_DOUBLE, JITTER(straggler_fraction), 0, 1},
+    {"straggler_slowdown", JSON_FIELD_DOUBLE, JITTER(straggler_slowdown), 1, G_MAXDOUBLE},
+    {"iteration_s", JSON_FIELD_NS, JITTER(iteration_ns), 0, TIME_MAX_S, .keys = report_share_names},
+    {"peak_memory_bytes", JSON_FIELD_INT, JITTER(peak_memory_bytes), 0, JSON_MAX_INT,
+     .keys = report_share_names},
+    {"fit_fraction", JSON_FIELD_DOUBLE, JITTER(fit_fraction), 0, 1},
+    {.key = NULL},
+};
+
 /* --- writing --- */
-
-static void
-write_s(JsonWriter *writer, const char *key, int64_t ns)
-{
-    json_write_double(writer, key, units_s_from_ns(ns));
-}
-
-static void
-write_peak_op(JsonWriter *writer, const ReportRank *r)
-{
-    if (*r->peak_op == 0)
-        json_write_null(writer, "peak_op");
-    else
-        json_write_string(writer, "peak_op", r->peak_op);
-}
 
 /* Where the highest peak is: what ranks[] says of it, for those who look for one answer. */
 static void
@@ -101,57 +183,20 @@ write_peak(JsonWriter *writer, const Report *report)
     const ReportRank *r = &g_array_index(report->ranks, ReportRank, rank);
     json_write_object_inline(writer, "peak");
     json_write_int64(writer, "rank", rank);
-    write_s(writer, "time_s", r->peak_time_ns);
-    write_peak_op(writer, r);
+    json_write_double(writer, "time_s", units_s_from_ns(r->peak_time_ns));
+    json_write_string(writer, "peak_op", *r->peak_op == 0 ? NULL : r->peak_op);
     json_write_string(writer, "owner", trace_memory_names[report_peak_owner(r)]);
     json_write_object_end(writer);
 }
 
 static void
-write_rank(JsonWriter *writer, int32_t rank, const ReportRank *r)
-{
-    json_write_object_inline(writer, NULL);
-    json_write_int64(writer, "rank", rank);
-    write_s(writer, "busy_s", r->busy_ns);
-    write_s(writer, "bubble_s", r->bubble_ns);
-    write_s(writer, "communication_s", r->communication_ns);
-    json_write_int64(writer, "peak_memory_bytes", r->peak_memory_bytes);
-    write_s(writer, "peak_time_s", r->peak_time_ns);
-    write_peak_op(writer, r);
-    json_write_object_inline(writer, "memory_bytes");
-    for (int owner = 0; owner < TRACE_MEMORY_N; owner++)
-        json_write_int64(writer, trace_memory_names[owner], r->memory_bytes[owner]);
-    json_write_object_end(writer);
-    json_write_int64(writer, "peak_in_flight", r->peak_in_flight);
-    json_write_object_end(writer);
-}
-
-const char *const report_share_names[REPORT_SHARES_N] = {"p10", "p50", "p90"};
-
-static void
 write_jitter(JsonWriter *writer, const ReportJitter *jitter)
 {
     json_write_object(writer, "jitter");
-    json_write_int64(writer, "runs", jitter->n_runs);
-    json_write_int64(writer, "seed", jitter->seed);
+    json_fields_write(writer, run_fields, jitter);
     json_write_string(writer, "distribution",
                       jitter->correlation_s > 0 ? "log-normal, mean 1" : "log-normal, median 1");
-    json_write_double(writer, "op_sigma_fraction", jitter->op_sigma);
-    if (jitter->correlation_s > 0)
-        json_write_double(writer, "correlation_s", jitter->correlation_s);
-    json_write_double(writer, "rank_sigma_fraction", jitter->rank_sigma);
-    json_write_double(writer, "memory_sigma_fraction", jitter->memory_sigma);
-    json_write_double(writer, "straggler_fraction", jitter->straggler_fraction);
-    json_write_double(writer, "straggler_slowdown", jitter->straggler_slowdown);
-    json_write_object_inline(writer, "iteration_s");
-    for (int i = 0; i < 3; i++)
-        write_s(writer, report_share_names[i], jitter->iteration_ns[i]);
-    json_write_object_end(writer);
-    json_write_object_inline(writer, "peak_memory_bytes");
-    for (int i = 0; i < 3; i++)
-        json_write_int64(writer, report_share_names[i], jitter->peak_memory_bytes[i]);
-    json_write_object_end(writer);
-    json_write_double(writer, "fit_fraction", jitter->fit_fraction);
+    json_fields_write(writer, jitter_fields, jitter);
     json_write_object_end(writer);
 }
 
@@ -161,186 +206,61 @@ report_write(JsonWriter *writer, const char *key, const Report *report)
     json_write_object(writer, key);
     json_write_string(writer, "format", "degas-report");
     json_write_int64(writer, "version", 1);
-    write_s(writer, "iteration_s", report->iteration_ns);
-    write_s(writer, "span_s", report->span_ns);
-    json_write_double(writer, "tokens_per_s", report->tokens_per_s);
-    json_write_double(writer, "model_flops_per_s_per_device", report->model_flops_per_s_per_device);
-    json_write_double(writer, "model_flops_utilization_fraction",
-                      report->model_flops_utilization_fraction);
-    json_write_double(writer, "bubble_fraction", report->bubble_fraction);
-    json_write_int64(writer, "peak_memory_bytes", report->peak_memory_bytes);
-    json_write_int64(writer, "memory_limit_bytes", report->memory_limit_bytes);
-    json_write_bool(writer, "fits", report->fits);
+    json_fields_write(writer, report_fields, report);
     write_peak(writer, report);
     json_write_array(writer, "ranks");
-    for (guint rank = 0; rank < report->ranks->len; rank++)
-        write_rank(writer, (int32_t)rank, &g_array_index(report->ranks, ReportRank, rank));
+    for (guint rank = 0; rank < report->ranks->len; rank++) {
+        json_write_object_inline(writer, NULL);
+        json_write_int64(writer, "rank", rank);
+        json_fields_write(writer, rank_fields, &g_array_index(report->ranks, ReportRank, rank));
+        json_write_object_end(writer);
+    }
     json_write_array_end(writer);
-    json_write_object_inline(writer, "breakdown_s");
-    json_write_double(writer, "compute", report->breakdown.compute_s);
-    json_write_double(writer, "tp", report->breakdown.tp_s);
-    json_write_double(writer, "pp", report->breakdown.pp_s);
-    json_write_double(writer, "dp", report->breakdown.dp_s);
-    json_write_double(writer, "cp", report->breakdown.cp_s);
-    json_write_double(writer, "ep", report->breakdown.ep_s);
-    json_write_double(writer, "recompute", report->breakdown.recompute_s);
-    json_write_double(writer, "optimizer", report->breakdown.optimizer_s);
-    json_write_double(writer, "bubble", report->breakdown.bubble_s);
-    json_write_object_end(writer);
-    json_write_object_inline(writer, "op_time_sources");
-    json_write_double(writer, "measured_fraction", report->sources.measured_fraction);
-    json_write_double(writer, "interpolated_fraction", report->sources.interpolated_fraction);
-    json_write_double(writer, "modelled_fraction", report->sources.modelled_fraction);
-    json_write_object_end(writer);
+    json_fields_write(writer, part_fields, report);
     if (report->jitter.n_runs > 0)
         write_jitter(writer, &report->jitter);
-    json_write_double(writer, "cost_per_iteration", report->cost_per_iteration);
-    json_write_double(writer, "energy_per_iteration_j", report->energy_per_iteration_j);
+    json_fields_write(writer, cost_fields, report);
     json_write_object_end(writer);
 }
 
 /* --- reading --- */
 
-static int64_t
-read_ns(JsonDoc *doc, const JsonValue *object, const char *key)
-{
-    return units_ns_from_s(json_double(doc, object, key, 0, TIME_MAX_S));
-}
-
-/* A number, or null or nothing: NaN. */
-static double
-read_nullable(JsonDoc *doc, const JsonValue *object, const char *key)
-{
-    const JsonValue *v = json_member(doc, object, key);
-
-    return v == NULL || json_is_null(v) ? (double)NAN : json_value_double(doc, v, 0, G_MAXDOUBLE);
-}
-
 static void
 read_rank(JsonDoc *doc, const JsonValue *v, Report *report)
 {
+    ReportRank rank = {0};
+
     if (!json_is_object(v)) {
         json_fail(doc, v, "expected an object");
         return;
     }
-    const JsonValue *memory = json_object(doc, v, "memory_bytes");
-    const JsonValue *peak_op = json_member(doc, v, "peak_op");
     /* Ranks stand in order: the number is for people. */
     json_int64(doc, v, "rank", report->ranks->len, report->ranks->len);
-    ReportRank rank = {
-        .busy_ns = read_ns(doc, v, "busy_s"),
-        .bubble_ns = read_ns(doc, v, "bubble_s"),
-        .communication_ns = read_ns(doc, v, "communication_s"),
-        .peak_memory_bytes = json_int64(doc, v, "peak_memory_bytes", 0, JSON_MAX_INT),
-        .peak_time_ns = read_ns(doc, v, "peak_time_s"),
-        .peak_in_flight = (int32_t)json_int64(doc, v, "peak_in_flight", 0, INT32_MAX),
-    };
-    if (peak_op != NULL && !json_is_null(peak_op))
-        g_strlcpy(rank.peak_op, json_value_string(doc, peak_op), sizeof rank.peak_op);
-    for (int owner = 0; owner < TRACE_MEMORY_N; owner++)
-        rank.memory_bytes[owner] =
-            json_int64(doc, memory, trace_memory_names[owner], 0, JSON_MAX_INT);
-    json_object_end(doc, memory);
-    json_object_end(doc, v);
+    json_fields_read_object(doc, v, rank_fields, &rank);
     g_array_append_val(report->ranks, rank);
-}
-
-static void
-read_breakdown(JsonDoc *doc, const JsonValue *object, Report *report)
-{
-    const JsonValue *v = json_object(doc, object, "breakdown_s");
-    const struct {
-        const char *key;
-        double *value;
-    } parts[] = {
-        {"compute", &report->breakdown.compute_s},
-        {"tp", &report->breakdown.tp_s},
-        {"pp", &report->breakdown.pp_s},
-        {"dp", &report->breakdown.dp_s},
-        {"cp", &report->breakdown.cp_s},
-        {"ep", &report->breakdown.ep_s},
-        {"recompute", &report->breakdown.recompute_s},
-        {"optimizer", &report->breakdown.optimizer_s},
-        {"bubble", &report->breakdown.bubble_s},
-    };
-
-    for (size_t i = 0; i < G_N_ELEMENTS(parts); i++)
-        *parts[i].value = json_double(doc, v, parts[i].key, 0, G_MAXDOUBLE);
-    json_object_end(doc, v);
-}
-
-/* Absent in the reports of others. */
-static void
-read_sources(JsonDoc *doc, const JsonValue *object, Report *report)
-{
-    const JsonValue *v = json_object_or_null(doc, object, "op_time_sources");
-
-    if (v == NULL)
-        return;
-    report->sources.measured_fraction = read_nullable(doc, v, "measured_fraction");
-    report->sources.interpolated_fraction = read_nullable(doc, v, "interpolated_fraction");
-    report->sources.modelled_fraction = read_nullable(doc, v, "modelled_fraction");
-    json_object_end(doc, v);
-}
-
-static void
-read_jitter(JsonDoc *doc, const JsonValue *object, ReportJitter *jitter)
-{
-    const JsonValue *v = json_object_or_null(doc, object, "jitter");
-
-    if (v == NULL)
-        return;
-    const JsonValue *iteration = json_object(doc, v, "iteration_s");
-    const JsonValue *peak = json_object(doc, v, "peak_memory_bytes");
-    jitter->n_runs = json_int64(doc, v, "runs", 1, JSON_MAX_INT);
-    jitter->seed = json_int64(doc, v, "seed", 0, JSON_MAX_INT);
-    json_ignore(doc, v, "distribution");
-    jitter->op_sigma = json_double(doc, v, "op_sigma_fraction", 0, G_MAXDOUBLE);
-    jitter->correlation_s = json_double_or(doc, v, "correlation_s", 0, G_MAXDOUBLE, 0);
-    jitter->rank_sigma = json_double(doc, v, "rank_sigma_fraction", 0, G_MAXDOUBLE);
-    jitter->memory_sigma = json_double(doc, v, "memory_sigma_fraction", 0, G_MAXDOUBLE);
-    jitter->straggler_fraction = json_double(doc, v, "straggler_fraction", 0, 1);
-    jitter->straggler_slowdown = json_double(doc, v, "straggler_slowdown", 1, G_MAXDOUBLE);
-    for (int i = 0; i < 3; i++) {
-        jitter->iteration_ns[i] = read_ns(doc, iteration, report_share_names[i]);
-        jitter->peak_memory_bytes[i] =
-            json_int64(doc, peak, report_share_names[i], 0, JSON_MAX_INT);
-    }
-    jitter->fit_fraction = json_double(doc, v, "fit_fraction", 0, 1);
-    json_object_end(doc, iteration);
-    json_object_end(doc, peak);
-    json_object_end(doc, v);
 }
 
 Report *
 report_read(JsonDoc *doc, const JsonValue *object)
 {
     Report *report = report_new(0);
+    const JsonValue *jitter = json_object_or_null(doc, object, "jitter");
 
     if (g_strcmp0(json_string_or(doc, object, "format", "degas-report"), "degas-report") != 0)
         json_fail(doc, object, "expected a \"degas-report\"");
     json_int64_or(doc, object, "version", 1, 1, 1);
-    report->iteration_ns = read_ns(doc, object, "iteration_s");
-    report->span_ns = read_ns(doc, object, "span_s");
-    report->tokens_per_s = read_nullable(doc, object, "tokens_per_s");
-    report->model_flops_per_s_per_device =
-        read_nullable(doc, object, "model_flops_per_s_per_device");
-    report->model_flops_utilization_fraction =
-        read_nullable(doc, object, "model_flops_utilization_fraction");
-    report->bubble_fraction = json_double(doc, object, "bubble_fraction", 0, 1);
-    report->peak_memory_bytes = json_int64(doc, object, "peak_memory_bytes", 0, JSON_MAX_INT);
-    report->memory_limit_bytes = json_int64(doc, object, "memory_limit_bytes", 0, JSON_MAX_INT);
-    report->fits = json_bool(doc, object, "fits");
+    json_fields_read(doc, object, report_fields, report);
     json_ignore(doc, object, "peak"); /* follows from ranks */
     const JsonValue *ranks = json_array(doc, object, "ranks");
     for (const JsonValue *v = json_first(ranks); v != NULL && !json_doc_failed(doc);
          v = json_next(v))
         read_rank(doc, v, report);
-    read_breakdown(doc, object, report);
-    read_sources(doc, object, report);
-    read_jitter(doc, object, &report->jitter);
-    report->cost_per_iteration = read_nullable(doc, object, "cost_per_iteration");
-    report->energy_per_iteration_j = read_nullable(doc, object, "energy_per_iteration_j");
-    json_object_end(doc, object);
+    json_fields_read(doc, object, part_fields, report);
+    if (jitter != NULL) {
+        json_ignore(doc, jitter, "distribution");
+        json_fields_read(doc, jitter, run_fields, &report->jitter);
+        json_fields_read_object(doc, jitter, jitter_fields, &report->jitter);
+    }
+    json_fields_read_object(doc, object, cost_fields, report);
     return report;
 }

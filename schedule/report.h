@@ -26,9 +26,9 @@ typedef struct {
     int32_t peak_in_flight;
 } ReportRank;
 
-/* The quantiles of what varies, by their keys in JSON: "p10", "p50", "p90". */
+/* The quantiles of what varies, by their keys in JSON: "p10", "p50", "p90", NULL. */
 #define REPORT_SHARES_N 3
-extern const char *const report_share_names[REPORT_SHARES_N];
+extern const char *const report_share_names[REPORT_SHARES_N + 1];
 
 /* Many iterations with times that vary (SimJitter in simulator/simulate.h). */
 typedef struct {

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "base/json.h"
+#include "base/json_fields.h"
 #include "base/text.h"
 
 const char *const trace_stream_names[TRACE_STREAM_N + 1] = {"compute", "send", "receive", "dp",
@@ -175,6 +175,21 @@ trace_check(const Trace *trace, GError **error)
 /* 2^51 ns, 26 days: a double of microseconds then has an error below a quarter of a ns. */
 #define TIME_MAX_NS (INT64_C(1) << 51)
 #define RANK_MAX (1 << 20)
+
+#define TRACE(member) JSON_FIELD_OF(Trace, member)
+
+static const JsonField trace_fields[] = {
+    {"measured", JSON_FIELD_BOOL, TRACE(measured)},
+    {"schedule", JSON_FIELD_TEXT, TRACE(schedule)},
+    {"stages", JSON_FIELD_INT, TRACE(n_ranks), 1, SCHEDULE_MAX_RANKS},
+    {"virtual", JSON_FIELD_INT, TRACE(n_chunks), 1, SCHEDULE_MAX_CHUNKS},
+    {"microbatches", JSON_FIELD_INT, TRACE(n_micro_batches), 1, INT32_MAX},
+    {"slices", JSON_FIELD_INT, TRACE(n_slices), 1, SCHEDULE_MAX_SLICES},
+    {"makespan_ns", JSON_FIELD_INT, TRACE(makespan_ns), 0, TIME_MAX_NS},
+    {"bubble_fraction", JSON_FIELD_DOUBLE, TRACE(bubble_fraction), 0, 1,
+     JSON_FIELD_OPTIONAL | JSON_FIELD_SPARSE, .usual = NAN},
+    {.key = NULL},
+};
 
 /* --- writing --- */
 
@@ -411,15 +426,7 @@ trace_to_json(const Trace *trace, size_t *n_bytes)
     json_write_object(writer, NULL);
     json_write_string(writer, "format", "degas-trace");
     json_write_int64(writer, "version", 1);
-    json_write_bool(writer, "measured", trace->measured);
-    json_write_string(writer, "schedule", trace->schedule);
-    json_write_int64(writer, "stages", trace->n_ranks);
-    json_write_int64(writer, "virtual", trace->n_chunks);
-    json_write_int64(writer, "microbatches", trace->n_micro_batches);
-    json_write_int64(writer, "slices", trace->n_slices);
-    json_write_int64(writer, "makespan_ns", trace->makespan_ns);
-    if (!isnan(trace->bubble_fraction))
-        json_write_double(writer, "bubble_fraction", trace->bubble_fraction);
+    json_fields_write(writer, trace_fields, trace);
     json_write_string(writer, "displayTimeUnit", "ms");
     json_write_array(writer, "traceEvents");
     write_all_metadata(writer, trace);
@@ -527,14 +534,8 @@ trace_read(JsonDoc *doc, GError **error)
     g_autoptr(Trace) trace = g_new0(Trace, 1);
     trace->events = g_array_new(false, false, sizeof(TraceEvent));
     trace->memory = g_array_new(false, false, sizeof(TraceMemory));
-    trace->measured = json_bool(doc, root, "measured");
-    trace->schedule = g_strdup(json_string(doc, root, "schedule"));
-    trace->n_ranks = (int32_t)json_int64(doc, root, "stages", 1, SCHEDULE_MAX_RANKS);
-    trace->n_chunks = (int32_t)json_int64(doc, root, "virtual", 1, SCHEDULE_MAX_CHUNKS);
-    trace->n_micro_batches = (int32_t)json_int64(doc, root, "microbatches", 1, INT32_MAX);
-    trace->n_slices = (int32_t)json_int64(doc, root, "slices", 1, SCHEDULE_MAX_SLICES);
-    trace->makespan_ns = json_int64(doc, root, "makespan_ns", 0, TIME_MAX_NS);
-    trace->bubble_fraction = json_double_or(doc, root, "bubble_fraction", 0, 1, (double)NAN);
+    trace->bubble_fraction = NAN;
+    json_fields_read(doc, root, trace_fields, trace);
     json_ignore(doc, root, "displayTimeUnit");
     read_events(doc, root, trace);
     json_object_end(doc, root);
