@@ -51,24 +51,23 @@ stamp(ExecBackend *backend, int64_t *ns)
 #define SPIN_NS 50000
 #define SLEEP_NS 20000
 
-/* NULL: of the compute slots' queue. */
 static cudaError_t
-query(const ExecCudaState *state, cudaEvent_t event)
+query(cudaStream_t stream, cudaEvent_t event)
 {
-    return event != NULL ? cudaEventQuery(event) : cudaStreamQuery(state->share.stream);
+    return event != NULL ? cudaEventQuery(event) : cudaStreamQuery(stream);
 }
 
-/* With somebody who looks after something else in the meantime. */
-static bool
-wait_with(const ExecCudaState *state, cudaEvent_t event, GError **error)
+bool
+exec_cuda_wait_watched(const ExecCudaState *state, cudaStream_t stream, cudaEvent_t event,
+                       GError **error)
 {
     const ExecCudaWatch *watch = &state->watch;
     const struct timespec pause = {.tv_nsec = SLEEP_NS};
     const int64_t begin = exec_now_ns();
-    cudaError_t status = query(state, event);
+    cudaError_t status = query(stream, event);
     bool ok = true;
 
-    for (; ok && status == cudaErrorNotReady; status = query(state, event)) {
+    for (; ok && status == cudaErrorNotReady; status = query(stream, event)) {
         ok = watch->look(watch->user_data, true, error);
         if (exec_now_ns() - begin > SPIN_NS)
             nanosleep(&pause, NULL);
@@ -83,7 +82,7 @@ static bool
 wait_for_event(const ExecCudaState *state, cudaEvent_t event, GError **error)
 {
     if (state->watch.look != NULL)
-        return wait_with(state, event, error);
+        return exec_cuda_wait_watched(state, NULL, event, error);
     TRY_CUDA(cudaEventSynchronize(event), error);
     return true;
 }
@@ -96,7 +95,7 @@ synchronize(ExecBackend *backend, GError **error)
 
     if (state->watch.look == NULL)
         QUEUE(backend, cudaStreamSynchronize(state->share.stream));
-    else if (!wait_with(state, NULL, &interrupted)) {
+    else if (!exec_cuda_wait_watched(state, state->share.stream, NULL, &interrupted)) {
         g_clear_error(&state->error); /* a consequence */
         state->error = interrupted;
     }
@@ -110,14 +109,21 @@ synchronize(ExecBackend *backend, GError **error)
 
 /* --- the queue beside that of the compute slots: a stream forked from and joined to theirs --- */
 
-static bool
-open_aside(ExecCudaAside *aside, GError **error)
+bool
+exec_cuda_open_urgent(cudaStream_t *stream, GError **error)
 {
     int least = 0, greatest = 0;
 
-    /* Before the kernels of the layers, when both could begin: they are short, and waited for. */
     TRY_CUDA(cudaDeviceGetStreamPriorityRange(&least, &greatest), error);
-    TRY_CUDA(cudaStreamCreateWithPriority(&aside->stream, cudaStreamNonBlocking, greatest), error);
+    TRY_CUDA(cudaStreamCreateWithPriority(stream, cudaStreamNonBlocking, greatest), error);
+    return true;
+}
+
+static bool
+open_aside(ExecCudaAside *aside, GError **error)
+{
+    if (!exec_cuda_open_urgent(&aside->stream, error))
+        return false;
     TRY_CUDA(cudaEventCreateWithFlags(&aside->begin, cudaEventDisableTiming), error);
     return true;
 }

@@ -178,6 +178,15 @@ void exec_cuda_keep_error(ExecCudaState *state, GError *error);
 void exec_cuda_check(ExecCudaState *state, cudaError_t status, const char *call, const char *file,
                      int line);
 
+/* Waits for @event, or with NULL for @stream, while the state's watch looks after something else;
+ * defined in backend.c. */
+bool exec_cuda_wait_watched(const ExecCudaState *state, cudaStream_t stream, cudaEvent_t event,
+                            GError **error);
+
+/* Opens a stream whose kernels, which are short and waited for, begin before those of the layers
+ * when both could; defined in backend.c. */
+bool exec_cuda_open_urgent(cudaStream_t *stream, GError **error);
+
 /* In a slot: makes a call that queues work, and keeps what went wrong. */
 #define QUEUE(backend, call)                                                                       \
     exec_cuda_check(exec_cuda_state(backend), (call), #call, __FILE__, __LINE__)

@@ -330,17 +330,6 @@ connect_pair(ExecNcclState *state, const ExecNcclComm *comm, GError **error)
 }
 
 static bool
-open_stream(ExecNcclComm *comm, GError **error)
-{
-    int least = 0, greatest = 0;
-
-    /* Before the kernels of the layers, when both could begin. */
-    TRY_CUDA(cudaDeviceGetStreamPriorityRange(&least, &greatest), error);
-    TRY_CUDA(cudaStreamCreateWithPriority(&comm->stream, cudaStreamNonBlocking, greatest), error);
-    return true;
-}
-
-static bool
 make(ExecNcclState *state, ExecNcclComm *comm, const ExecGroup *group, GError **error)
 {
     ExecNcclId id = {{0}};
@@ -356,7 +345,7 @@ make(ExecNcclState *state, ExecNcclComm *comm, const ExecGroup *group, GError **
     };
 
     if (!agree_on_id(state, group, &id, error) ||
-        (is_of_messages(comm) && !open_stream(comm, error)))
+        (is_of_messages(comm) && !exec_cuda_open_urgent(&comm->stream, error)))
         return false;
     const int result =
         state->nccl->CommInitRankConfig(&comm->handle, comm->n, id, comm->index, &config);
@@ -404,29 +393,12 @@ exec_nccl_comm(ExecNcclState *state, const ExecGroup *group, ExecMeeting what, G
 
 /* --- ending --- */
 
-/* As cudaStreamSynchronize(), but for aborts. */
-static bool
-drain(ExecNcclState *state, cudaStream_t stream, GError **error)
-{
-    const int64_t begin = exec_now_ns();
-    cudaError_t status = cudaStreamQuery(stream);
-
-    for (; status == cudaErrorNotReady; status = cudaStreamQuery(stream)) {
-        if (!exec_nccl_look(state, true, error))
-            return false;
-        pause_since(begin);
-    }
-    exec_nccl_look(state, false, NULL);
-    TRY_CUDA(status, error);
-    return true;
-}
-
 bool
 exec_nccl_finish(ExecNcclState *state, GError **error)
 {
     for (guint i = 0; i < state->comms->len; i++) {
         ExecNcclComm *comm = state->comms->pdata[i];
-        if (!drain(state, comm->stream, error) ||
+        if (!exec_cuda_wait_watched(exec_cuda_state(state->backend), comm->stream, NULL, error) ||
             !follow(state, comm, state->nccl->CommFinalize(comm->handle), "ncclCommFinalize",
                     exec_now_ns() + state->meet_ns, error))
             return false;

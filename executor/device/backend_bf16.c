@@ -39,6 +39,9 @@ inner_of(const ExecBackend *backend)
     return ((Bf16State *)backend->state)->inner;
 }
 
+/* In a slot: calls the fp32 backend's slot of this name. */
+#define INNER(slot, ...) inner_of(backend)->ops->slot(inner_of(backend), __VA_ARGS__)
+
 /* Operand @i of the call: room for @n floats. */
 static float *
 room(ExecBackend *backend, int i, int64_t n)
@@ -71,7 +74,7 @@ add(ExecBackend *backend, int64_t n, const void *x, void *y)
 static void
 scale(ExecBackend *backend, int64_t n, float factor, float *x)
 {
-    inner_of(backend)->ops->scale(inner_of(backend), n, factor, x);
+    INNER(scale, n, factor, x);
 }
 
 /* --- products --- */
@@ -95,7 +98,6 @@ round_rows(ExecBackend *backend, int64_t rows, int64_t cols, int64_t stride, con
 static void
 gemm(ExecBackend *backend, const ExecGemm *g)
 {
-    ExecBackend *inner = inner_of(backend);
     const int64_t n_c = extent(g->m, g->n, g->ldc);
     ExecGemm wider = *g;
 
@@ -107,7 +109,7 @@ gemm(ExecBackend *backend, const ExecGemm *g)
     wider.residual = wide(backend, 3, g->residual, n_c);
     if (!g->c_fp32)
         wider.c = g->accumulate ? wide(backend, 4, g->c, n_c) : room(backend, 4, n_c);
-    inner->ops->gemm(inner, &wider);
+    INNER(gemm, &wider);
     if (!g->c_fp32)
         round_rows(backend, g->m, g->n, g->ldc, wider.c, g->c);
 }
@@ -116,10 +118,7 @@ static void
 bias_backward(ExecBackend *backend, int64_t rows, int64_t cols, const void *dy, int64_t stride,
               float *db)
 {
-    ExecBackend *inner = inner_of(backend);
-
-    inner->ops->bias_backward(inner, rows, cols, wide(backend, 0, dy, extent(rows, cols, stride)),
-                              stride, db);
+    INNER(bias_backward, rows, cols, wide(backend, 0, dy, extent(rows, cols, stride)), stride, db);
 }
 
 /* --- rows --- */
@@ -138,11 +137,10 @@ wide_norm(ExecBackend *backend, const ExecNorm *norm)
 static void
 norm_forward(ExecBackend *backend, const ExecNorm *norm, void *y)
 {
-    ExecBackend *inner = inner_of(backend);
     const ExecNorm wider = wide_norm(backend, norm);
     float *result = room(backend, 3, norm->rows * norm->cols);
 
-    inner->ops->norm_forward(inner, &wider, result);
+    INNER(norm_forward, &wider, result);
     to_storage(backend, norm->rows * norm->cols, result, y);
 }
 
@@ -150,42 +148,38 @@ static void
 norm_backward(ExecBackend *backend, const ExecNorm *norm, const void *dy, void *dx, float *dgain,
               float *dshift)
 {
-    ExecBackend *inner = inner_of(backend);
     const int64_t n = norm->rows * norm->cols;
     const ExecNorm wider = wide_norm(backend, norm);
     float *result = wide(backend, 4, dx, n);
 
-    inner->ops->norm_backward(inner, &wider, wide(backend, 3, dy, n), result, dgain, dshift);
+    INNER(norm_backward, &wider, wide(backend, 3, dy, n), result, dgain, dshift);
     to_storage(backend, n, result, dx);
 }
 
 static void
 gelu_forward(ExecBackend *backend, int64_t n, const void *x, void *y)
 {
-    ExecBackend *inner = inner_of(backend);
     float *result = room(backend, 1, n);
 
-    inner->ops->gelu_forward(inner, n, wide(backend, 0, x, n), result);
+    INNER(gelu_forward, n, wide(backend, 0, x, n), result);
     to_storage(backend, n, result, y);
 }
 
 static void
 gelu_backward(ExecBackend *backend, int64_t n, const void *x, void *dy)
 {
-    ExecBackend *inner = inner_of(backend);
     float *result = wide(backend, 1, dy, n);
 
-    inner->ops->gelu_backward(inner, n, wide(backend, 0, x, n), result);
+    INNER(gelu_backward, n, wide(backend, 0, x, n), result);
     to_storage(backend, n, result, dy);
 }
 
 static void
 swiglu_forward(ExecBackend *backend, int64_t rows, int64_t width, const void *x, void *y)
 {
-    ExecBackend *inner = inner_of(backend);
     float *result = room(backend, 1, rows * width);
 
-    inner->ops->swiglu_forward(inner, rows, width, wide(backend, 0, x, rows * 2 * width), result);
+    INNER(swiglu_forward, rows, width, wide(backend, 0, x, rows * 2 * width), result);
     to_storage(backend, rows * width, result, y);
 }
 
@@ -193,22 +187,20 @@ static void
 swiglu_backward(ExecBackend *backend, int64_t rows, int64_t width, const void *x, const void *dy,
                 void *dx)
 {
-    ExecBackend *inner = inner_of(backend);
     float *result = room(backend, 2, rows * 2 * width);
 
-    inner->ops->swiglu_backward(inner, rows, width, wide(backend, 0, x, rows * 2 * width),
-                                wide(backend, 1, dy, rows * width), result);
+    INNER(swiglu_backward, rows, width, wide(backend, 0, x, rows * 2 * width),
+          wide(backend, 1, dy, rows * width), result);
     to_storage(backend, rows * 2 * width, result, dx);
 }
 
 static void
 rope(ExecBackend *backend, const ExecRope *r, void *x)
 {
-    ExecBackend *inner = inner_of(backend);
     const int64_t cols = r->n_heads * r->head_dim;
     float *result = wide(backend, 0, x, extent(r->rows, cols, r->stride));
 
-    inner->ops->rope(inner, r, result);
+    INNER(rope, r, result);
     round_rows(backend, r->rows, cols, r->stride, result, x);
 }
 
@@ -233,17 +225,15 @@ wide_attention(ExecBackend *backend, const ExecAttention *a)
 static void
 attention_forward(ExecBackend *backend, const ExecAttention *a)
 {
-    ExecBackend *inner = inner_of(backend);
     const ExecAttention wider = wide_attention(backend, a);
 
-    inner->ops->attention_forward(inner, &wider);
+    INNER(attention_forward, &wider);
     to_storage(backend, a->tokens * a->sequences * a->n_heads * a->head_dim, wider.out, a->out);
 }
 
 static void
 attention_backward(ExecBackend *backend, const ExecAttention *a, const ExecAttentionGradients *g)
 {
-    ExecBackend *inner = inner_of(backend);
     const int64_t n_q = a->tokens * a->sequences * a->n_heads * a->head_dim;
     const int64_t rows = (a->context + a->tokens) * a->sequences;
     const int64_t cols = a->n_kv_heads * a->head_dim;
@@ -256,7 +246,7 @@ attention_backward(ExecBackend *backend, const ExecAttention *a, const ExecAtten
         .dv = wide(backend, 7, g->dv, n_kv),
     };
 
-    inner->ops->attention_backward(inner, &wider, &gradients);
+    INNER(attention_backward, &wider, &gradients);
     to_storage(backend, n_q, gradients.dq, g->dq);
     round_rows(backend, rows, cols, a->kv_stride, gradients.dk, g->dk);
     round_rows(backend, rows, cols, a->kv_stride, gradients.dv, g->dv);
@@ -294,21 +284,19 @@ embedding_backward(ExecBackend *backend, const ExecEmbedding *e, const void *dx,
 static void
 cross_entropy_stats(ExecBackend *backend, const ExecCrossEntropy *e, float *stats)
 {
-    ExecBackend *inner = inner_of(backend);
     ExecCrossEntropy wider = *e;
 
     wider.logits = wide(backend, 0, e->logits, e->rows * e->vocab);
-    inner->ops->cross_entropy_stats(inner, &wider, stats);
+    INNER(cross_entropy_stats, &wider, stats);
 }
 
 static void
 cross_entropy(ExecBackend *backend, const ExecCrossEntropy *e)
 {
-    ExecBackend *inner = inner_of(backend);
     ExecCrossEntropy wider = *e;
 
     wider.logits = wide(backend, 0, e->logits, e->rows * e->vocab);
-    inner->ops->cross_entropy(inner, &wider);
+    INNER(cross_entropy, &wider);
     to_storage(backend, e->rows * e->vocab, wider.logits, e->logits);
 }
 
@@ -316,9 +304,7 @@ static void
 adamw(ExecBackend *backend, int64_t n, float *master, void *weights, const float *grad, float *m,
       float *v, const ExecAdamw *constants)
 {
-    ExecBackend *inner = inner_of(backend);
-
-    inner->ops->adamw(inner, n, master, NULL, grad, m, v, constants);
+    INNER(adamw, n, master, NULL, grad, m, v, constants);
     to_storage(backend, n, master, weights);
 }
 

@@ -1,5 +1,6 @@
 #include "executor/measure/interference.h"
 
+#include "base/order.h"
 #include "executor/device/clock.h"
 #include "executor/device/cores.h"
 #include "executor/measure/budget.h"
@@ -313,7 +314,7 @@ exec_interference_time(ExecInterference *in, int32_t n_ranks, GError **error)
     const bool ok = exec_measure_join(&shared, error);
     for (int i = 0; i < PROFILE_BESIDE_N; i++) { /* first: beside nothing */
         GArray *seconds = exec_samples_that_count(beside.seconds[i], beside.disturbed[i]);
-        exec_samples_sort(seconds);
+        g_array_sort(seconds, order_doubles);
         if (ok && seconds->len > 0)
             add_factor(in, n_ranks, (ProfileBeside)i, seconds);
         g_array_unref(beside.seconds[i]);

@@ -2,6 +2,7 @@
 
 #include <math.h>
 
+#include "base/order.h"
 #include "executor/device/clock.h"
 #include "executor/measure/links.h"
 #include "profiles/cost/measured.h"
@@ -41,7 +42,7 @@ left_out_error(const ExecMeasureShared *shared, const ExecMeasureLayers *job,
         profile_measured_left_out(job->profile, &rows, point->batch, point->tokens, errors);
         if (errors->len == 0)
             continue;
-        exec_samples_sort(errors);
+        g_array_sort(errors, order_doubles);
         worst = fmax(worst, g_array_index(errors, double, (errors->len - 1) / 2));
     }
     return worst;

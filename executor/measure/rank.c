@@ -149,12 +149,6 @@ exec_measure_end(ExecMeasureRank *rank, const ProfileMeasurement *key, double sh
     return true;
 }
 
-double
-exec_measure_seconds(const ExecMeasureTiming *timing)
-{
-    return (double)(timing->end_ns - timing->begin_ns) * 1e-9;
-}
-
 bool
 exec_measure_is_disturbed(const ExecMeasureRank *rank, const ExecMeasureTiming *timing)
 {

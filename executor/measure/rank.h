@@ -144,7 +144,11 @@ bool exec_measure_begin_plain(ExecMeasureRank *rank, GError **error);
 void exec_measure_end_plain(ExecMeasureRank *rank, const ProfileMeasurement *key, double share);
 
 /* Returns the seconds of a timing whose stamps have been read. */
-double exec_measure_seconds(const ExecMeasureTiming *timing);
+static inline double
+exec_measure_seconds(const ExecMeasureTiming *timing)
+{
+    return (double)(timing->end_ns - timing->begin_ns) * 1e-9;
+}
 
 /* Returns whether somebody else had the thread's core meanwhile; false if that cannot be told. */
 bool exec_measure_is_disturbed(const ExecMeasureRank *rank, const ExecMeasureTiming *timing);

@@ -258,7 +258,7 @@ typedef struct {
 static double
 median(GArray *values)
 {
-    exec_samples_sort(values);
+    g_array_sort(values, order_doubles);
     return exec_samples_percentile(values, 50);
 }
 

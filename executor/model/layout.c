@@ -200,15 +200,15 @@ end_unit(Builder *b)
     g_array_append_val(layout->units, unit);
 }
 
-static const ExecParameter *
-find(const GArray *parameters, const char *name, guint *at)
+bool
+exec_layout_find(const ExecLayout *layout, const char *name, guint *parameter)
 {
-    for (guint i = 0; i < parameters->len; i++) {
-        *at = i;
-        if (g_str_equal(g_array_index(parameters, ExecParameter, i).name, name))
-            return &g_array_index(parameters, ExecParameter, i);
-    }
-    return NULL;
+    for (guint i = 0; i < layout->parameters->len; i++)
+        if (g_str_equal(g_array_index(layout->parameters, ExecParameter, i).name, name)) {
+            *parameter = i;
+            return true;
+        }
+    return false;
 }
 
 /* Adds a parameter, and binds it to the tensor at @member.  One that the rank already holds (a tied
@@ -237,7 +237,7 @@ add_to(Builder *b, ExecRegionKind region, const char *name, size_t member, ExecS
         g_snprintf(parameter.name, sizeof parameter.name, "layer.%" G_GINT64_FORMAT ".%s",
                    b->number, name);
     /* Only tables are asked for twice, and only they are searched for. */
-    if (b->layer >= 0 || find(layout->parameters, parameter.name, &binding.parameter) == NULL) {
+    if (b->layer >= 0 || !exec_layout_find(layout, parameter.name, &binding.parameter)) {
         layout->overflow |=
             __builtin_mul_overflow(shard.n_rows, exec_shard_cols(&shard), &parameter.n) ||
             __builtin_add_overflow(layout->n, parameter.n, &layout->n) ||

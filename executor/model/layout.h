@@ -200,6 +200,9 @@ typedef struct {
 ExecLayout exec_layout_new(const ExecModelOptions *options);
 void exec_layout_clear(ExecLayout *layout);
 
+/* Whether there is a parameter of this name, and its number. */
+bool exec_layout_find(const ExecLayout *layout, const char *name, guint *parameter);
+
 ExecWidths exec_widths(const ExecModelOptions *options, Dtype storage);
 
 /* How many elements the blocks of a content have on the device. */

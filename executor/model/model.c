@@ -264,12 +264,9 @@ exec_model_stage_of_chunk(const ExecModel *model, int32_t chunk)
 const ExecParameter *
 exec_model_find(const ExecModel *model, const char *name)
 {
-    for (guint i = 0; i < exec_model_n_parameters(model); i++) {
-        const ExecParameter *p = exec_model_parameter(model, i);
-        if (g_str_equal(p->name, name))
-            return p;
-    }
-    return NULL;
+    guint i;
+
+    return exec_layout_find(&model->layout, name, &i) ? exec_model_parameter(model, i) : NULL;
 }
 
 /* --- this rank's shards, and whole units --- */

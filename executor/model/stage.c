@@ -578,24 +578,15 @@ exec_stage_gradient(ExecStageRun *run)
     return run->o.scratch->d;
 }
 
-/* After a B or I: K and V go back when no slice of the micro-batch reads them any more. */
+/* Counts a slice of a micro-batch whose ops have ended in @n.  After the last one nobody reads
+ * @block any more, and it goes back: K and V after B or I, their gradients after B or W. */
 static void
-finish_inputs(const Op *op)
+finish(const ExecStageRun *run, int32_t *n, ExecBlock *block)
 {
-    if (++op->micro_batch->n_backward < op->run->o.n_slices)
+    if (++*n < run->o.n_slices)
         return;
-    op->micro_batch->n_backward = 0;
-    exec_pool_give(op->run->o.pool, &op->micro_batch->kv);
-}
-
-/* After a B or W: the same for the gradients of K and V. */
-static void
-finish(const Op *op)
-{
-    if (++op->micro_batch->n_done < op->run->o.n_slices)
-        return;
-    op->micro_batch->n_done = 0;
-    exec_pool_give(op->run->o.pool, &op->micro_batch->d_kv);
+    *n = 0;
+    exec_pool_give(run->o.pool, block);
 }
 
 /* Begins a B or I.  With the first one of a sliced micro-batch, the sum of the gradients of K and V
@@ -699,8 +690,8 @@ exec_stage_backward(ExecStageRun *run, int32_t micro_batch, int32_t slice, const
     end_op(run);
     give_inputs(run, op.state, stage->n_layers); /* of a stage without layers */
     if (!split)
-        finish(&op);
-    finish_inputs(&op);
+        finish(run, &op.micro_batch->n_done, &op.micro_batch->d_kv);
+    finish(run, &op.micro_batch->n_backward, &op.micro_batch->kv);
     *dx = run->o.scratch->d;
     return true;
 }
@@ -735,7 +726,7 @@ exec_stage_backward_weight(ExecStageRun *run, int32_t micro_batch, int32_t slice
         exec_comm_poll(run->o.comm);
     }
     end_op(run);
-    finish(&op);
+    finish(run, &op.micro_batch->n_done, &op.micro_batch->d_kv);
 }
 
 /* --- scratch and tables of all stages --- */

@@ -248,7 +248,8 @@ fetched_shard(ExecUnits *units, guint i, int k)
     return fetched;
 }
 
-/* Lends this rank's shard of @unit to all other replicas, and expects theirs in @whole. */
+/* Lends this rank's @shard of @unit to all other replicas and expects theirs in @whole; with @shard
+ * NULL, receives those. */
 static bool
 exchange_shards(ExecUnits *units, int32_t unit, void *shard, void *whole)
 {
@@ -266,9 +267,9 @@ exchange_shards(ExecUnits *units, int32_t unit, void *shard, void *whole)
     for (int32_t step = 1; step < group->n && ok; step++) {
         const int32_t to = group->ranks[(group->index + step) % group->n];
         const int32_t i = (group->index + group->n - step) % group->n;
-        ok = move_segments(t, t->ops->expect, group->ranks[i], units->o.tag,
-                           exec_at(backend, whole, i * n), n_bytes, &error) &&
-             move_segments(t, lend, to, units->o.tag, shard, n_bytes, &error);
+        ok = move_segments(t, shard != NULL ? t->ops->expect : t->ops->receive, group->ranks[i],
+                           units->o.tag, exec_at(backend, whole, i * n), n_bytes, &error) &&
+             (shard == NULL || move_segments(t, lend, to, units->o.tag, shard, n_bytes, &error));
     }
     return check(units, ok, error);
 }
@@ -294,26 +295,6 @@ begin_messages(ExecUnits *units, guint i, int k)
         p->loans[k] = (Loan){own, n_bytes};
     backend->ops->copy(backend, (size_t)n_bytes, own, exec_at(backend, p->whole[k].data, at));
     return exchange_shards(units, unit, own, p->whole[k].data);
-}
-
-/* Receives the shards of the other replicas. */
-static bool
-receive_shards(ExecUnits *units, int32_t unit, void *whole)
-{
-    const ExecGroup *group = group_of(units, unit);
-    const ExecBackend *backend = units->o.model->backend;
-    ExecTransport *t = units->o.comm->transport;
-    GError *error = NULL;
-    bool ok = true;
-    int64_t n;
-
-    own_shard_at(units, unit, &n);
-    for (int32_t step = 1; step < group->n && ok; step++) {
-        const int32_t i = (group->index + group->n - step) % group->n;
-        ok = move_segments(t, t->ops->receive, group->ranks[i], units->o.tag,
-                           exec_at(backend, whole, i * n), exec_storage_bytes(backend, n), &error);
-    }
-    return check(units, ok, error);
 }
 
 /* --- whole weights --- */
@@ -491,7 +472,7 @@ arrive(ExecUnits *units, guint i, ExecBlock whole[2])
         whole[k] = p->whole[k];
         p->whole[k] = (ExecBlock){0};
         if (units->o.prefetch == EXEC_PREFETCH_MESSAGES && whole[k].data != NULL &&
-            !receive_shards(units, opened_unit(units, i, k), whole[k].data))
+            !exchange_shards(units, opened_unit(units, i, k), NULL, whole[k].data))
             return false;
     }
     if (units->o.prefetch == EXEC_PREFETCH_ASIDE)

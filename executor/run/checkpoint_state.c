@@ -161,17 +161,54 @@ move_parameter(ExecRank *rank, bool writes, const ExecParameter *p, const char *
     return ok;
 }
 
-/* --- all ranks together --- */
+/* --- what a rank writes and reads --- */
 
-/* Appends to @own what this rank counts of parameter @p. */
-static void
-add_own(GArray *own, const ExecParameter *p, uint64_t hash)
+static bool
+check_shape(const ExecRank *rank, const ExecParameter *p, GError **error)
 {
-    ExecCheckpointParameter entry = {.rows = p->shard.rows, .cols = p->shard.cols, .hash = hash};
+    const ExecCheckpoint *checkpoint = rank->shared->checkpoint;
+    const ExecCheckpointParameter *found = exec_checkpoint_find(checkpoint, p->name);
 
-    g_strlcpy(entry.name, p->name, sizeof entry.name);
-    g_array_append_val(own, entry);
+    if (found != NULL && found->rows == p->shard.rows && found->cols == p->shard.cols)
+        return true;
+    if (found == NULL)
+        return EXEC_FAIL(error, EXEC_ERROR_DATA,
+                         "%s: the checkpoint is of another model: it has no %s", checkpoint->path,
+                         p->name);
+    return EXEC_FAIL(error, EXEC_ERROR_DATA,
+                     "%s: the checkpoint is of another model: %s is %" G_GINT64_FORMAT
+                     " x %" G_GINT64_FORMAT ", the plan's %" G_GINT64_FORMAT " x %" G_GINT64_FORMAT,
+                     checkpoint->path, p->name, found->rows, found->cols, p->shard.rows,
+                     p->shard.cols);
 }
+
+/* Writes this rank's own elements of all parameters to files in @folder, or reads them, and appends
+ * what the rank counts of them to @own. */
+static bool
+move_own(ExecRank *rank, bool writes, const char *folder, GArray *own, GError **error)
+{
+    g_autofree float *piece = g_new(float, PIECE);
+
+    for (guint i = 0; i < exec_model_n_parameters(rank->model); i++) {
+        const ExecParameter *p = exec_model_parameter(rank->model, i);
+        const bool counts = exec_rank_speaks_for(rank, i);
+        g_autofree char *path = exec_checkpoint_file(folder, p->name);
+        ExecCheckpointParameter entry = {.rows = p->shard.rows, .cols = p->shard.cols};
+        if (writes && !counts)
+            continue;
+        /* It moves, however slow the disk. */
+        exec_rank_set_doing(rank, writes ? EXEC_DOING_CHECKPOINT : EXEC_DOING_START, 0);
+        if ((!writes && !check_shape(rank, p, error)) ||
+            !move_parameter(rank, writes, p, path, piece, &entry.hash, error))
+            return false;
+        g_strlcpy(entry.name, p->name, sizeof entry.name);
+        if (counts)
+            g_array_append_val(own, entry);
+    }
+    return writes || rank->backend->ops->synchronize(rank->backend, error);
+}
+
+/* --- all ranks together --- */
 
 /* Sorts by name, and makes one of the entries of several ranks, whose hash is the sum. */
 static void
@@ -228,25 +265,6 @@ everybody(ExecRank *rank, GError **error)
 /* --- saving --- */
 
 static bool
-write_own(ExecRank *rank, const char *folder, GArray *own, GError **error)
-{
-    g_autofree float *piece = g_new(float, PIECE);
-
-    for (guint i = 0; i < exec_model_n_parameters(rank->model); i++) {
-        const ExecParameter *p = exec_model_parameter(rank->model, i);
-        g_autofree char *path = exec_checkpoint_file(folder, p->name);
-        uint64_t hash;
-        if (!exec_rank_speaks_for(rank, i))
-            continue;
-        exec_rank_set_doing(rank, EXEC_DOING_CHECKPOINT, 0); /* it moves, however slow the disk */
-        if (!move_parameter(rank, true, p, path, piece, &hash, error))
-            return false;
-        add_own(own, p, hash);
-    }
-    return true;
-}
-
-static bool
 finish(ExecRank *rank, int64_t n_steps, GArray *parameters, GError **error)
 {
     const ExecShared *shared = rank->shared;
@@ -270,7 +288,8 @@ save(ExecRank *rank, int64_t n_steps, GError **error)
     g_autofree char *folder = rank->rank == 0 ? exec_checkpoint_begin(dir, n_steps, error)
                                               : exec_checkpoint_aside(dir, n_steps);
 
-    return folder != NULL && everybody(rank, error) && write_own(rank, folder, parameters, error) &&
+    return folder != NULL && everybody(rank, error) &&
+           move_own(rank, true, folder, parameters, error) &&
            gather_parameters(rank, parameters, error) &&
            (rank->rank != 0 || finish(rank, n_steps, parameters, error)) && everybody(rank, error);
 }
@@ -287,44 +306,6 @@ exec_checkpoint_save(ExecRank *rank, int64_t n_steps, GError **error)
 }
 
 /* --- loading --- */
-
-static bool
-check_shape(const ExecRank *rank, const ExecParameter *p, GError **error)
-{
-    const ExecCheckpoint *checkpoint = rank->shared->checkpoint;
-    const ExecCheckpointParameter *found = exec_checkpoint_find(checkpoint, p->name);
-
-    if (found != NULL && found->rows == p->shard.rows && found->cols == p->shard.cols)
-        return true;
-    if (found == NULL)
-        return EXEC_FAIL(error, EXEC_ERROR_DATA,
-                         "%s: the checkpoint is of another model: it has no %s", checkpoint->path,
-                         p->name);
-    return EXEC_FAIL(error, EXEC_ERROR_DATA,
-                     "%s: the checkpoint is of another model: %s is %" G_GINT64_FORMAT
-                     " x %" G_GINT64_FORMAT ", the plan's %" G_GINT64_FORMAT " x %" G_GINT64_FORMAT,
-                     checkpoint->path, p->name, found->rows, found->cols, p->shard.rows,
-                     p->shard.cols);
-}
-
-static bool
-read_own(ExecRank *rank, GArray *own, GError **error)
-{
-    g_autofree float *piece = g_new(float, PIECE);
-
-    for (guint i = 0; i < exec_model_n_parameters(rank->model); i++) {
-        const ExecParameter *p = exec_model_parameter(rank->model, i);
-        g_autofree char *path = exec_checkpoint_file(rank->shared->checkpoint->path, p->name);
-        uint64_t hash;
-        exec_rank_set_doing(rank, EXEC_DOING_START, 0);
-        if (!check_shape(rank, p, error) ||
-            !move_parameter(rank, false, p, path, piece, &hash, error))
-            return false;
-        if (exec_rank_speaks_for(rank, i))
-            add_own(own, p, hash);
-    }
-    return rank->backend->ops->synchronize(rank->backend, error);
-}
 
 /* Whether all ranks together have read what was written. */
 static bool
@@ -357,7 +338,8 @@ exec_checkpoint_load(ExecRank *rank, GError **error)
         return EXEC_FAIL(error, EXEC_ERROR_UNSUPPORTED,
                          "%s: the checkpoint is of a run %s the optimizer's step", checkpoint->path,
                          checkpoint->n_parts == 1 ? "without" : "with");
-    return read_own(rank, parameters, error) && gather_parameters(rank, parameters, error) &&
+    return move_own(rank, false, checkpoint->path, parameters, error) &&
+           gather_parameters(rank, parameters, error) &&
            (rank->rank != 0 || check_hashes(checkpoint, parameters, error)) &&
            everybody(rank, error) && exec_rank_gather_weights(rank, error);
 }

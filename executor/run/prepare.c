@@ -270,25 +270,6 @@ make_runs(ExecRank *rank)
     }
 }
 
-static bool
-has_selective(const ExecRank *rank)
-{
-    for (guint i = 0; i < rank->model->stages->len; i++)
-        if (exec_model_stage(rank->model, i)->recompute == PLAN_RECOMPUTE_SELECTIVE)
-            return true;
-    return false;
-}
-
-/* Whether the rank has the embedding or the head, which read tokens. */
-static bool
-reads_tokens(const ExecRank *rank)
-{
-    for (guint i = 0; i < rank->model->stages->len; i++)
-        if (exec_model_stage(rank->model, i)->embedding || exec_model_stage(rank->model, i)->head)
-            return true;
-    return false;
-}
-
 /* Takes the backend's memory for tokens, targets and losses. */
 static bool
 take_tokens(ExecRank *rank, size_t n_losses, GError **error)
@@ -320,9 +301,15 @@ exec_rank_prepare(ExecRank *rank, GError **error)
     ExecShared *shared = rank->shared;
     const Plan *plan = shared->plan;
     int64_t max_sequences, end;
+    bool has_selective = false, reads_tokens = false;
 
     if (!open_rank(rank, error))
         return false;
+    for (guint i = 0; i < rank->model->stages->len; i++) {
+        const ExecStage *stage = exec_model_stage(rank->model, i);
+        has_selective |= stage->recompute == PLAN_RECOMPUTE_SELECTIVE;
+        reads_tokens |= stage->embedding || stage->head;
+    }
     index_rows(rank, &max_sequences);
     if (!exec_stage_scratch_init(&rank->scratch,
                                  &(ExecScratchOptions){
@@ -332,7 +319,7 @@ exec_rank_prepare(ExecRank *rank, GError **error)
                                      .sequences = max_sequences,
                                      .lengths = &g_array_index(plan->slices, int64_t, 0),
                                      .n_slices = (int32_t)plan->slices->len,
-                                     .core_again = has_selective(rank),
+                                     .core_again = has_selective,
                                  },
                                  error))
         return false;
@@ -346,7 +333,7 @@ exec_rank_prepare(ExecRank *rank, GError **error)
     make_runs(rank);
     const size_t n_losses = (size_t)plan->n_micro_batches * plan->slices->len;
     rank->losses = g_new0(double, n_losses);
-    return !reads_tokens(rank) || take_tokens(rank, n_losses, error);
+    return !reads_tokens || take_tokens(rank, n_losses, error);
 }
 
 void

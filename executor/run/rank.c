@@ -249,6 +249,16 @@ run_step(ExecRank *rank, GError **error)
 
 /* --- the transport --- */
 
+/* Gives all ranks what rank 0 has at @data in host memory. */
+static bool
+tell_all(ExecRank *rank, void *data, int64_t n_bytes, GError **error)
+{
+    const ExecGroup everyone = exec_rank_everyone(rank);
+    ExecTransport *t = exec_rank_host_transport(rank);
+
+    return t->ops->broadcast(t, &everyone, 0, data, n_bytes, error);
+}
+
 /* Tells all ranks where the watcher listens, which rank 0's process knows. */
 static bool
 spread_watcher(ExecRank *rank, GError **error)
@@ -258,8 +268,7 @@ spread_watcher(ExecRank *rank, GError **error)
 
     if (shared->watch_where != NULL)
         g_strlcpy(where, shared->watch_where, sizeof where);
-    const ExecGroup everyone = exec_rank_everyone(rank);
-    if (!rank->transport.ops->broadcast(&rank->transport, &everyone, 0, where, sizeof where, error))
+    if (!tell_all(rank, where, sizeof where, error))
         return false;
     g_mutex_lock(&shared->mutex);
     g_free(shared->watch_where);
@@ -329,8 +338,6 @@ static bool
 lock_checkpoints(ExecRank *rank, GError **error)
 {
     ExecShared *shared = rank->shared;
-    const ExecGroup everyone = exec_rank_everyone(rank);
-    ExecTransport *t = exec_rank_host_transport(rank);
     char locked = 1;
 
     if (shared->checkpoint_dir == NULL)
@@ -339,7 +346,7 @@ lock_checkpoints(ExecRank *rank, GError **error)
         shared->lock = exec_checkpoint_lock(shared->checkpoint_dir, true, error);
     if (rank->rank == 0 && shared->lock < 0)
         return false;
-    if (!t->ops->broadcast(t, &everyone, 0, &locked, 1, error))
+    if (!tell_all(rank, &locked, 1, error))
         return false;
     if (rank->rank != 0 && exec_shared_is_distributed(shared))
         shared->lock = exec_checkpoint_lock(shared->checkpoint_dir, false, error);
@@ -370,18 +377,6 @@ save(ExecRank *rank, int64_t n_steps, bool is_last, GError **error)
 
 /* --- all steps --- */
 
-/* Sets @stop to whether the run ends before this step; rank 0 decides, so that all end at the same.
- */
-static bool
-is_to_stop(ExecRank *rank, bool *stop, GError **error)
-{
-    const ExecGroup everyone = exec_rank_everyone(rank);
-    ExecTransport *t = exec_rank_host_transport(rank);
-
-    *stop = atomic_load(&rank->shared->stop_wanted);
-    return t->ops->broadcast(t, &everyone, 0, stop, sizeof *stop, error);
-}
-
 static bool
 run_steps(ExecRank *rank, GError **error)
 {
@@ -391,7 +386,8 @@ run_steps(ExecRank *rank, GError **error)
     for (rank->step = rank->shared->first_step; rank->step < rank->shared->o.n_steps;
          rank->step++) {
         exec_rank_set_doing(rank, EXEC_DOING_BARRIER, 0);
-        if (!is_to_stop(rank, &stop, error))
+        stop = atomic_load(&rank->shared->stop_wanted);
+        if (!tell_all(rank, &stop, sizeof stop, error)) /* so that all end at the same step */
             return false;
         if (stop)
             break;

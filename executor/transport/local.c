@@ -17,15 +17,6 @@
  * own spins that long first; one without sleeps at once and leaves the core to the others. */
 #define SPIN_NS 100000
 
-struct ExecLocalHub {
-    int32_t n_ranks;
-    int64_t timeout_ns; /* 0: none */
-    int64_t spin_ns;
-    ExecMailbox *boxes; /* (owned) n_ranks */
-    ExecAbort abort;
-    ExecHubRemote remote; /* send == NULL: all ranks are here */
-};
-
 ExecLocalHub *
 exec_local_hub_new(int32_t n_ranks, double timeout_s)
 {
@@ -57,24 +48,6 @@ exec_local_hub_free(ExecLocalHub *hub)
 /* --- messages --- */
 
 bool
-exec_local_hub_check(ExecLocalHub *hub, GError **error)
-{
-    return exec_abort_check(&hub->abort, error);
-}
-
-void
-exec_local_hub_set_remote(ExecLocalHub *hub, const ExecHubRemote *remote)
-{
-    hub->remote = *remote;
-}
-
-const ExecHubRemote *
-exec_local_hub_remote(const ExecLocalHub *hub)
-{
-    return &hub->remote;
-}
-
-bool
 exec_local_hub_deliver(ExecLocalHub *hub, int32_t from, int64_t tag, const void *data,
                        int64_t n_bytes, GError **error)
 {
@@ -93,7 +66,7 @@ give(ExecTransport *transport, int32_t to, int64_t tag, const void *data, int64_
     const ExecMail header = {.from = transport->rank, .to = to, .tag = tag, .n_bytes = n_bytes};
 
     g_return_val_if_fail(to >= 0 && to < hub->n_ranks && n_bytes >= 0, false);
-    if (!exec_local_hub_check(hub, error))
+    if (!exec_abort_check(&hub->abort, error))
         return false;
     const bool sent = remote->send != NULL && to != remote->rank
                           ? remote->send(remote->user_data, to, tag, data, n_bytes, error)
@@ -180,7 +153,7 @@ wait_until(ExecTransport *transport, WaitsFor waits_for, void *what, GError **er
     transport->waited_ns = wait_clock_ns() - begin;
     atomic_store(&box->waited_until_ns, begin + transport->waited_ns);
     atomic_store(&box->waiting_for, EXEC_NOT_WAITING);
-    if (peer != EXEC_NOT_WAITING && exec_local_hub_check(hub, error))
+    if (peer != EXEC_NOT_WAITING && exec_abort_check(&hub->abort, error))
         g_set_error(error, EXEC_ERROR, EXEC_ERROR_RANK_HUNG,
                     "rank %d has waited %.1f s for a message of rank %d", transport->rank,
                     (double)transport->waited_ns * 1e-9, peer);

@@ -13,8 +13,25 @@
 
 G_BEGIN_DECLS
 
-/* What the threads share.  Opaque. */
-typedef struct ExecLocalHub ExecLocalHub;
+/* The rank of this process, where ranks are processes of one machine (peers.h), and how it reaches
+ * the others: messages for them go to @send, messages of theirs come by exec_local_hub_deliver().
+ */
+typedef struct {
+    int32_t rank;
+    bool (*send)(void *user_data, int32_t to, int64_t tag, const void *data, int64_t n_bytes,
+                 GError **error);
+    void *user_data; /* (borrowed) */
+} ExecHubRemote;
+
+/* What the threads share. */
+typedef struct {
+    int32_t n_ranks;
+    int64_t timeout_ns; /* 0: none */
+    int64_t spin_ns;
+    struct ExecMailbox *boxes; /* (owned) n_ranks */
+    ExecAbort abort;
+    ExecHubRemote remote; /* send == NULL: all ranks are here */
+} ExecLocalHub;
 
 /* @timeout_s  after which a wait fails with EXEC_ERROR_RANK_HUNG; 0: never, somebody else watches.
  */
@@ -25,27 +42,10 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC(ExecLocalHub, exec_local_hub_free)
 /* Returns the endpoint of @rank, which is valid as long as the hub. */
 ExecTransport exec_local_transport(ExecLocalHub *hub, int32_t rank);
 
-/* --- ranks that are processes of one machine (peers.h) --- */
-
-/* The rank of this process, and how it reaches the others: messages for them go to @send, messages
- * of theirs come by exec_local_hub_deliver(). */
-typedef struct {
-    int32_t rank;
-    bool (*send)(void *user_data, int32_t to, int64_t tag, const void *data, int64_t n_bytes,
-                 GError **error);
-    void *user_data; /* (borrowed) */
-} ExecHubRemote;
-
-void exec_local_hub_set_remote(ExecLocalHub *hub, const ExecHubRemote *remote);
-const ExecHubRemote *exec_local_hub_remote(const ExecLocalHub *hub);
-
 /* Puts a message of rank @from into this rank's mailbox, from any thread.  False on
  * EXEC_ERROR_MEMORY. */
 bool exec_local_hub_deliver(ExecLocalHub *hub, int32_t from, int64_t tag, const void *data,
                             int64_t n_bytes, GError **error);
-
-/* Whether the run may go on: false with EXEC_ERROR_RANK_DIED after exec_transport_abort(). */
-bool exec_local_hub_check(ExecLocalHub *hub, GError **error);
 
 G_END_DECLS
 

@@ -49,7 +49,7 @@ struct ExecAwaited {
     void *data;   /* (borrowed) the place */
 };
 
-typedef struct {
+typedef struct ExecMailbox {
     GMutex mutex;
     GCond changed;        /* a message has come, or a loan has come back */
     ExecMail *first;      /* (owned) the queue */

@@ -207,7 +207,7 @@ write_all(const Peers *p, int32_t to, const void *from, size_t n_bytes, GError *
             return EXEC_FAIL(error, EXEC_ERROR_RANK_DIED,
                              "rank %d has closed its connection to rank %d", to, p->rank);
         poll(&wait, 1, LOOK_MS);
-        if (!exec_local_hub_check(p->hub, error))
+        if (!exec_abort_check(&p->hub->abort, error))
             return false;
     }
     return true;
@@ -258,8 +258,7 @@ exec_peers_open(const char *secret, int32_t rank, int32_t n_ranks, ExecTransport
         free_peers(p);
         return false;
     }
-    exec_local_hub_set_remote(p->hub,
-                              &(ExecHubRemote){.rank = rank, .send = send_remote, .user_data = p});
+    p->hub->remote = (ExecHubRemote){.rank = rank, .send = send_remote, .user_data = p};
     p->reader = g_thread_new("peers", read_main, p);
     *transport = exec_local_transport(p->hub, rank);
     return true;
@@ -268,7 +267,7 @@ exec_peers_open(const char *secret, int32_t rank, int32_t n_ranks, ExecTransport
 bool
 exec_peers_close(ExecTransport *transport, GError **error)
 {
-    Peers *p = exec_local_hub_remote(transport->state)->user_data;
+    Peers *p = ((ExecLocalHub *)transport->state)->remote.user_data;
 
     g_autofree int32_t *ranks = exec_ranks_new(p->n_ranks);
     const ExecGroup everyone = {.ranks = ranks, .n = p->n_ranks, .index = p->rank};

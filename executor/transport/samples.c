@@ -2,8 +2,6 @@
 
 #include "base/order.h"
 
-#include <stdlib.h>
-
 typedef struct {
     ProfileMeasurement key;
     GArray *seconds, *disturbed; /* of double */
@@ -118,13 +116,6 @@ exec_samples_count(ExecSamples *samples, const ProfileMeasurement *key)
     return n;
 }
 
-void
-exec_samples_sort(GArray *values)
-{
-    if (values->len > 1)
-        qsort(values->data, values->len, sizeof(double), order_doubles);
-}
-
 double
 exec_samples_percentile(const GArray *sorted, guint hundredths)
 {
@@ -145,7 +136,7 @@ summary(const Row *row)
 
     GArray *seconds = exec_samples_that_count(row->seconds, row->disturbed);
 
-    exec_samples_sort(seconds);
+    g_array_sort(seconds, order_doubles);
     measurement.median_s = exec_samples_percentile(seconds, 50);
     measurement.p10_s = exec_samples_percentile(seconds, 10);
     measurement.p90_s = exec_samples_percentile(seconds, 90);

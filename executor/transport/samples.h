@@ -50,8 +50,6 @@ void exec_samples_read(ExecSamples *samples, JsonDoc *doc, const JsonValue *arra
 /* Returns: (borrowed) the array whose timings count: @disturbed only where @seconds is empty. */
 GArray *exec_samples_that_count(GArray *seconds, GArray *disturbed);
 
-/* Sorts an array of doubles. */
-void exec_samples_sort(GArray *values);
 /* Returns the element that is @hundredths per cent of the way through a sorted array, which is not
  * empty. */
 double exec_samples_percentile(const GArray *sorted, guint hundredths);
