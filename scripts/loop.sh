@@ -305,23 +305,28 @@ processor=$(sed -n 's/^model name[^:]*: *//p' /proc/cpuinfo | head -1)
     cat <<END
 # Predicted beside measured, on CPU ranks
 
-\`make loop\` wrote this page, $(date +%Y-%m-%d), in $(elapsed_s | awk '{ printf "%.0f", $1 / 60 }') minutes: $MODEL, 8 sequences per step, fp32, one OpenBLAS thread per rank, on $cores cores
-($processor). $round rounds, in each of which every plan was trained for $STEPS steps, the first of which does not count; between the runs
-the machine was profiled, $(cat "$W"/spans-* | awk '{ sum += $2 - $1 } END { printf "%.1f", sum / 60 }') minutes in $(cat "$W"/spans-* | wc -l) pieces, with as many ranks busy at once as a plan has. Then every plan was predicted from the whole profile. Medians of the rounds.
+\`make loop\` wrote this page on $(date +%Y-%m-%d), in $(elapsed_s | awk '{ printf "%.0f", $1 / 60 }') minutes: $MODEL, 8 sequences per step, fp32, one OpenBLAS thread per rank, on $cores cores
+($processor). There were $round rounds. In each round every plan was trained for $STEPS steps, of which the first does not count. Between the runs
+the machine was profiled, with as many ranks busy at once as a plan has: $(cat "$W"/spans-* | awk '{ sum += $2 - $1 } END { printf "%.1f", sum / 60 }') minutes in $(cat "$W"/spans-* | wc -l) pieces. Then every plan was predicted from the whole profile. The
+table has medians of the rounds.
 
-Predicted is the median step where times vary as they did in the profile (\`degas simulate --jitter profile\`: who waits for
-another waits for the slower one), times the machine. Machine: the mean time of a fixed small product on the cores at work, 100 times a
-second while the plan trained, beside that while the machine was profiled (\`tests/bench/gauge_cores.c\`), over the share of the cores that
-the host left to the run; above 1 the machine computed slower then. It depends on no prediction. The errors without either stand last. The spread is the range of measured over machine.
+- *predicted* is the median step if times vary as they did in the profile (\`degas simulate --jitter profile\`: a rank that waits for another
+  waits for the slower one), times *machine*.
+- *machine* says how much slower than during the profile the machine computed during the run (below 1: faster); it does not
+  depend on any prediction. On the cores that were at work the time of a small product, always the same, was measured 100 times
+  a second (\`tests/bench/gauge_cores.c\`). *machine* is its mean during the run, over its mean during the profile, over the share
+  of the cores that the host left to the run.
+- *spread* is the range of measured over machine.
+- *error* is that of *predicted*. The last two columns have the errors of predictions in which times do not vary, and of those without *machine*.
 
-A run is discarded and repeated where the host took more than $MAX_STEAL % of the cores away: $((n_runs - n_kept)) of $n_runs were, $n_disturbed of the $n_kept that are left were
-disturbed $TRIES times; they count only where a plan has no others (*). Over the whole time the gauge's means went from $(sort -g "$W/gauged" | sed -n '1p;$p' | paste -sd ' ' |
+A run is discarded and repeated if the host took more than $MAX_STEAL % of the cores away. This happened to $((n_runs - n_kept)) of $n_runs runs. Of the $n_kept that are left $n_disturbed were
+disturbed $TRIES times; they count only for plans that have no others (*). Over the whole time the means of that small product went from $(sort -g "$W/gauged" | sed -n '1p;$p' | paste -sd ' ' |
         awk '{ printf "%.1f to %.1f", 1e6 * $1, 1e6 * $2 }') us,
-and the host took $(stolen "$all_from" | awk '{ printf "%.1f", $1 }') % away.$(cat "$W"/busy-* 2>/dev/null |
+and the host took $(stolen "$all_from" | awk '{ printf "%.1f", $1 }') % of the cores away.$(cat "$W"/busy-* 2>/dev/null |
         awk '{ n += $1; all += $3 } END { if (n) printf " Of the profiles\047 timings of layers %d of %d spread by more than 20 %%.", n, all }')
 
-Run it with nothing beside it, and not under \`chrt\`: the kernel stops real-time tasks for 50 ms of every second, which steps contain and the
-median of a profiled op does not. On two ranks that wait for each other it is up to 10 % of a step.
+Run \`make loop\` while nothing else runs, and not under \`chrt\`: the kernel stops real-time tasks for 50 ms of every second. Steps
+contain these pauses, but the median of a profiled op does not. If two ranks wait for each other, they are up to 10 % of a step.
 
 | ranks | schedule | slices | micro-batch | | machine | predicted [ms] | measured [ms] | spread | error | times do not vary | machine unknown |
 |---|---|---|---|---|---|---|---|---|---|---|---|
@@ -372,10 +377,10 @@ END
                 pairs++
                 wrong += other
             }
-        printf "Mean absolute error %.1f %%, worst %.1f %%, mean %+.1f %%, %d of %d plans within 5 %%; %.1f %% if times did not vary, %.1f %% if the\nmachine%ss changes were not known.\n",
+        printf "Mean absolute error %.1f %%, worst %.1f %%, mean %+.1f %%; %d of %d plans are within 5 %%. The mean absolute error is %.1f %% if times do not vary, and %.1f %% if the\nmachine%ss changes are not known.\n",
             sum / NR * 100, worst * 100, lean / NR * 100, close_, NR, still / NR * 100, raw / NR * 100, "\047"
-        printf "%d pairs of plans differ by more than 5 %% when measured; %d of them are predicted in the other order.\n", pairs, wrong
-        printf "Of %d pairs every run of one plan took over 5 %% longer than every run of the other; %d of them are.\n", clear, clear_wrong
+        printf "%d pairs of plans differ by more than 5 %% when measured; %d of them are predicted in the wrong order.\n", pairs, wrong
+        printf "In %d pairs every run of one plan took over 5 %% longer than every run of the other; %d of these are predicted in the wrong order.\n", clear, clear_wrong
     }' "$W/numbers"
     if [ -e "$FILE" ] && grep -q '^## ' "$FILE"; then
         echo
