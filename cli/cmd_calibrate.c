@@ -86,8 +86,6 @@ fit_rows(Fit *fit, double holdout)
     const size_t n = fit->rows.cases->len;
     g_autofree bool *in_training = g_new(bool, MAX(1, n));
     const ProfilePoint prior = {0};
-    g_autofree double *before = NULL;
-    g_autofree double *after = NULL;
 
     if (n == 0)
         return;
@@ -97,8 +95,8 @@ fit_rows(Fit *fit, double holdout)
         in_training[i] = profile_row_share(one->row->id) >= holdout;
     }
     fit->fitted = calibration_fit(&fit->rows, in_training);
-    before = calibration_errors(&fit->rows, &prior);
-    after = calibration_errors(&fit->rows, &fit->fitted.point);
+    g_autofree double *before = calibration_errors(&fit->rows, &prior);
+    g_autofree double *after = calibration_errors(&fit->rows, &fit->fitted.point);
     for (int part = 0; part < N_PARTS; part++) {
         fit->before[part] = errors_of(before, in_training, part == TRAINING, n, NULL);
         fit->after[part] =
@@ -174,12 +172,11 @@ fitted_profile(const Work *work, const char *name)
 
     for (int i = 0; i < PROFILE_PARAMETERS_N; i++) {
         const Fit *fit = fit_of(work, i);
-        g_autofree char *sources = NULL;
 
         if (fit == NULL)
             continue;
         point.step[i] = fit->fitted.point.step[i];
-        sources = sources_of(fit);
+        g_autofree char *sources = sources_of(fit);
         g_free(profile->parameter_sources[i]);
         profile->parameter_sources[i] =
             g_strdup_printf("fitted to %zu rows of %s; before: %s", fit->after[TRAINING].n, sources,
@@ -363,7 +360,6 @@ run(Options *options, GError **error)
     const char *path = options_string(options, "output", NULL);
     const bool json = options_switch(options, "json");
     g_auto(Work) work = {0};
-    g_autoptr(Profile) profile = NULL;
     g_autoptr(JsonWriter) product = json_writer_new();
 
     if (path == NULL)
@@ -379,7 +375,7 @@ run(Options *options, GError **error)
     if (work.profile == NULL || !read_rows(&work, options, error))
         return -1;
     fit_all(&work, holdout, n_threads);
-    profile = fitted_profile(&work, options_string(options, "name", NULL));
+    g_autoptr(Profile) profile = fitted_profile(&work, options_string(options, "name", NULL));
     profile_write(product, NULL, profile);
     if (!output_json(product, path, error))
         return -1;

@@ -112,11 +112,10 @@ static int
 export_plan(const ExportTarget *target, JsonDoc *doc, Options *options, GError **error)
 {
     const int64_t memory_limit = options_bytes(options, "memory-limit", 0);
-    g_autoptr(Job) job = NULL;
 
     if (!options_finish(options, error))
         return -1;
-    job = job_read(doc, error);
+    g_autoptr(Job) job = job_read(doc, error);
     if (job == NULL)
         return -1;
     g_autoptr(Schedule) schedule = job_schedule(job, memory_limit, error);

@@ -97,7 +97,6 @@ find_front(const Request *request, Plan *plan, int64_t n, GError **error)
     g_autoptr(PlanMemo) memo = plan_memo_new();
     const double most = (double)plan->predicted->peak_memory_bytes;
     const int64_t threads = request->plan.threads;
-    bool is_done;
 
     add_search(searches, request, 0, memo);
     if (!searches_run(searches, threads, "searches for the least memory", error))
@@ -112,7 +111,7 @@ find_front(const Request *request, Plan *plan, int64_t n, GError **error)
                    i == n ? (int64_t)least
                           : (int64_t)(most * pow(least / most, (double)i / (double)n)),
                    memo);
-    is_done = searches_run(searches, threads, "points of the front", error);
+    bool is_done = searches_run(searches, threads, "points of the front", error);
     for (guint i = 1; i < searches->len; i++)
         if (searches_at(searches, i)->plan != NULL)
             g_ptr_array_add(found, searches_at(searches, i)->plan);
@@ -160,13 +159,12 @@ write_product(const Job *job, const Explanation *explanation, const char *path, 
 {
     if (json || path != NULL) {
         g_autoptr(JsonWriter) writer = job_write_open(job);
-        g_autofree char *text = NULL;
         size_t n_bytes;
 
         if (explanation != NULL)
             explain_write(writer, explanation);
         json_write_object_end(writer);
-        text = json_writer_steal(writer, &n_bytes);
+        g_autofree char *text = json_writer_steal(writer, &n_bytes);
         if (path != NULL && !file_write(path, text, n_bytes, error))
             return false;
         if (json)
@@ -234,17 +232,15 @@ run(Options *options, GError **error)
 {
     const char *path = options_string(options, "output", NULL);
     const bool json = options_switch(options, "json");
-    g_autoptr(Request) request = NULL;
     g_autoptr(Plan) plan = NULL, spare = NULL;
-    g_autoptr(Explanation) explanation = NULL;
-    g_autoptr(Job) job = NULL;
     g_autoptr(GError) interrupted = NULL;
     int64_t n_front = 0;
 
     if (!output_folder_check(path, error))
         return -1;
-    request = request_load(options_argument(options, 0), options_argument(options, 1), options,
-                           REQUEST_SEARCHED, error);
+    g_autoptr(Request) request =
+        request_load(options_argument(options, 0), options_argument(options, 1), options,
+                     REQUEST_SEARCHED, error);
     if (request == NULL)
         return -1;
     const int64_t top = request->plan.top;
@@ -258,11 +254,11 @@ run(Options *options, GError **error)
     if (plan == NULL)
         return is_interrupted ? fail_interrupted("no plan was found yet", error) : -1;
     spare = take_runner_up(plan, top);
-    explanation = explain(options, request, plan, spare, &interrupted);
+    g_autoptr(Explanation) explanation = explain(options, request, plan, spare, &interrupted);
     if (n_front > 0 && interrupted == NULL && !is_interrupted)
         find_front(request, plan, n_front, &interrupted);
-    job = job_new(model_arch_copy(request->arch), profile_copy(request->profile),
-                  g_steal_pointer(&plan));
+    g_autoptr(Job) job = job_new(model_arch_copy(request->arch), profile_copy(request->profile),
+                                 g_steal_pointer(&plan));
     if (!write_product(job, explanation, path, json, error))
         return -1;
     if (is_interrupted)

@@ -561,7 +561,6 @@ run(Options *options, GError **error)
 {
     const char *output = options_string(options, "output", NULL);
     g_autoptr(ModelArch) arch = request_load_model(options_argument(options, 0), error);
-    g_autoptr(Profile) profile = NULL;
     g_auto(Asked) asked = {0};
 
     if (arch == NULL || !read_asked(options, arch, &asked, error))
@@ -569,7 +568,7 @@ run(Options *options, GError **error)
     asked.exec.stop = cmd_interrupt_watch();
     if (is_rank())
         return run_rank(&asked, error);
-    profile = measure(&asked, error);
+    g_autoptr(Profile) profile = measure(&asked, error);
     if (profile == NULL)
         return -1;
     const bool json = options_switch(options, "json");

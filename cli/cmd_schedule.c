@@ -82,14 +82,13 @@ print_facts(const Schedule *schedule, const Report *report)
 {
     const ScheduleFamily *family = schedule_family_find(schedule->name, NULL);
     g_autoptr(GArray) in_flight = g_array_new(FALSE, FALSE, sizeof(int64_t));
-    g_autofree char *in_flight_text = NULL;
 
     for (guint r = 0; r < report->ranks->len; r++) {
         const int64_t n = g_array_index(report->ranks, ReportRank, r).peak_in_flight;
 
         g_array_append_val(in_flight, n);
     }
-    in_flight_text = output_int64s(in_flight, 12);
+    g_autofree char *in_flight_text = output_int64s(in_flight, 12);
     output_printf("%s: %s\n", schedule->name, family == NULL ? "" : family->summary);
     output_printf("makespan %s, longest rank %s, bubble %s, in flight %s\n\n",
                   output_number(units_s_from_ns(report->iteration_ns)).text,
@@ -105,7 +104,6 @@ run(Options *options, GError **error)
     const bool json = options_switch(options, "json");
     g_autoptr(Schedule) schedule = build(options, times, error);
     const SimOptions sim_options = {.want_trace = true};
-    g_autoptr(Workload) workload = NULL;
     g_auto(SimResult) result = {0};
 
     if (schedule == NULL)
@@ -120,7 +118,7 @@ run(Options *options, GError **error)
             output_text(text);
         return 0;
     }
-    workload = op_times_workload(times, schedule, error);
+    g_autoptr(Workload) workload = op_times_workload(times, schedule, error);
     if (workload == NULL || !sim_run(schedule, workload, &sim_options, &result, error))
         return -1;
     print_facts(schedule, result.report);

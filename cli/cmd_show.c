@@ -330,11 +330,10 @@ static int
 show_trace(const char *path, GError **error)
 {
     g_autoptr(Trace) trace = trace_load(path, error);
-    g_autofree char *title = NULL;
 
     if (trace == NULL)
         return -1;
-    title = timeline_title(trace);
+    g_autofree char *title = timeline_title(trace);
     output_printf("%s\n", title);
     describe_timeline(trace, false);
     return 0;
@@ -355,11 +354,10 @@ static int
 show_file(const char *path, Options *options, GError **error)
 {
     g_autoptr(JsonDoc) doc = json_doc_load(path, error);
-    const char *format;
 
     if (doc == NULL)
         return -1;
-    format = json_doc_format(doc);
+    const char *format = json_doc_format(doc);
     if (g_strcmp0(format, "degas-plan") == 0)
         return show_plan(doc, options, error);
     if (g_strcmp0(format, "degas-profile") == 0)
@@ -376,12 +374,11 @@ static int
 fail_unknown(const char *name, const GPtrArray *models, const GPtrArray *clusters, GError **error)
 {
     g_autoptr(GPtrArray) names = g_ptr_array_new();
-    g_autofree char *suggestion = NULL;
 
     g_ptr_array_extend(names, (GPtrArray *)models, NULL, NULL);
     g_ptr_array_extend(names, (GPtrArray *)clusters, NULL, NULL);
     g_ptr_array_add(names, NULL);
-    suggestion = text_suggestion(name, (const char *const *)names->pdata);
+    g_autofree char *suggestion = text_suggestion(name, (const char *const *)names->pdata);
     g_set_error(error, G_FILE_ERROR, G_FILE_ERROR_NOENT,
                 "%s: no file, built-in model or built-in cluster of that name%s%s", name,
                 *suggestion == 0 ? "" : ";", *suggestion == 0 ? "" : suggestion + 1);

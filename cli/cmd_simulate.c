@@ -162,7 +162,6 @@ static bool
 add_explanation(const Job *job, const Report *report, char **text, size_t *n_bytes, GError **error)
 {
     g_autoptr(JsonWriter) writer = json_writer_new();
-    g_autofree char *member = NULL;
     g_autofree char *before = *text;
     char *end = strrchr(before, '}');
 
@@ -171,7 +170,7 @@ add_explanation(const Job *job, const Report *report, char **text, size_t *n_byt
     if (!explain_costs_write(writer, job, report, error))
         return false;
     json_write_object_end(writer);
-    member = json_writer_steal(writer, NULL);
+    g_autofree char *member = json_writer_steal(writer, NULL);
     /* Both objects end on a line of their own; the second's brace is the first's comma. */
     while (end > before && (end[-1] == '\n' || end[-1] == ' '))
         end--;
@@ -187,10 +186,9 @@ report_text(const JobSimulation *simulation, const Job *job, bool explain, size_
             GError **error)
 {
     g_autoptr(JsonWriter) writer = json_writer_new();
-    g_autofree char *text = NULL;
 
     report_write(writer, NULL, simulation->result.report);
-    text = json_writer_steal(writer, n_bytes);
+    g_autofree char *text = json_writer_steal(writer, n_bytes);
     if (explain && !add_explanation(job, simulation->result.report, &text, n_bytes, error))
         return NULL;
     return g_steal_pointer(&text);
@@ -306,8 +304,6 @@ run_plan(Options *options, GError **error)
     static const OptionInfo *const tables[] = {request_options, request_fixed_options};
     const char *path = options_argument(options, 0);
     const int64_t memory_limit = options_bytes(options, "memory-limit", 0);
-    g_autoptr(Job) job = NULL;
-    int status;
 
     for (size_t i = 0; i < G_N_ELEMENTS(tables); i++) {
         for (const OptionInfo *info = tables[i]; info->name != NULL; info++) {
@@ -319,10 +315,10 @@ run_plan(Options *options, GError **error)
     }
     if (!options_finish(options, error))
         return -1;
-    job = job_load(path, error);
+    g_autoptr(Job) job = job_load(path, error);
     if (job == NULL)
         return -1;
-    status = run_job(job, memory_limit, options, error);
+    int status = run_job(job, memory_limit, options, error);
     if (status < 0)
         cmd_blame_file(path, error);
     return status;
@@ -333,16 +329,14 @@ run_flags(Options *options, GError **error)
 {
     g_autoptr(Request) request = request_load(
         options_argument(options, 0), options_argument(options, 1), options, REQUEST_FIXED, error);
-    g_autoptr(Plan) plan = NULL;
-    g_autoptr(Job) job = NULL;
 
     if (request == NULL)
         return -1;
-    plan = request_plan(request, error);
+    g_autoptr(Plan) plan = request_plan(request, error);
     if (plan == NULL)
         return -1;
-    job = job_new(g_steal_pointer(&request->arch), g_steal_pointer(&request->profile),
-                  g_steal_pointer(&plan));
+    g_autoptr(Job) job = job_new(g_steal_pointer(&request->arch),
+                                 g_steal_pointer(&request->profile), g_steal_pointer(&plan));
     return run_job(job, request->plan.memory_limit_bytes, options, error);
 }
 
@@ -438,16 +432,14 @@ finished_report(JsonDoc *doc, const JsonValue *object, const Report *report)
 {
     g_autoptr(JsonWriter) id_writer = json_writer_new_compact();
     g_autoptr(JsonWriter) writer = json_writer_new_compact();
-    g_autofree char *id = NULL;
-    g_autofree char *text = NULL;
 
     json_write_object(id_writer, NULL);
     write_id(id_writer, doc, object);
     json_write_object_end(id_writer);
-    id = g_strchomp(json_writer_steal(id_writer, NULL));
+    g_autofree char *id = g_strchomp(json_writer_steal(id_writer, NULL));
     id[strlen(id) - 1] = 0; /* its closing brace */
     report_write(writer, NULL, report);
-    text = json_writer_steal(writer, NULL);
+    g_autofree char *text = json_writer_steal(writer, NULL);
     return g_strdup_printf("%s,%s", id, text + 1);
 }
 
@@ -456,12 +448,11 @@ simulate_request(Request *request, const Conditions *conditions, JobSimulation *
                  GError **error)
 {
     g_autoptr(Plan) plan = request_plan(request, error);
-    g_autoptr(Job) job = NULL;
 
     if (plan == NULL)
         return false;
-    job = job_new(g_steal_pointer(&request->arch), g_steal_pointer(&request->profile),
-                  g_steal_pointer(&plan));
+    g_autoptr(Job) job = job_new(g_steal_pointer(&request->arch),
+                                 g_steal_pointer(&request->profile), g_steal_pointer(&plan));
     const JobOptions how = {
         .memory_limit_bytes = request->plan.memory_limit_bytes,
         .conditions = conditions,
@@ -527,13 +518,11 @@ static char *
 simulate_lines(const char *path, int64_t threads, size_t *n_bytes, GError **error)
 {
     g_autofree char *text = NULL;
-    g_autoptr(GArray) lines = NULL;
-    GString *reports;
     size_t n_text;
 
     if (!file_read(path, &text, &n_text, error))
         return NULL;
-    lines = split_lines(path, text, n_text);
+    g_autoptr(GArray) lines = split_lines(path, text, n_text);
     if (threads > 1 && lines->len > 1) {
         GThreadPool *pool =
             g_thread_pool_new(run_line_in_pool, NULL, (gint)MIN(threads, lines->len), TRUE, NULL);
@@ -545,7 +534,7 @@ simulate_lines(const char *path, int64_t threads, size_t *n_bytes, GError **erro
         for (guint i = 0; i < lines->len; i++)
             run_line(&g_array_index(lines, Line, i));
     }
-    reports = g_string_new(NULL);
+    GString *reports = g_string_new(NULL);
     for (guint i = 0; i < lines->len; i++) {
         Line *line = &g_array_index(lines, Line, i);
 
@@ -561,12 +550,11 @@ run_batch(const char *path, Options *options, GError **error)
 {
     const char *output = options_string(options, "output", "-");
     const int64_t threads = options_threads(options);
-    g_autofree char *reports = NULL;
     size_t n_bytes;
 
     if (!options_finish(options, error))
         return -1;
-    reports = simulate_lines(path, threads, &n_bytes, error);
+    g_autofree char *reports = simulate_lines(path, threads, &n_bytes, error);
     if (reports == NULL)
         return -1;
     if (strcmp(output, "-") == 0)

@@ -297,11 +297,11 @@ print_reasons(const Sweep *sweep)
 
     for (guint i = 0; i < sweep->points->len; i++) {
         const SweepPoint *point = sweep_at(sweep, i);
-        g_autofree char *reason = NULL;
 
         if (point->is_feasible)
             continue;
-        reason = text_escape(point->reason == NULL ? "unknown" : point->reason, 1000);
+        g_autofree char *reason =
+            text_escape(point->reason == NULL ? "unknown" : point->reason, 1000);
         output_printf("%s[%u] %s\n", n == 0 ? "\n" : "", n + 1, reason);
         n++;
     }
@@ -472,8 +472,6 @@ sweep_axes(Axis axes[AXIS_N], Options *options, GError **error)
     g_autoptr(Sweep) sweep = sweep_new();
     g_autoptr(GPtrArray) searches = searches_new();
     g_autoptr(GError) interrupted = NULL;
-    g_autoptr(ModelArch) arch = NULL;
-    g_autoptr(Profile) profile = NULL;
 
     read_axes(axes, options);
     read_reliability(sweep, options);
@@ -481,10 +479,10 @@ sweep_axes(Axis axes[AXIS_N], Options *options, GError **error)
         options_fail(options, "top", "a sweep has one plan of each point");
     if (!check_paths(options, error) || !options_finish(options, error))
         return -1;
-    arch = request_load_model(options_argument(options, 0), error);
+    g_autoptr(ModelArch) arch = request_load_model(options_argument(options, 0), error);
     if (arch == NULL)
         return -1;
-    profile = request_load_cluster(options_argument(options, 1), error);
+    g_autoptr(Profile) profile = request_load_cluster(options_argument(options, 1), error);
     if (profile == NULL || !add_searches(searches, arch, profile, axes, options, error))
         return -1;
     describe_request(sweep, searches_at(searches, 0)->request);

@@ -154,7 +154,6 @@ static const Command *
 find_command(const char *name, GError **error)
 {
     g_autoptr(GPtrArray) names = g_ptr_array_new();
-    g_autofree char *suggestion = NULL;
     g_autofree char *shown = text_escape(name, 64);
 
     for (size_t i = 0; commands[i] != NULL; i++) {
@@ -163,7 +162,7 @@ find_command(const char *name, GError **error)
         g_ptr_array_add(names, (void *)commands[i]->name);
     }
     g_ptr_array_add(names, NULL);
-    suggestion = text_suggestion(name, (const char *const *)names->pdata);
+    g_autofree char *suggestion = text_suggestion(name, (const char *const *)names->pdata);
     g_set_error(error, CMD_ERROR, CMD_ERROR_USAGE, "%s: unknown command%s%s", shown,
                 *suggestion == 0 ? "; see degas --help" : ";",
                 *suggestion == 0 ? "" : suggestion + 1);
@@ -256,7 +255,6 @@ int
 main(int argc, char **argv)
 {
     g_autoptr(GError) error = NULL;
-    int status;
 
     fill_standard_streams();
     setlocale(LC_ALL, "");
@@ -267,7 +265,7 @@ main(int argc, char **argv)
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN);
 
-    status = run(argc, argv, &error);
+    int status = run(argc, argv, &error);
     if (status < 0) {
         g_autofree char *message = text_escape(error->message, 4000);
 

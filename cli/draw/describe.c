@@ -124,12 +124,11 @@ void
 describe_stages(const Plan *plan)
 {
     g_autoptr(GArray) layers = g_array_new(FALSE, FALSE, sizeof(int64_t));
-    g_autofree char *layers_text = NULL;
     g_autofree char *slices = output_int64s(plan->slices, 12);
 
     for (guint i = 0; i < plan->stages->len; i++)
         g_array_append_val(layers, g_array_index(plan->stages, PlanStage, i).n_layers);
-    layers_text = output_int64s(layers, 12);
+    g_autofree char *layers_text = output_int64s(layers, 12);
     output_printf("%u stage%s of %s layers; " INT " micro-batch%s of " INT
                   " sequence%s per replica",
                   plan->stages->len, plan->stages->len == 1 ? "" : "s", layers_text,

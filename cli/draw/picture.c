@@ -397,7 +397,6 @@ run_gnuplot(const Picture *picture, const char *script, Format format, const cha
 {
     g_autofree char *found = g_find_program_in_path("gnuplot");
     g_autofree char *gnuplot = NULL, *dir = NULL;
-    bool done;
 
     if (found == NULL)
         return leave_data(picture, path, "gnuplot not found", error);
@@ -405,7 +404,7 @@ run_gnuplot(const Picture *picture, const char *script, Format format, const cha
     dir = g_dir_make_tmp("degas-plot-XXXXXX", error);
     if (dir == NULL)
         return false;
-    done = draw_in(picture, script, gnuplot, dir, format, path, error);
+    bool done = draw_in(picture, script, gnuplot, dir, format, path, error);
     remove_directory(dir);
     return done;
 }

@@ -68,7 +68,6 @@ peaks_of_trace(const Trace *trace)
     g_array_set_size(peaks, (guint)trace->n_ranks);
     for (guint i = 0; i < trace->memory->len; i++) {
         const TraceMemory *event = &g_array_index(trace->memory, TraceMemory, i);
-        Peak *peak;
 
         if (event->rank != rank) {
             memset(bytes, 0, sizeof bytes);
@@ -77,7 +76,7 @@ peaks_of_trace(const Trace *trace)
         }
         bytes[event->owner] += event->delta_bytes;
         total += event->delta_bytes;
-        peak = &g_array_index(peaks, Peak, rank);
+        Peak *peak = &g_array_index(peaks, Peak, rank);
         if (total > peak->total_bytes) {
             *peak = (Peak){.total_bytes = total, .at_ns = event->at_ns};
             memcpy(peak->bytes, bytes, sizeof bytes);

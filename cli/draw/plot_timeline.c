@@ -81,14 +81,13 @@ static void
 layout_rows(Layout *layout)
 {
     int64_t n_ranks = 0;
-    int y;
 
     for (size_t i = 0; i < layout->n_panels; i++)
         n_ranks += layout->panels[i].source->trace->n_ranks;
     const int32_t every = (int32_t)((n_ranks + MAX_ROWS - 1) / MAX_ROWS);
     const int row_px = (int)CLAMP(ROWS_HEIGHT * every / n_ranks, every > 1 ? 2 : 5, 30);
+    int y = layout->height;
 
-    y = layout->height;
     for (size_t i = 0; i < layout->n_panels; i++) {
         Panel *panel = &layout->panels[i];
 

@@ -314,10 +314,9 @@ static void
 put_label(const Canvas *canvas, Cell *cells, const TimelineBox *box, int begin, int end)
 {
     char label[32];
-    size_t n;
 
     timeline_label(canvas->trace, box, label);
-    n = strlen(label);
+    size_t n = strlen(label);
     /* One cell of the box's own colour stays, where there is no background colour to show it. */
     if (n == 0 || (int)n + (canvas->how->color ? 0 : 1) > end - begin)
         return;

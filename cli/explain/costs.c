@@ -174,11 +174,10 @@ bool
 explain_costs_print(const Job *job, const Report *report, GError **error)
 {
     g_auto(Costs) explanation = {0};
-    guint n;
 
     if (!explain_rank(job, report, &explanation, error))
         return false;
-    n = MIN(MAX_COSTS, explanation.time.costs->len);
+    guint n = MIN(MAX_COSTS, explanation.time.costs->len);
     print_costs(&explanation, n);
     print_parameters(job, &explanation, n);
     print_sources(job);
@@ -219,11 +218,9 @@ write_parameters(JsonWriter *writer, const Job *job, const GArray *costs)
     mark_parameters(costs, costs->len, used);
     json_write_array(writer, "parameters");
     for (int i = 0; i < PROFILE_PARAMETERS_N; i++) {
-        g_autofree char *source = NULL;
-
         if (!used[i])
             continue;
-        source = profile_parameter_source(job->profile, i);
+        g_autofree char *source = profile_parameter_source(job->profile, i);
         json_write_object_inline(writer, NULL);
         json_write_string(writer, "name", profile_parameter_info[i].name);
         json_write_double(writer, "value", profile_parameter(&job->profile->parameters, i));

@@ -79,12 +79,10 @@ cmd_exit_status(const GError *error)
 bool
 cmd_blame_name(const char *name, GError **error)
 {
-    GError *blamed;
-
     if (error == NULL || !g_error_matches(*error, G_FILE_ERROR, G_FILE_ERROR_NOENT) ||
         strchr(name, '/') != NULL || g_str_has_suffix(name, ".json"))
         return false;
-    blamed = g_error_new_literal(CMD_ERROR, CMD_ERROR_USAGE, (*error)->message);
+    GError *blamed = g_error_new_literal(CMD_ERROR, CMD_ERROR_USAGE, (*error)->message);
     g_clear_error(error);
     g_propagate_error(error, blamed);
     return false;

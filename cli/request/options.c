@@ -141,7 +141,6 @@ fail_unknown(const Options *options, const char *argument, GError **error)
     const char *equals = strchr(argument, '=');
     g_autofree char *name =
         equals == NULL ? g_strdup(argument) : g_strndup(argument, (size_t)(equals - argument));
-    g_autofree char *suggestion = NULL;
     g_autofree char *shown = text_escape(name, 64);
 
     for (size_t t = 0; options->tables[t] != NULL; t++) {
@@ -150,7 +149,7 @@ fail_unknown(const Options *options, const char *argument, GError **error)
     }
     g_ptr_array_add(names, g_strdup("--help"));
     g_ptr_array_add(names, NULL);
-    suggestion = text_suggestion(name, (const char *const *)names->pdata);
+    g_autofree char *suggestion = text_suggestion(name, (const char *const *)names->pdata);
     g_set_error(error, CMD_ERROR, CMD_ERROR_USAGE, "%s: unknown option%s%s", shown,
                 *suggestion == 0 ? "" : ";", *suggestion == 0 ? "" : suggestion + 1);
 }
@@ -364,13 +363,12 @@ void
 options_fail(Options *options, const char *name, const char *format, ...)
 {
     g_autofree char *label = label_of(options, name);
-    g_autofree char *message = NULL;
     va_list arguments;
 
     if (options->error != NULL)
         return;
     va_start(arguments, format);
-    message = g_strdup_vprintf(format, arguments);
+    g_autofree char *message = g_strdup_vprintf(format, arguments);
     va_end(arguments);
     options->error = options->is_json
                          ? g_error_new(JSON_ERROR, JSON_ERROR_INVALID, "%s: %s", label, message)
@@ -580,11 +578,10 @@ GArray *
 options_int64s(Options *options, const char *name, int64_t min, int64_t max)
 {
     g_auto(GStrv) words = options_words(options, name);
-    GArray *values;
 
     if (words == NULL)
         return NULL;
-    values = g_array_new(FALSE, FALSE, sizeof(int64_t));
+    GArray *values = g_array_new(FALSE, FALSE, sizeof(int64_t));
     for (size_t i = 0; words[i] != NULL; i++) {
         const int64_t value = parse_int64(options, name, words[i], min, max, min);
 

@@ -46,11 +46,10 @@ output_text(const char *text)
 void
 output_printf(const char *format, ...)
 {
-    g_autofree char *text = NULL;
     va_list arguments;
 
     va_start(arguments, format);
-    text = g_strdup_vprintf(format, arguments);
+    g_autofree char *text = g_strdup_vprintf(format, arguments);
     va_end(arguments);
     output_text(text);
 }
@@ -58,14 +57,12 @@ output_printf(const char *format, ...)
 void
 output_note(const char *format, ...)
 {
-    g_autofree char *text = NULL;
-    g_autofree char *safe = NULL;
     va_list arguments;
 
     va_start(arguments, format);
-    text = g_strdup_vprintf(format, arguments);
+    g_autofree char *text = g_strdup_vprintf(format, arguments);
     va_end(arguments);
-    safe = text_escape(text, 4000);
+    g_autofree char *safe = text_escape(text, 4000);
     fprintf(stderr, "degas: %s\n", safe);
 }
 

@@ -170,10 +170,6 @@ request_load_model(const char *name_or_path, GError **error)
 static bool
 change_model(Request *request, Options *options, GError **error)
 {
-    g_autoptr(JsonWriter) writer = NULL;
-    g_autoptr(JsonDoc) doc = NULL;
-    g_autoptr(ModelArch) changed = NULL;
-    g_autofree char *text = NULL;
     size_t n_bytes;
 
     if (!options_has(options, "layers") && !options_has(options, "vocab"))
@@ -184,13 +180,14 @@ change_model(Request *request, Options *options, GError **error)
         options_int64(options, "vocab", 0, MODEL_MAX_VOCAB, request->arch->vocab);
     if (!options_finish(options, error))
         return false;
-    writer = json_writer_new();
+    g_autoptr(JsonWriter) writer = json_writer_new();
     model_arch_write(writer, NULL, request->arch);
-    text = json_writer_steal(writer, &n_bytes);
-    doc = json_doc_parse("the model with --layers and --vocab", text, n_bytes, error);
+    g_autofree char *text = json_writer_steal(writer, &n_bytes);
+    g_autoptr(JsonDoc) doc =
+        json_doc_parse("the model with --layers and --vocab", text, n_bytes, error);
     if (doc == NULL)
         return false;
-    changed = model_arch_read(doc, json_doc_root(doc, "degas-model", 1));
+    g_autoptr(ModelArch) changed = model_arch_read(doc, json_doc_root(doc, "degas-model", 1));
     if (!json_doc_finish(doc, error))
         return false;
     model_arch_free(request->arch);
@@ -556,11 +553,10 @@ request_load(const char *model, const char *cluster, Options *options, RequestKi
              GError **error)
 {
     g_autoptr(ModelArch) arch = request_load_model(model, error);
-    g_autoptr(Profile) profile = NULL;
 
     if (arch == NULL)
         return NULL;
-    profile = request_load_cluster(cluster, error);
+    g_autoptr(Profile) profile = request_load_cluster(cluster, error);
     if (profile == NULL)
         return NULL;
     return request_new(g_steal_pointer(&arch), g_steal_pointer(&profile), options, kind, error);
@@ -638,20 +634,18 @@ request_read(JsonDoc *doc, const JsonValue *object, const Profile *given, Condit
     static const OptionInfo *const tables[] = {request_options, request_fixed_options,
                                                conditions_options, NULL};
     static const OptionInfo *const fewer[] = {request_options, request_fixed_options, NULL};
-    g_autoptr(ModelArch) arch = NULL;
-    g_autoptr(Profile) profile = NULL;
-    g_autoptr(Options) options = NULL;
 
     json_ignore(doc, object, "id");
-    arch = read_model(doc, object, error);
+    g_autoptr(ModelArch) arch = read_model(doc, object, error);
     if (arch == NULL)
         return NULL;
     if (given != NULL)
         json_ignore(doc, object, "cluster");
-    profile = given != NULL ? profile_copy(given) : read_cluster(doc, object, error);
+    g_autoptr(Profile) profile =
+        given != NULL ? profile_copy(given) : read_cluster(doc, object, error);
     if (profile == NULL)
         return NULL;
-    options = options_read(conditions == NULL ? fewer : tables, doc, object);
+    g_autoptr(Options) options = options_read(conditions == NULL ? fewer : tables, doc, object);
     if (!json_doc_finish(doc, error))
         return NULL;
     if (conditions != NULL)

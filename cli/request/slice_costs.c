@@ -71,7 +71,6 @@ npy_header(const char *path, const char *bytes, size_t n_bytes, const int64_t sh
     const uint8_t *u = (const uint8_t *)bytes;
     size_t start, length;
     g_autofree char *header = NULL, *wanted = NULL;
-    const char *found;
 
     if (n_bytes < 12 || u[6] < 1 || u[6] > 3)
         return npy_fail(path, error, "not a .npy file of version 1 to 3");
@@ -87,7 +86,7 @@ npy_header(const char *path, const char *bytes, size_t n_bytes, const int64_t sh
     if (!g_str_has_prefix(npy_value(header, "fortran_order"), "False"))
         return npy_fail(path, error, "expected C order (fortran_order False)");
     wanted = g_strdup_printf("(" INT ", " INT ", " INT ")", shape[0], shape[1], shape[2]);
-    found = npy_value(header, "shape");
+    const char *found = npy_value(header, "shape");
     if (!g_str_has_prefix(found, wanted)) {
         g_autofree char *got = g_strndup(found, strcspn(found, ")\n"));
 
@@ -105,12 +104,11 @@ read_npy(const char *path, const char *bytes, size_t n_bytes, int64_t batch, int
          GError **error)
 {
     const int64_t shape[3] = {batch + 1, n_cells + 1, n_cells + 1};
-    g_autofree int64_t *grid = NULL;
     size_t offset, n;
 
     if (!npy_header(path, bytes, n_bytes, shape, &offset, error))
         return NULL;
-    grid = new_grid(path, batch, n_cells, error);
+    g_autofree int64_t *grid = new_grid(path, batch, n_cells, error);
     if (grid == NULL)
         return NULL;
     n = (size_t)(shape[0] * shape[1] * shape[2]);
@@ -183,11 +181,10 @@ read_points(const char *path, const char *text, size_t n_bytes, SliceCostsPart p
 {
     g_autoptr(JsonDoc) doc = json_doc_parse(path, text, n_bytes, error);
     g_autoptr(GArray) points = g_array_new(FALSE, FALSE, sizeof(Point));
-    const JsonValue *root;
 
     if (doc == NULL)
         return NULL;
-    root = json_doc_root(doc, NULL, 0);
+    const JsonValue *root = json_doc_root(doc, NULL, 0);
     for (const JsonValue *v = json_first(root); v != NULL; v = json_next(v)) {
         Point point;
 
@@ -387,7 +384,6 @@ slice_costs_load(const char *path, SliceCostsPart part, const PlanSliceCosts *sh
 {
     g_autofree char *contents = NULL;
     g_autoptr(GMappedFile) mapped = NULL;
-    g_autoptr(GArray) points = NULL;
     const char *bytes;
     size_t n_bytes;
 
@@ -407,7 +403,7 @@ slice_costs_load(const char *path, SliceCostsPart part, const PlanSliceCosts *sh
     }
     if (n_bytes >= NPY_MAGIC_BYTES && memcmp(bytes, NPY_MAGIC, NPY_MAGIC_BYTES) == 0)
         return read_npy_part(path, part, bytes, n_bytes, shape, error);
-    points = read_points(path, bytes, n_bytes, part, error);
+    g_autoptr(GArray) points = read_points(path, bytes, n_bytes, part, error);
     if (points == NULL)
         return NULL;
     return grid_from_points(path, points, shape->batch, shape->n_cells, shape->granularity,

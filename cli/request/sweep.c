@@ -349,7 +349,6 @@ sweep_read(JsonDoc *doc, const JsonValue *root)
 {
     Sweep *sweep = sweep_new();
     SweepReliability *reliability = &sweep->reliability;
-    const JsonValue *points;
 
     read_fields(doc, root, sweep_fields, sweep);
     if (isnan(sweep->price_per_device_hour))
@@ -360,7 +359,7 @@ sweep_read(JsonDoc *doc, const JsonValue *root)
         reliability->checkpoint_bytes_per_s = 0;
     if (isnan(reliability->restart_s))
         reliability->restart_s = 0;
-    points = json_array(doc, root, "points");
+    const JsonValue *points = json_array(doc, root, "points");
     for (const JsonValue *v = json_first(points); v != NULL && !json_doc_failed(doc);
          v = json_next(v)) {
         const SweepPoint point = read_point(doc, v);
@@ -376,12 +375,11 @@ sweep_table(const Sweep *sweep)
 {
     const char *header[64] = {NULL};
     size_t n = 0;
-    Table *table;
 
     for (size_t i = 0; i < G_N_ELEMENTS(tables); i++)
         for (const JsonField *c = tables[i]; c->key != NULL; c++)
             header[n++] = c->key;
-    table = table_new(header);
+    Table *table = table_new(header);
     for (guint p = 0; p < sweep->points->len; p++) {
         const SweepPoint *point = sweep_at(sweep, p);
 

@@ -186,8 +186,6 @@ calibration_cross_validate(const Calibration *calibration, int64_t n_folds)
         folds.errors[i] = NAN;
     for (int64_t f = 0; f < n_folds; f++) {
         ProfileCalibration problem = problem_of(calibration, in_training);
-        g_autofree double *errors = NULL;
-        ProfileCalibrated fitted;
         guint n_held_out = 0;
 
         for (guint i = 0; i < n; i++) {
@@ -198,8 +196,8 @@ calibration_cross_validate(const Calibration *calibration, int64_t n_folds)
             continue;
         problem.first = first;
         problem.has_first = &has_first;
-        fitted = profile_calibrate(&problem);
-        errors = calibration_errors(calibration, &fitted.point);
+        ProfileCalibrated fitted = profile_calibrate(&problem);
+        g_autofree double *errors = calibration_errors(calibration, &fitted.point);
         scores[folds.n_folds++] = score_fold(calibration, errors, in_training);
         for (guint i = 0; i < n; i++) {
             if (!in_training[i])

@@ -234,7 +234,6 @@ find_columns(const Csv *csv, int places[N_COLUMNS], GError **error)
 {
     for (size_t c = 0; c < N_COLUMNS; c++) {
         g_autoptr(GPtrArray) names = g_ptr_array_new();
-        g_autofree char *hint = NULL;
 
         places[c] = csv_column(csv, columns[c].name);
         if (places[c] >= 0 || !columns[c].needed)
@@ -242,7 +241,7 @@ find_columns(const Csv *csv, int places[N_COLUMNS], GError **error)
         for (size_t i = 0; i < csv_n_columns(csv); i++)
             g_ptr_array_add(names, (char *)csv_column_name(csv, i));
         g_ptr_array_add(names, NULL);
-        hint = text_suggestion(columns[c].name, (const char *const *)names->pdata);
+        g_autofree char *hint = text_suggestion(columns[c].name, (const char *const *)names->pdata);
         g_set_error(error, CSV_ERROR, CSV_ERROR_INVALID, "%s:1: column \"%s\" is missing%s",
                     csv_name(csv), columns[c].name, hint);
         return false;

@@ -232,15 +232,13 @@ group_clear(void *data)
 static Group *
 group_of(GArray *groups, const char *value)
 {
-    Group group;
-
     for (guint i = 0; i < groups->len; i++) {
         Group *known = &g_array_index(groups, Group, i);
 
         if (strcmp(known->value, value) == 0)
             return known;
     }
-    group = (Group){.value = g_strdup(value)};
+    Group group = (Group){.value = g_strdup(value)};
     g_array_append_val(groups, group);
     return &g_array_index(groups, Group, groups->len - 1);
 }
@@ -255,13 +253,11 @@ cut_by(const char *name, const GPtrArray *cases, const double *errors)
     g_array_set_clear_func(result.groups, group_clear);
     for (guint i = 0; i < cases->len; i++) {
         const ValidationCase *one = cases->pdata[i];
-        g_autofree char *value = NULL;
-        Group *group;
 
         if (!isfinite(errors[i]))
             continue;
-        value = value_of(one->row, name);
-        group = group_of(result.groups, value == NULL ? "not stated" : value);
+        g_autofree char *value = value_of(one->row, name);
+        Group *group = group_of(result.groups, value == NULL ? "not stated" : value);
         group->n++;
         group->mape += fabs(errors[i]);
         group->bias += errors[i];
@@ -344,7 +340,6 @@ append_residuals(GString *text, const Validation *validation, const ValidationSe
     const CalibrationFolds *folds = validation_folds(validation, set);
     g_autoptr(GPtrArray) cases = g_ptr_array_new();
     g_autofree double *errors = g_new(double, MAX(1, validation->runs.cases->len));
-    g_autoptr(GArray) columns = NULL;
 
     for (guint i = 0; i < validation->runs.cases->len; i++) {
         const ValidationCase *one = validation->runs.cases->pdata[i];
@@ -356,7 +351,7 @@ append_residuals(GString *text, const Validation *validation, const ValidationSe
                                                                  &validation->predictions[i]);
         g_ptr_array_add(cases, (void *)one);
     }
-    columns = residual_columns(cases, errors, MAX_COLUMNS);
+    g_autoptr(GArray) columns = residual_columns(cases, errors, MAX_COLUMNS);
     if (columns->len == 0) {
         g_string_append(text, "No column of the rows explains a tenth of what is left.\n\n");
         return;

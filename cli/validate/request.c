@@ -249,7 +249,6 @@ write_slices(JsonWriter *writer, const MeasuredRow *row, GError **error)
     const char *scheme = strstr(row->notes, "slicing scheme [(1, [");
     const char *splits = strstr(row->notes, " sequence splits");
     g_autoptr(GArray) slices = g_array_new(FALSE, FALSE, sizeof(int64_t));
-    char *p;
 
     if (scheme == NULL && splits != NULL) {
         while (splits > row->notes && g_ascii_isdigit(splits[-1]))
@@ -259,7 +258,7 @@ write_slices(JsonWriter *writer, const MeasuredRow *row, GError **error)
     }
     if (scheme == NULL)
         return unstated(error, "the slices are not stated");
-    p = (char *)scheme + strlen("slicing scheme [(1, [");
+    char *p = (char *)scheme + strlen("slicing scheme [(1, [");
     for (;;) {
         const int64_t tokens = g_ascii_strtoll(p, &p, 10);
 

@@ -188,12 +188,11 @@ validation_conventions_read(const char *name, const char *text, size_t n_bytes,
 {
     JsonDoc *doc = json_doc_parse(name, text, n_bytes, error);
     const ValidationSource usual = {.zero_stage = -1};
-    const JsonValue *root;
 
     *conventions = (ValidationConventions){.doc = doc};
     if (doc == NULL)
         return false;
-    root = json_doc_root(doc, "degas-sources", 1);
+    const JsonValue *root = json_doc_root(doc, "degas-sources", 1);
     *conventions = (ValidationConventions){
         .doc = doc,
         .sources =

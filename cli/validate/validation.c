@@ -54,13 +54,12 @@ static bool
 is_other_device(const MeasuredRow *row, const Profile *cluster, GHashTable *profiles)
 {
     const ValidationWord *stated = validation_cluster(row);
-    const Profile *profile;
 
     if (stated == NULL)
         return false;
     if (stated->cluster == NULL)
         return true;
-    profile = built_in(profiles, stated->cluster, NULL);
+    const Profile *profile = built_in(profiles, stated->cluster, NULL);
     return profile == NULL || strcmp(device_name(profile), device_name(cluster)) != 0;
 }
 
@@ -70,11 +69,10 @@ read_request(const ValidationCase *one, const Profile *cluster, GError **error)
 {
     g_autoptr(JsonDoc) doc =
         json_doc_parse(one->row->id, one->request_text, strlen(one->request_text), error);
-    const JsonValue *root;
 
     if (doc == NULL)
         return NULL;
-    root = json_doc_root(doc, NULL, 0);
+    const JsonValue *root = json_doc_root(doc, NULL, 0);
     json_ignore(doc, root, "id");
     return request_read(doc, root, cluster, NULL, error);
 }
@@ -155,7 +153,6 @@ cases_of(const MeasuredTable *table, const Profile *cluster, const char *cluster
     for (guint i = 0; i < table->rows->len; i++) {
         const MeasuredRow *row = &g_array_index(table->rows, MeasuredRow, i);
         ValidationCase *one = g_new0(ValidationCase, 1);
-        g_autofree char *wrong = NULL;
 
         g_ptr_array_add(cases, one);
         one->row = row;
@@ -165,7 +162,7 @@ cases_of(const MeasuredTable *table, const Profile *cluster, const char *cluster
             one->why_not = g_strdup("other devices than the cluster's");
         if (one->is_other_device || !make_job(one, cluster, cluster_name, profiles))
             continue;
-        wrong = impossibility(one);
+        g_autofree char *wrong = impossibility(one);
         if (wrong == NULL)
             continue;
         if (bad_rows == NULL) {
@@ -214,12 +211,11 @@ validation_runs_add_table(ValidationRuns *runs, const char *path, const Profile 
 {
     GPtrArray *bad_rows = skip_bad ? runs->bad_rows : NULL;
     MeasuredTable *table = measured_load(path, bad_rows, error);
-    GPtrArray *cases;
 
     if (table == NULL)
         return false;
     g_ptr_array_add(runs->tables, table);
-    cases = cases_of(table, cluster, cluster_name, bad_rows, error);
+    GPtrArray *cases = cases_of(table, cluster, cluster_name, bad_rows, error);
     if (cases == NULL)
         return false;
     add_part(runs, cases);
@@ -249,11 +245,10 @@ static bool
 read_step(const char *path, double *step_s, GError **error)
 {
     g_autoptr(JsonDoc) doc = json_doc_load(path, error);
-    const JsonValue *root;
 
     if (doc == NULL)
         return false;
-    root = json_doc_root(doc, "degas-run", 1);
+    const JsonValue *root = json_doc_root(doc, "degas-run", 1);
     *step_s = json_double(doc, json_object(doc, root, "step_s"), "median", 0.0, 1e6);
     if (!json_doc_failed(doc) && *step_s == 0.0)
         json_fail(doc, root, "step_s: expected more than 0 seconds");
@@ -265,8 +260,6 @@ validation_case_of_run(const char *plan_path, const char *run_path, const Profil
                        GError **error)
 {
     g_autoptr(Job) job = job_load(plan_path, error);
-    g_autoptr(Workload) workload = NULL;
-    ValidationCase *one;
     double step_s;
 
     if (job == NULL || !read_step(run_path, &step_s, error))
@@ -277,12 +270,12 @@ validation_case_of_run(const char *plan_path, const char *run_path, const Profil
         model_cluster_free(job->profile->cluster);
         job->profile->cluster = model_cluster_resized(cluster->cluster, plan_n_devices(job->plan));
     }
-    workload = workload_new(job->arch, job->profile, job->plan, 0, error);
+    g_autoptr(Workload) workload = workload_new(job->arch, job->profile, job->plan, 0, error);
     if (workload == NULL) {
         cmd_blame_file(plan_path, error);
         return NULL;
     }
-    one = g_new0(ValidationCase, 1);
+    ValidationCase *one = g_new0(ValidationCase, 1);
     one->own_id = g_path_get_basename(run_path);
     one->own_row = (MeasuredRow){.source = "degas run",
                                  .id = one->own_id,
@@ -343,14 +336,13 @@ static double
 counted_memory(const ValidationCase *one, const Profile *profile)
 {
     Profile bare = *profile;
-    g_autoptr(Report) counted = NULL;
 
     if (one->source->memory == VALIDATION_MEMORY_NONE)
         return NAN;
     bare.parameters.context_bytes = 0.0;
     if (one->source->memory == VALIDATION_MEMORY_ALLOCATED)
         bare.parameters.allocator_fraction = 0.0;
-    counted = simulate(one, &bare, true, NULL);
+    g_autoptr(Report) counted = simulate(one, &bare, true, NULL);
     if (counted == NULL)
         return NAN;
     if (one->source->memory_of_last_rank)
@@ -363,11 +355,10 @@ static ValidationPrediction
 predict(const ValidationCase *one)
 {
     ValidationPrediction prediction = {NAN, NAN, false};
-    g_autoptr(Report) report = NULL;
 
     if (one->job == NULL)
         return prediction;
-    report = simulate(one, one->job->profile, true, NULL);
+    g_autoptr(Report) report = simulate(one, one->job->profile, true, NULL);
     if (report == NULL)
         return prediction;
     prediction.iteration_s = units_s_from_ns(report->iteration_ns);
@@ -382,19 +373,17 @@ validation_residual(const ValidationCase *one, ValidationQuantity quantity,
                     const ProfileParameters *parameters)
 {
     const MeasuredRow *row = one->row;
-    g_autoptr(Report) report = NULL;
-    Profile profile;
     double margin = 0.0;
 
     if (one->job == NULL)
         return NAN;
-    profile = *one->job->profile; /* borrows from it: only the parameters may differ */
+    Profile profile = *one->job->profile; /* borrows from it: only the parameters may differ */
     if (parameters != NULL)
         profile.parameters = *parameters;
     if (quantity == VALIDATION_MEMORY)
         return (counted_memory(one, &profile) - row->memory_bytes) / row->memory_bytes;
-    report = simulate(one, &profile, quantity == VALIDATION_OOM,
-                      quantity == VALIDATION_OOM ? &margin : NULL);
+    g_autoptr(Report) report = simulate(one, &profile, quantity == VALIDATION_OOM,
+                                        quantity == VALIDATION_OOM ? &margin : NULL);
     if (report == NULL)
         return NAN;
     if (quantity == VALIDATION_TIME)
