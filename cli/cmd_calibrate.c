@@ -360,7 +360,6 @@ run(Options *options, GError **error)
     const char *path = options_string(options, "output", NULL);
     const bool json = options_switch(options, "json");
     g_auto(Work) work = {0};
-    g_autoptr(JsonWriter) product = json_writer_new();
 
     if (path == NULL)
         options_fail(options, "output", "is missing; it is the profile to write");
@@ -376,14 +375,12 @@ run(Options *options, GError **error)
         return -1;
     fit_all(&work, holdout, n_threads);
     g_autoptr(Profile) profile = fitted_profile(&work, options_string(options, "name", NULL));
+    JsonWriter *product = json_writer_new();
     profile_write(product, NULL, profile);
     if (!output_json(product, path, error))
         return -1;
-    if (json) {
-        g_autoptr(JsonWriter) writer = write_calibration(&work, profile);
-
-        return output_json(writer, NULL, error) ? 0 : -1;
-    }
+    if (json)
+        return output_json(write_calibration(&work, profile), NULL, error) ? 0 : -1;
     if (strcmp(path, "-") != 0) {
         print_errors(&work);
         print_parameters(&work, profile);

@@ -215,13 +215,10 @@ run(Options *options, GError **error)
         !breakdown_load(measured, &comparison.measured, error))
         return -1;
     compare(&comparison);
-    if (options_switch(options, "json") || output != NULL) {
-        g_autoptr(JsonWriter) writer = to_json(&comparison);
-        if (!output_json(writer, output, error))
-            return -1;
-    } else {
+    if (!options_switch(options, "json") && output == NULL)
         print_for_people(&comparison);
-    }
+    else if (!output_json(to_json(&comparison), output, error))
+        return -1;
     if (!comparison.within)
         output_note("compare: off by %s, more than the tolerance of %s",
                     output_percent(fabs(comparison.error_fraction)).text,

@@ -53,7 +53,6 @@ run(Options *options, GError **error)
     const char *name = options_string(options, "name", NULL);
     g_autoptr(ModelArch) arch = NULL;
     g_autoptr(Profile) profile = NULL;
-    g_autoptr(JsonWriter) writer = json_writer_new();
     ProfileImportOptions import;
 
     if (!read_options(options, &import, &arch, error) || !output_folder_check(path, error))
@@ -79,6 +78,7 @@ run(Options *options, GError **error)
         g_free(profile->name);
         profile->name = g_strdup(name);
     }
+    JsonWriter *writer = json_writer_new();
     profile_write(writer, NULL, profile);
     return output_json(writer, path, error) ? 0 : -1;
 }

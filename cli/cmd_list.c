@@ -94,7 +94,7 @@ schedule_names(void)
 static bool
 print_json(int kind, GError **error)
 {
-    g_autoptr(JsonWriter) writer = output_json_new("degas-list");
+    JsonWriter *writer = output_json_new("degas-list");
     g_autoptr(GPtrArray) names = kind == 0   ? model_arch_builtin_names()
                                  : kind == 1 ? profile_builtin_names()
                                              : schedule_names();

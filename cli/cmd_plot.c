@@ -201,21 +201,24 @@ draw(const Options *options, const Inputs *inputs, Kind kind, const PlotOptions 
      const char *path, GError **error)
 {
     const char *file = options_argument(options, 0);
+    static bool (*const of_sweep[])(const Sweep *, const PlotOptions *, const char *, GError **) = {
+        [KIND_THROUGHPUT] = plot_sweep_throughput,
+        [KIND_ROOFLINE] = plot_sweep_roofline,
+        [KIND_PARETO] = plot_sweep_pareto,
+    };
+    static bool (*const of_plan[])(const Job *, const PlotOptions *, const char *, GError **) = {
+        [KIND_ROOFLINE] = plot_plan_roofline,
+        [KIND_PARETO] = plot_plan_pareto,
+    };
 
     if (kind <= KIND_MEMORY && inputs->sweep == NULL && inputs->job == NULL)
         return draw_traces(options, inputs, kind, how, path, error);
     if (inputs->traces->len > 1)
         return refuse(file, "only traces are drawn beside each other", error);
-    if (kind == KIND_THROUGHPUT && inputs->sweep != NULL)
-        return plot_sweep_throughput(inputs->sweep, how, path, error);
-    if (kind == KIND_PARETO && inputs->sweep != NULL)
-        return plot_sweep_pareto(inputs->sweep, how, path, error);
-    if (kind == KIND_PARETO && inputs->job != NULL)
-        return plot_plan_pareto(inputs->job, how, path, error);
-    if (kind == KIND_ROOFLINE && inputs->sweep != NULL)
-        return plot_sweep_roofline(inputs->sweep, how, path, error);
-    if (kind == KIND_ROOFLINE && inputs->job != NULL)
-        return plot_plan_roofline(inputs->job, how, path, error);
+    if (inputs->sweep != NULL && of_sweep[kind] != NULL)
+        return of_sweep[kind](inputs->sweep, how, path, error);
+    if (inputs->job != NULL && of_plan[kind] != NULL)
+        return of_plan[kind](inputs->job, how, path, error);
     return refuse_kind(file, kind, error);
 }
 

@@ -573,7 +573,7 @@ run(Options *options, GError **error)
         return -1;
     const bool json = options_switch(options, "json");
     if (json || output != NULL) {
-        g_autoptr(JsonWriter) writer = json_writer_new();
+        JsonWriter *writer = json_writer_new();
         profile_write(writer, NULL, profile);
         if (!output_json(writer, output, error))
             return -1;

@@ -193,11 +193,8 @@ write_products(const Run *run, const RunReport *report, Options *options, GError
         if (!file_write(trace, text, n_bytes, error))
             return false;
     }
-    if (json || output != NULL) {
-        g_autoptr(JsonWriter) writer = run_report_json(report);
-        if (!output_json(writer, output, error))
-            return false;
-    }
+    if ((json || output != NULL) && !output_json(run_report_json(report), output, error))
+        return false;
     if (!json && g_strcmp0(output, "-") != 0 && g_strcmp0(trace, "-") != 0)
         run_report_print(report);
     return true;

@@ -268,7 +268,7 @@ show_model(const char *name, Options *options, GError **error)
     if (!options_finish(options, error) || !model_shape_check(arch, &shape, error))
         return -1;
     if (options_switch(options, "json")) {
-        g_autoptr(JsonWriter) writer = json_writer_new();
+        JsonWriter *writer = json_writer_new();
 
         model_arch_write(writer, NULL, arch);
         return output_json(writer, NULL, error) ? 0 : -1;
@@ -285,7 +285,7 @@ show_cluster(const char *name, Options *options, GError **error)
     if (profile == NULL)
         return -1;
     if (options_switch(options, "json")) {
-        g_autoptr(JsonWriter) writer = json_writer_new();
+        JsonWriter *writer = json_writer_new();
 
         profile_write(writer, NULL, profile);
         return output_json(writer, NULL, error) ? 0 : -1;
@@ -302,11 +302,8 @@ show_plan(JsonDoc *doc, Options *options, GError **error)
 
     if (job == NULL)
         return -1;
-    if (options_switch(options, "json")) {
-        g_autoptr(JsonWriter) writer = job_write(job);
-
-        return output_json(writer, NULL, error) ? 0 : -1;
-    }
+    if (options_switch(options, "json"))
+        return output_json(job_write(job), NULL, error) ? 0 : -1;
     SimGlimpse glimpse;
     g_autofree bool *is_shown = describe_glimpse((int32_t)job->plan->degrees.pp, &glimpse);
     const JobOptions how = {.want_trace = true, .glimpse = &glimpse};

@@ -42,6 +42,9 @@ static const OptionInfo options_table[] = {
 
 /* --- products --- */
 
+/* The products that show single ops. */
+static const char *const pictures[] = {"trace", "csv", "plot", "html", NULL};
+
 static char *
 ops_table(const Schedule *schedule, const Trace *trace, const SimLevel *levels)
 {
@@ -115,12 +118,11 @@ write_trace(const JobSimulation *simulation, Options *options, GError **error)
 static bool
 write_pictures(const JobSimulation *simulation, const Job *job, Options *options, GError **error)
 {
-    static const char *const products[] = {"plot", "html", "trace", "csv", NULL};
     const char *path = options_string(options, "plot", NULL);
     const char *html_path = options_string(options, "html", NULL);
     const char *name = job == NULL ? simulation->schedule->name : job->arch->name;
     const PlotTrace panel = {.trace = simulation->result.trace, .name = name};
-    g_autofree char *command_line = options_command_line(options, "simulate", products);
+    g_autofree char *command_line = options_command_line(options, "simulate", pictures);
     const PlotOptions how = {.utf8 = true, .footer = command_line};
 
     if (path != NULL && !plot_timeline(&panel, 1, &how, path, error))
@@ -143,10 +145,10 @@ check_paths(Options *options, GError **error)
 static bool
 needs_all_events(Options *options)
 {
-    return options_string(options, "trace", NULL) != NULL ||
-           options_string(options, "csv", NULL) != NULL ||
-           options_string(options, "plot", NULL) != NULL ||
-           options_string(options, "html", NULL) != NULL;
+    for (size_t i = 0; pictures[i] != NULL; i++)
+        if (options_string(options, pictures[i], NULL) != NULL)
+            return true;
+    return false;
 }
 
 /* Whether the report is for a program: else a timeline stands below it. */
@@ -157,41 +159,28 @@ is_report_only(Options *options)
            g_strcmp0(options_string(options, "output", NULL), "-") == 0;
 }
 
-/* Makes "explanation" the last member of the report's object in @text. */
-static bool
-add_explanation(const Job *job, const Report *report, char **text, size_t *n_bytes, GError **error)
-{
-    g_autoptr(JsonWriter) writer = json_writer_new();
-    g_autofree char *before = *text;
-    char *end = strrchr(before, '}');
-
-    *text = NULL;
-    json_write_object(writer, NULL);
-    if (!explain_costs_write(writer, job, report, error))
-        return false;
-    json_write_object_end(writer);
-    g_autofree char *member = json_writer_steal(writer, NULL);
-    /* Both objects end on a line of their own; the second's brace is the first's comma. */
-    while (end > before && (end[-1] == '\n' || end[-1] == ' '))
-        end--;
-    *end = 0;
-    *text = g_strdup_printf("%s,%s", before, member + 1);
-    *n_bytes = strlen(*text);
-    return true;
-}
-
-/* (owned, nullable: an error) the degas-report. */
+/* (owned, nullable: an error) the degas-report, whose last member is "explanation" if @explain. */
 static char *
 report_text(const JobSimulation *simulation, const Job *job, bool explain, size_t *n_bytes,
             GError **error)
 {
+    const Report *report = simulation->result.report;
     g_autoptr(JsonWriter) writer = json_writer_new();
 
-    report_write(writer, NULL, simulation->result.report);
+    report_write(writer, NULL, report);
     g_autofree char *text = json_writer_steal(writer, n_bytes);
-    if (explain && !add_explanation(job, simulation->result.report, &text, n_bytes, error))
+    if (!explain)
+        return g_steal_pointer(&text);
+    json_write_object(writer, NULL);
+    if (!explain_costs_write(writer, job, report, error))
         return NULL;
-    return g_steal_pointer(&text);
+    json_write_object_end(writer);
+    g_autofree char *member = json_writer_steal(writer, NULL);
+    /* Both objects end on a line of their own; the second's brace is the first's comma. */
+    *strrchr(text, '}') = 0;
+    char *both = g_strdup_printf("%s,%s", g_strchomp(text), member + 1);
+    *n_bytes = strlen(both);
+    return both;
 }
 
 /* Files first: what is on stdout then stands for a command that succeeded.
@@ -579,16 +568,12 @@ run(Options *options, GError **error)
                             "--schedule-file, --batch");
         return -1;
     }
-    if (options_switch(options, "explain") && n == 0) {
+    if (options_switch(options, "explain") && n == 0)
         options_fail(options, "explain", "is for plans and flags");
-        options_finish(options, error);
-        return -1;
-    }
-    if (options_has(options, "op-times") && schedule_path == NULL) {
+    if (options_has(options, "op-times") && schedule_path == NULL)
         options_fail(options, "op-times", "is for --schedule-file");
-        options_finish(options, error);
+    if (!options_finish(options, error))
         return -1;
-    }
     if (schedule_path != NULL)
         return run_schedule(schedule_path, options, error);
     if (batch_path != NULL)

@@ -415,7 +415,7 @@ gap(const PlanSliceResult *result)
 static JsonWriter *
 to_json(const PlanSliceResult *result, const Inputs *inputs)
 {
-    g_autoptr(JsonWriter) writer = output_json_new("degas-slices");
+    JsonWriter *writer = output_json_new("degas-slices");
     const bool rounds = is_fill_drain(inputs) && inputs->problem.limit_bytes > 0;
 
     json_write_double(writer, "latency_s", seconds(result->latency));
@@ -432,7 +432,7 @@ to_json(const PlanSliceResult *result, const Inputs *inputs)
     json_write_double(writer, "optimality_gap_fraction", gap(result));
     json_write_int64(writer, "dp_solves", result->n_solves);
     json_write_object_end(writer);
-    return g_steal_pointer(&writer);
+    return writer;
 }
 
 static void
@@ -496,11 +496,10 @@ run(Options *options, GError **error)
         g_prefix_error(error, "%s: ", options_string(options, "costs", NULL));
         return -1;
     }
-    if (options_switch(options, "json") || options_has(options, "output")) {
-        g_autoptr(JsonWriter) writer = to_json(result, &inputs);
-
-        return output_json(writer, options_string(options, "output", NULL), error) ? 0 : -1;
-    }
+    if (options_switch(options, "json") || options_has(options, "output"))
+        return output_json(to_json(result, &inputs), options_string(options, "output", NULL), error)
+                   ? 0
+                   : -1;
     print_for_people(result, &inputs);
     return 0;
 }

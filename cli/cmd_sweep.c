@@ -414,12 +414,8 @@ write_files(const Sweep *sweep, Options *options, GError **error)
     g_autofree char *command_line = options_command_line(options, "sweep", products);
     const PlotOptions how = {.utf8 = true, .columns = 100, .footer = command_line};
 
-    if (path != NULL) {
-        g_autoptr(JsonWriter) writer = sweep_write(sweep);
-
-        if (!output_json(writer, path, error))
-            return false;
-    }
+    if (path != NULL && !output_json(sweep_write(sweep), path, error))
+        return false;
     if (csv != NULL) {
         g_autoptr(Table) table = sweep_table(sweep);
         size_t n_bytes;
@@ -454,11 +450,8 @@ check_paths(Options *options, GError **error)
 static bool
 print(const Sweep *sweep, Options *options, GError **error)
 {
-    if (options_switch(options, "json")) {
-        g_autoptr(JsonWriter) writer = sweep_write(sweep);
-
-        return output_json(writer, NULL, error);
-    }
+    if (options_switch(options, "json"))
+        return output_json(sweep_write(sweep), NULL, error);
     if (g_strcmp0(options_string(options, "output", NULL), "-") != 0 &&
         g_strcmp0(options_string(options, "csv", NULL), "-") != 0 &&
         g_strcmp0(options_string(options, "plot", NULL), "-") != 0)

@@ -99,12 +99,9 @@ write_products(const Validation *validation, const char *cluster_name, Options *
         return false;
     if (page != NULL && !validation_page_write(validation, page, error))
         return false;
-    if (path != NULL || json) {
-        g_autoptr(JsonWriter) writer = validation_write(validation, cluster_name);
-
-        if (!output_json(writer, json ? NULL : path, error))
-            return false;
-    }
+    if ((path != NULL || json) &&
+        !output_json(validation_write(validation, cluster_name), json ? NULL : path, error))
+        return false;
     if (!json)
         validation_print(validation);
     return true;

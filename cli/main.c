@@ -80,29 +80,6 @@ without_breaks(const char *usage)
     return text;
 }
 
-/* Appends words, broken into lines of at most 80 columns; @column is where the cursor is. */
-static void
-append_words(GString *text, const char *line, size_t indent, size_t *column)
-{
-    g_auto(GStrv) words = g_strsplit(line, " ", -1);
-
-    for (size_t i = 0; words[i] != NULL; i++) {
-        const size_t n = strlen(words[i]);
-
-        if (n == 0)
-            continue;
-        if (*column > indent && *column + 1 + n > 80) {
-            g_string_append_printf(text, "\n%*s", (int)indent, "");
-            *column = indent;
-        } else if (*column > indent) {
-            g_string_append_c(text, ' ');
-            (*column)++;
-        }
-        g_string_append(text, words[i]);
-        *column += n;
-    }
-}
-
 /* Paragraphs are filled; lines that begin with a space (examples) and empty ones stay. */
 static void
 append_details(GString *text, const char *details)
@@ -112,7 +89,7 @@ append_details(GString *text, const char *details)
 
     for (size_t i = 0; lines[i] != NULL; i++) {
         if (*lines[i] != 0 && *lines[i] != ' ') {
-            append_words(text, lines[i], 0, &column);
+            options_append_words(text, lines[i], 0, &column);
             continue;
         }
         g_string_append_printf(text, "%s%s\n", column > 0 ? "\n" : "", lines[i]);
@@ -131,7 +108,7 @@ print_command_help(const Command *command)
     size_t column = strlen(called);
 
     g_string_append(text, called);
-    append_words(text, usage, strlen(called), &column);
+    options_append_words(text, usage, strlen(called), &column);
     g_strdelimit(text->str, HELP_NO_BREAK, ' ');
     g_string_append_printf(text, "\n%s\n\n", command->summary);
     if (command->details != NULL)

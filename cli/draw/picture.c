@@ -57,6 +57,9 @@ G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(Picture, picture_clear)
 
 /* --- settings --- */
 
+/* Of an array: the tics of an axis are the most (3 * MAX_DECADES). */
+#define MAX_ELEMENTS 128
+
 /*
  * A quote could be doubled, but gnuplot 5.4 misreads one that comes first; so it becomes a
  * typographic one, and what stands between two quotes never has one in it.
@@ -93,16 +96,20 @@ picture_set_text(Picture *picture, const char *name, const char *value)
     append_quoted(picture->settings, value);
 }
 
-void
-picture_add_array(Picture *picture, const char *name, size_t n)
+/* "array[i + 1]", after the array was declared with its first element; (owned). */
+static char *
+element_of(Picture *picture, const char *array, size_t i)
 {
-    g_string_append_printf(picture->settings, "array %s[%zu]\n", name, n);
+    g_return_val_if_fail(i < MAX_ELEMENTS, g_strdup(array));
+    if (i == 0)
+        g_string_append_printf(picture->settings, "array %s[%d]\n", array, MAX_ELEMENTS);
+    return g_strdup_printf("%s[%zu]", array, i + 1);
 }
 
 void
 picture_set_at(Picture *picture, const char *array, size_t i, double value)
 {
-    g_autofree char *element = g_strdup_printf("%s[%zu]", array, i + 1);
+    g_autofree char *element = element_of(picture, array, i);
 
     picture_set(picture, element, value);
 }
@@ -110,7 +117,7 @@ picture_set_at(Picture *picture, const char *array, size_t i, double value)
 void
 picture_set_text_at(Picture *picture, const char *array, size_t i, const char *value)
 {
-    g_autofree char *element = g_strdup_printf("%s[%zu]", array, i + 1);
+    g_autofree char *element = element_of(picture, array, i);
 
     picture_set_text(picture, element, value);
 }
@@ -194,8 +201,6 @@ picture_set_range(Picture *picture, const char *axis, double low, double high)
     int decade = low > 0 ? (int)floor(log10(low)) : 0;
     size_t n = 0;
 
-    picture_add_array(picture, tic, 3 * MAX_DECADES);
-    picture_add_array(picture, tic_names, 3 * MAX_DECADES);
     for (int d = 0; d < MAX_DECADES; d++, decade++) {
         for (size_t i = 0; i < (is_sparse ? 1 : G_N_ELEMENTS(factors)); i++) {
             const double value = pow(10, decade) * factors[i];

@@ -53,9 +53,8 @@ void picture_set(Picture *picture, const char *name, double value);
 /* "name = 'text'": gnuplot takes what is in single quotes literally, nothing in it is a command. */
 void picture_set_text(Picture *picture, const char *name, const char *value);
 
-/* Declares an array of @n elements. */
-void picture_add_array(Picture *picture, const char *name, size_t n);
-/* Element @i of an array, counted from 0; gnuplot counts from 1. */
+/* Element @i of an array, counted from 0; gnuplot counts from 1.  Element 0, which is set first,
+ * declares the array. */
 void picture_set_at(Picture *picture, const char *array, size_t i, double value);
 void picture_set_text_at(Picture *picture, const char *array, size_t i, const char *value);
 

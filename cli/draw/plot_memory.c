@@ -252,12 +252,8 @@ memory_table(const Memory *memory, int64_t n_bins)
 static void
 set_owners(Picture *picture, const Memory *memory)
 {
-    static const char *const arrays[] = {"owner_name", "owner_color", "legend_name",
-                                         "legend_color"};
     size_t n = 0;
 
-    for (size_t i = 0; i < G_N_ELEMENTS(arrays); i++)
-        picture_add_array(picture, arrays[i], TRACE_MEMORY_N);
     picture_set(picture, "n_owners", TRACE_MEMORY_N);
     for (size_t k = 0; k < TRACE_MEMORY_N; k++) {
         const char *name = trace_memory_names[plot_owners[k].owner];
@@ -353,16 +349,12 @@ set_panel(Picture *picture, const Memory *memory, size_t p, int top)
 static void
 fill(Picture *picture, const void *content, const PlotOptions *options)
 {
-    static const char *const arrays[] = {"name",    "about_time", "about_peaks", "panel_top",
-                                         "n_ranks", "rank_step",  "bar_width"};
     const Memory *memory = content;
     int y = options->title == NULL ? -12 : TITLE - 12;
 
     picture->data = memory_table(memory, 2 * (MIDDLE - LEFT)); /* bins of half a pixel */
     picture_set_titles(picture, options, "", "");
     picture_set(picture, "n_panels", (double)memory->n_panels);
-    for (size_t i = 0; i < G_N_ELEMENTS(arrays); i++)
-        picture_add_array(picture, arrays[i], memory->n_panels);
     for (size_t p = 0; p < memory->n_panels; p++) {
         set_panel(picture, memory, p, y + PANEL_HEADER);
         y += PANEL_HEADER + PANEL_HEIGHT + PANEL_FOOTER;

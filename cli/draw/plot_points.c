@@ -38,11 +38,13 @@ point_clear(void *data)
     g_free(((Point *)data)->label);
 }
 
-static void
-points_init(Points *picture)
+static Points
+points_new(void)
 {
-    *picture = (Points){.points = g_array_new(FALSE, FALSE, sizeof(Point))};
-    g_array_set_clear_func(picture->points, point_clear);
+    const Points picture = {.points = g_array_new(FALSE, FALSE, sizeof(Point))};
+
+    g_array_set_clear_func(picture.points, point_clear);
+    return picture;
 }
 
 static void
@@ -89,9 +91,9 @@ set_axes(Picture *picture, const Points *points, const PlotOptions *options)
 }
 
 static bool
-refuse_empty(const char *what, GError **error)
+refuse(const char *why, GError **error)
 {
-    g_set_error(error, CMD_ERROR, CMD_ERROR_USAGE, "there is nothing to draw: %s", what);
+    g_set_error_literal(error, CMD_ERROR, CMD_ERROR_USAGE, why);
     return false;
 }
 
@@ -295,11 +297,8 @@ plan_label(const Plan *plan)
 static bool
 add_plan(Points *picture, const Plan *plan, GError **error)
 {
-    if (plan->predicted == NULL) {
-        g_set_error_literal(error, CMD_ERROR, CMD_ERROR_USAGE,
-                            "a plan without a prediction has no time: degas plan writes it");
-        return false;
-    }
+    if (plan->predicted == NULL)
+        return refuse("a plan without a prediction has no time: degas plan writes it", error);
     add_point(picture, units_s_from_ns(plan->predicted->iteration_ns),
               (double)plan->predicted->peak_memory_bytes / (double)UNITS_GIB, plan_label(plan));
     return true;
@@ -309,16 +308,12 @@ bool
 plot_plan_pareto(const Job *job, const PlotOptions *options, const char *path, GError **error)
 {
     const Plan *plan = job->plan;
-    g_auto(Points) picture;
+    g_auto(Points) picture = points_new();
 
-    points_init(&picture);
-    if (plan->alternatives == NULL) {
-        g_set_error_literal(
-            error, CMD_ERROR, CMD_ERROR_USAGE,
-            "pareto needs a degas-plan with alternatives (degas plan --pareto N, or "
-            "--top K)");
-        return false;
-    }
+    if (plan->alternatives == NULL)
+        return refuse("pareto needs a degas-plan with alternatives (degas plan --pareto N, or "
+                      "--top K)",
+                      error);
     if (!add_plan(&picture, plan, error))
         return false;
     for (guint i = 0; i < plan->alternatives->len; i++)
@@ -421,9 +416,8 @@ plot_sweep_pareto(const Sweep *sweep, const PlotOptions *options, const char *pa
                                  {device_hours, "device-hours of a billion tokens"}};
     const bool is_trained = isfinite(sweep->tokens);
     const Axis *axis = is_trained ? trained : rates;
-    g_auto(Points) picture;
+    g_auto(Points) picture = points_new();
 
-    points_init(&picture);
     picture.has_all_labels = true;
     while (axis->of != device_years && axis->of != device_hours && !is_known(sweep, axis))
         axis++;
@@ -435,7 +429,7 @@ plot_sweep_pareto(const Sweep *sweep, const PlotOptions *options, const char *pa
                       label_of(sweep, point));
     }
     if (picture.points->len == 0)
-        return refuse_empty("no size has a plan", error);
+        return refuse("there is nothing to draw: no size has a plan", error);
     g_auto(GStrv) parts = g_strsplit(axis->title, "%s", 2);
     picture.y_title = g_strjoinv(sweep->currency == NULL ? "?" : sweep->currency, parts);
     picture.x_title = g_strdup(is_trained ? "days" : "seconds of a billion tokens");
@@ -538,8 +532,6 @@ fill_roof(Picture *picture, const void *content, const PlotOptions *options)
     picture_set_text(picture, "peak_text", peak_text);
     picture_set_text(picture, "bandwidth_text", rate_text);
     picture_set(picture, "n_series", points->n_series);
-    picture_add_array(picture, "series_name", MAX_SERIES);
-    picture_add_array(picture, "series_color", MAX_SERIES);
     for (int k = 0; k < points->n_series; k++) {
         picture_set_text_at(picture, "series_name", (size_t)k, points->series[k]);
         picture_set_rgb_at(picture, "series_color", (size_t)k, colors[k]);
@@ -585,7 +577,7 @@ draw_roof(Points *picture, const PlotOptions *options, const char *path, GError 
     };
 
     if (picture->points->len == 0)
-        return refuse_empty("no plan", error);
+        return refuse("there is nothing to draw: no plan", error);
     find_roof_ranges(picture);
     choose_roof_labels(picture);
     return picture_draw(&kind, picture, options, path, error);
@@ -648,10 +640,9 @@ plot_plan_roofline(const Job *job, const PlotOptions *options, const char *path,
     const ModelDevice *device = model_cluster_device(job->profile->cluster, 0);
     const bool has_experts = arch->experts.n_experts > 0;
     g_autofree char *split = describe_split(&plan->degrees);
-    g_auto(Points) picture;
+    g_auto(Points) picture = points_new();
     double all_s = 0, drawn_s = 0;
 
-    points_init(&picture);
     picture.peak_flops_per_s = profile_peak_flops_per_s(device, plan->dtype);
     picture.bytes_per_s = device->memory_bytes_per_s;
     if (!has_experts || arch->experts.first_dense_layers > 0) {
@@ -686,9 +677,8 @@ bool
 plot_sweep_roofline(const Sweep *sweep, const PlotOptions *options, const char *path,
                     GError **error)
 {
-    g_auto(Points) picture;
+    g_auto(Points) picture = points_new();
 
-    points_init(&picture);
     for (guint i = 0; i < sweep->points->len; i++) {
         const SweepPoint *p = sweep_at(sweep, i);
 

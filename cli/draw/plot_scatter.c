@@ -41,8 +41,6 @@ set_tics(Picture *picture, double low, double high)
                                                  : G_N_ELEMENTS(of_most);
     size_t n = 0;
 
-    picture_add_array(picture, "tic", MAX_TICS);
-    picture_add_array(picture, "tic_name", MAX_TICS);
     for (double ten = 1e-9; ten < high && n < MAX_TICS; ten *= 10.0) {
         for (size_t k = 0; k < n_steps && n < MAX_TICS; k++) {
             const double value = ten * steps[k];

@@ -197,8 +197,6 @@ static void
 set_series(Picture *picture, const Scaling *scaling)
 {
     picture_set(picture, "n_series", scaling->n_series);
-    picture_add_array(picture, "series_name", scaling->n_series);
-    picture_add_array(picture, "series_color", scaling->n_series);
     for (guint k = 0; k < scaling->n_series; k++) {
         g_autofree char *name = series_name(scaling, k);
 
@@ -235,8 +233,6 @@ set_x_axis(Picture *picture, const Scaling *scaling)
         high = MAX(high, x);
     }
     const guint step = (sizes->len + MAX_TICS - 1) / MAX_TICS;
-    picture_add_array(picture, "xtic", sizes->len);
-    picture_add_array(picture, "xtic_name", sizes->len);
     for (guint i = 0; i < sizes->len; i += step, n++) {
         const int64_t x = g_array_index(sizes, int64_t, i);
         g_autofree char *name = g_strdup_printf(INT, x);

@@ -278,8 +278,6 @@ set_legend(Picture *picture, const Layout *layout)
 
     for (size_t p = 0; p < layout->n_panels; p++)
         timeline_find_kinds(layout->panels[p].timeline, present);
-    picture_add_array(picture, "legend_name", TIMELINE_KIND_N + 1);
-    picture_add_array(picture, "legend_color", TIMELINE_KIND_N + 1);
     for (size_t k = 0; k <= TIMELINE_KIND_N; k++) {
         if (k < TIMELINE_KIND_N && !present[k])
             continue;
@@ -346,10 +344,6 @@ typedef struct {
 static void
 fill(Picture *picture, const void *content, const PlotOptions *options)
 {
-    static const char *const arrays[] = {"name",      "about",    "top",      "rows",
-                                         "every",     "row_px",   "box_px",   "tic_every",
-                                         "end",       "label_px", "callout",  "callout_below",
-                                         "copy_left", "copy_top", "copy_name"};
     static const char *const data_header[] = {"trace",    "rank",      "aside",      "kind",
                                               "start_ns", "end_ns",    "microbatch", "slice",
                                               "drawn_ns", "color_rgb", NULL};
@@ -370,8 +364,6 @@ fill(Picture *picture, const void *content, const PlotOptions *options)
     picture_set(picture, "n_panels", (double)layout.n_panels);
     const double scale = picture_set_time_unit(picture, layout.span_ns);
     set_legend(picture, &layout);
-    for (size_t i = 0; i < G_N_ELEMENTS(arrays); i++)
-        picture_add_array(picture, arrays[i], layout.n_panels);
     for (size_t p = 0; p < layout.n_panels; p++)
         set_panel(picture, &layout, p, scale);
 }

@@ -23,7 +23,40 @@ const char *const explain_dimension_names[EXPLAIN_N_DIMENSIONS + 1] = {
 #define MOST_TIMES_SLICES 4
 #define MOST_CHUNKS 8
 
+static const char *const off_on[] = {"off", "on"};
+
+/* Where a request has a dimension: a number, which is open when 0, or a choice, which is open when
+ * PLAN_AUTO; and the names of choices.  The schedule and slices are not in one place. */
+static const struct {
+    size_t offset;
+    bool is_choice;
+    const char *const *names; /* (nullable) */
+} places[EXPLAIN_N_DIMENSIONS] = {
+    [EXPLAIN_DP] = {offsetof(PlanRequest, dp), false, NULL},
+    [EXPLAIN_TP] = {offsetof(PlanRequest, tp), false, NULL},
+    [EXPLAIN_PP] = {offsetof(PlanRequest, pp), false, NULL},
+    [EXPLAIN_VPP] = {offsetof(PlanRequest, vpp), false, NULL},
+    [EXPLAIN_CP] = {offsetof(PlanRequest, cp), false, NULL},
+    [EXPLAIN_EP] = {offsetof(PlanRequest, ep), false, NULL},
+    [EXPLAIN_MICRO_BATCH] = {offsetof(PlanRequest, micro_batch), false, NULL},
+    [EXPLAIN_RECOMPUTE] = {offsetof(PlanRequest, recompute), true, plan_recompute_names},
+    [EXPLAIN_ZERO] = {offsetof(PlanRequest, zero_stage), true, NULL},
+    [EXPLAIN_SEQUENCE_PARALLEL] = {offsetof(PlanRequest, sequence_parallel), true, off_on},
+    [EXPLAIN_RANK_ORDER] = {offsetof(PlanRequest, rank_order), true, plan_rank_order_names},
+};
+
 /* --- what a plan is like --- */
+
+/* (owned) the number or the name that @n stands for; of schedules the index of a family. */
+static char *
+value_text(ExplainDimension dimension, int64_t n)
+{
+    const char *const *names = places[dimension].names;
+
+    if (dimension == EXPLAIN_SCHEDULE)
+        return g_strdup(schedule_families()[n]->name);
+    return g_strdup(names != NULL ? names[n] : output_int64(n).text);
+}
 
 char *
 explain_value(ExplainDimension dimension, const Plan *plan)
@@ -39,20 +72,15 @@ explain_value(ExplainDimension dimension, const Plan *plan)
         [EXPLAIN_MICRO_BATCH] = plan->micro_batch,
         [EXPLAIN_SLICES] = plan->slices->len,
         [EXPLAIN_ZERO] = plan->zero_stage,
+        [EXPLAIN_SEQUENCE_PARALLEL] = plan->sequence_parallel,
+        [EXPLAIN_RANK_ORDER] = d->rank_order,
     };
 
-    switch (dimension) {
-    case EXPLAIN_SCHEDULE:
+    if (dimension == EXPLAIN_SCHEDULE)
         return g_strdup(plan->schedule);
-    case EXPLAIN_RECOMPUTE:
+    if (dimension == EXPLAIN_RECOMPUTE) /* which may be mixed */
         return g_strdup(plan_recompute_name(plan));
-    case EXPLAIN_SEQUENCE_PARALLEL:
-        return g_strdup(plan->sequence_parallel ? "on" : "off");
-    case EXPLAIN_RANK_ORDER:
-        return g_strdup(plan_rank_order_names[d->rank_order]);
-    default:
-        return g_strdup_printf(INT, numbers[dimension]);
-    }
+    return value_text(dimension, numbers[dimension]);
 }
 
 /* What the objective counts of @plan, per token unless it is memory; less is better. */
@@ -85,26 +113,16 @@ explain_change(const Explanation *explanation, const Plan *plan)
     return score(explanation, plan) / score(explanation, explanation->plan) - 1;
 }
 
-static void
-classes_of(const Report *report, double class_s[EXPLAIN_N_CLASSES])
-{
-    const double values[EXPLAIN_N_CLASSES] = {
-        report->breakdown.compute_s,   report->breakdown.tp_s,        report->breakdown.pp_s,
-        report->breakdown.dp_s,        report->breakdown.cp_s,        report->breakdown.ep_s,
-        report->breakdown.recompute_s, report->breakdown.optimizer_s, report->breakdown.bubble_s,
-    };
-
-    memcpy(class_s, values, sizeof values);
-}
-
 void
 explain_difference(const Explanation *explanation, const Plan *plan,
                    double class_s[EXPLAIN_N_CLASSES])
 {
     double winner_s[EXPLAIN_N_CLASSES];
 
-    classes_of(plan->predicted, class_s);
-    classes_of(explanation->plan->predicted, winner_s);
+    /* The breakdown has the seconds of the classes in their order. */
+    G_STATIC_ASSERT(sizeof plan->predicted->breakdown == sizeof winner_s);
+    memcpy(class_s, &plan->predicted->breakdown, sizeof winner_s);
+    memcpy(winner_s, &explanation->plan->predicted->breakdown, sizeof winner_s);
     for (int i = 0; i < EXPLAIN_N_CLASSES; i++)
         class_s[i] -= winner_s[i];
 }
@@ -142,41 +160,16 @@ explain_best_choice(const Explanation *explanation, ExplainDimension dimension)
 static bool
 is_open(const PlanRequest *request, ExplainDimension dimension)
 {
-    switch (dimension) {
-    case EXPLAIN_DP:
-        return request->dp == 0;
-    case EXPLAIN_TP:
-        return request->tp == 0;
-    case EXPLAIN_PP:
-        return request->pp == 0;
-    case EXPLAIN_VPP:
-        return request->vpp == 0;
-    case EXPLAIN_CP:
-        return request->cp == 0;
-    case EXPLAIN_EP:
-        return request->ep == 0 && request->arch->experts.n_experts > 0;
-    case EXPLAIN_MICRO_BATCH:
-        return request->micro_batch == 0;
-    case EXPLAIN_SCHEDULE:
-        return request->schedules == NULL;
-    case EXPLAIN_SLICES:
-        return request->slices_mode == PLAN_SLICES_AUTO;
-    case EXPLAIN_RECOMPUTE:
-        return request->recompute == PLAN_AUTO;
-    case EXPLAIN_ZERO:
-        return request->zero_stage == PLAN_AUTO;
-    case EXPLAIN_RANK_ORDER:
-        return request->rank_order == PLAN_AUTO;
-    default:
-        return request->sequence_parallel == PLAN_AUTO;
-    }
-}
+    const void *place = (const char *)request + places[dimension].offset;
 
-static void
-set_slices(PlanRequest *request, int64_t n)
-{
-    request->slices_mode = n == 1 ? PLAN_SLICES_OFF : PLAN_SLICES_UNIFORM;
-    request->n_slices = n;
+    if (dimension == EXPLAIN_SCHEDULE)
+        return request->schedules == NULL;
+    if (dimension == EXPLAIN_SLICES)
+        return request->slices_mode == PLAN_SLICES_AUTO;
+    if (dimension == EXPLAIN_EP && request->arch->experts.n_experts == 0)
+        return false;
+    return places[dimension].is_choice ? *(const int *)place == PLAN_AUTO
+                                       : *(const int64_t *)place == 0;
 }
 
 /* Fixes @dimension at @n: a number, or the index of a name. */
@@ -184,58 +177,20 @@ static void
 fix(Request *request, ExplainDimension dimension, int64_t n)
 {
     PlanRequest *plan = &request->plan;
-    int64_t *const numbers[EXPLAIN_N_DIMENSIONS] = {
-        [EXPLAIN_DP] = &plan->dp,
-        [EXPLAIN_TP] = &plan->tp,
-        [EXPLAIN_PP] = &plan->pp,
-        [EXPLAIN_VPP] = &plan->vpp,
-        [EXPLAIN_CP] = &plan->cp,
-        [EXPLAIN_EP] = &plan->ep,
-        [EXPLAIN_MICRO_BATCH] = &plan->micro_batch,
-    };
+    void *place = (char *)plan + places[dimension].offset;
 
-    switch (dimension) {
-    case EXPLAIN_SCHEDULE:
+    if (dimension == EXPLAIN_SCHEDULE) {
         g_strfreev(request->schedules);
         request->schedules = g_new0(char *, 2);
         request->schedules[0] = g_strdup(schedule_families()[n]->name);
         plan->schedules = (const char *const *)request->schedules;
-        return;
-    case EXPLAIN_SLICES:
-        set_slices(plan, n);
-        return;
-    case EXPLAIN_RECOMPUTE:
-        plan->recompute = (int)n;
-        return;
-    case EXPLAIN_ZERO:
-        plan->zero_stage = (int)n;
-        return;
-    case EXPLAIN_SEQUENCE_PARALLEL:
-        plan->sequence_parallel = (int)n;
-        return;
-    case EXPLAIN_RANK_ORDER:
-        plan->rank_order = (int)n;
-        return;
-    default:
-        *numbers[dimension] = n;
-    }
-}
-
-/* (owned) what fix() fixes, as explain_value() says it. */
-static char *
-value_text(ExplainDimension dimension, int64_t n)
-{
-    switch (dimension) {
-    case EXPLAIN_SCHEDULE:
-        return g_strdup(schedule_families()[n]->name);
-    case EXPLAIN_RECOMPUTE:
-        return g_strdup(plan_recompute_names[n]);
-    case EXPLAIN_SEQUENCE_PARALLEL:
-        return g_strdup(n == 1 ? "on" : "off");
-    case EXPLAIN_RANK_ORDER:
-        return g_strdup(plan_rank_order_names[n]);
-    default:
-        return g_strdup_printf(INT, n);
+    } else if (dimension == EXPLAIN_SLICES) {
+        plan->slices_mode = n == 1 ? PLAN_SLICES_OFF : PLAN_SLICES_UNIFORM;
+        plan->n_slices = n;
+    } else if (places[dimension].is_choice) {
+        *(int *)place = (int)n;
+    } else {
+        *(int64_t *)place = n;
     }
 }
 

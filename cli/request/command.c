@@ -14,65 +14,56 @@ G_DEFINE_QUARK(cmd_error, cmd_error)
 
 /* --- errors --- */
 
-static int
-exec_status(int code)
+/* As the other domains' functions. */
+static GQuark
+exec_error_quark(void)
 {
-    switch (code) {
-    case EXEC_ERROR_MEMORY:
-        return CMD_ERROR_LIMIT;
-    case EXEC_ERROR_UNSUPPORTED:
-    case EXEC_ERROR_VERIFY:
-        return CMD_ERROR_NO;
-    case EXEC_ERROR_DATA:
-        return CMD_ERROR_INPUT;
-    case EXEC_ERROR_RANK_DIED:
-        return CMD_ERROR_RANK_DIED;
-    case EXEC_ERROR_RANK_HUNG:
-        return CMD_ERROR_RANK_HUNG;
-    case EXEC_ERROR_IO:
-        return CMD_ERROR_IO;
-    case EXEC_ERROR_INTERRUPTED:
-        return CMD_ERROR_INTERRUPTED;
-    default:
-        return CMD_ERROR_MISSING;
-    }
+    return EXEC_ERROR;
 }
 
-static int
-schedule_status(int code)
-{
-    switch (code) {
-    case SCHEDULE_ERROR_LIMIT:
-        return CMD_ERROR_LIMIT;
-    case SCHEDULE_ERROR_SHAPE:
-    case SCHEDULE_ERROR_UNKNOWN:
-        return CMD_ERROR_USAGE;
-    default:
-        return CMD_ERROR_INPUT;
-    }
-}
+#define ANY (-1)
+
+/* The first row of an error's domain and code says its status. */
+static const struct {
+    GQuark (*domain)(void);
+    int code;
+    CmdError status;
+} statuses[] = {
+    {json_error_quark, ANY, CMD_ERROR_INPUT},
+    {csv_error_quark, ANY, CMD_ERROR_INPUT},
+    {profile_import_error_quark, PROFILE_IMPORT_ERROR_OPTION, CMD_ERROR_USAGE},
+    {profile_import_error_quark, ANY, CMD_ERROR_INPUT},
+    {g_file_error_quark, ANY, CMD_ERROR_IO},
+    {schedule_error_quark, SCHEDULE_ERROR_LIMIT, CMD_ERROR_LIMIT},
+    {schedule_error_quark, SCHEDULE_ERROR_SHAPE, CMD_ERROR_USAGE},
+    {schedule_error_quark, SCHEDULE_ERROR_UNKNOWN, CMD_ERROR_USAGE},
+    {schedule_error_quark, ANY, CMD_ERROR_INPUT},
+    {plan_error_quark, PLAN_ERROR_INFEASIBLE, CMD_ERROR_NO},
+    {plan_error_quark, ANY, CMD_ERROR_USAGE},
+    {plan_slice_error_quark, PLAN_SLICE_ERROR_LIMIT, CMD_ERROR_LIMIT},
+    {plan_slice_error_quark, ANY, CMD_ERROR_NO},
+    {model_arch_error_quark, ANY, CMD_ERROR_USAGE},
+    {units_error_quark, ANY, CMD_ERROR_USAGE},
+    {exec_error_quark, EXEC_ERROR_MEMORY, CMD_ERROR_LIMIT},
+    {exec_error_quark, EXEC_ERROR_UNSUPPORTED, CMD_ERROR_NO},
+    {exec_error_quark, EXEC_ERROR_VERIFY, CMD_ERROR_NO},
+    {exec_error_quark, EXEC_ERROR_DATA, CMD_ERROR_INPUT},
+    {exec_error_quark, EXEC_ERROR_RANK_DIED, CMD_ERROR_RANK_DIED},
+    {exec_error_quark, EXEC_ERROR_RANK_HUNG, CMD_ERROR_RANK_HUNG},
+    {exec_error_quark, EXEC_ERROR_IO, CMD_ERROR_IO},
+    {exec_error_quark, EXEC_ERROR_INTERRUPTED, CMD_ERROR_INTERRUPTED},
+    {exec_error_quark, ANY, CMD_ERROR_MISSING},
+};
 
 int
 cmd_exit_status(const GError *error)
 {
     if (error->domain == CMD_ERROR)
         return error->code;
-    if (error->domain == JSON_ERROR || error->domain == CSV_ERROR)
-        return CMD_ERROR_INPUT;
-    if (error->domain == PROFILE_IMPORT_ERROR)
-        return error->code == PROFILE_IMPORT_ERROR_OPTION ? CMD_ERROR_USAGE : CMD_ERROR_INPUT;
-    if (error->domain == G_FILE_ERROR)
-        return CMD_ERROR_IO;
-    if (error->domain == SCHEDULE_ERROR)
-        return schedule_status(error->code);
-    if (error->domain == PLAN_ERROR)
-        return error->code == PLAN_ERROR_INFEASIBLE ? CMD_ERROR_NO : CMD_ERROR_USAGE;
-    if (error->domain == PLAN_SLICE_ERROR)
-        return error->code == PLAN_SLICE_ERROR_LIMIT ? CMD_ERROR_LIMIT : CMD_ERROR_NO;
-    if (error->domain == MODEL_ARCH_ERROR || error->domain == UNITS_ERROR)
-        return CMD_ERROR_USAGE;
-    if (error->domain == EXEC_ERROR)
-        return exec_status(error->code);
+    for (size_t i = 0; i < G_N_ELEMENTS(statuses); i++)
+        if (error->domain == statuses[i].domain() &&
+            (statuses[i].code == ANY || statuses[i].code == error->code))
+            return (int)statuses[i].status;
     return CMD_ERROR_INTERNAL;
 }
 

@@ -386,32 +386,26 @@ options_finish(Options *options, GError **error)
 
 /* --- help --- */
 
-/* Appends @help in lines that begin at HELP_COLUMN; the cursor is at @column. */
-static void
-append_wrapped(GString *text, const char *help, size_t column)
+void
+options_append_words(GString *text, const char *line, size_t indent, size_t *column)
 {
-    g_auto(GStrv) words = g_strsplit(help, " ", -1);
+    g_auto(GStrv) words = g_strsplit(line, " ", -1);
 
-    if (column + 2 > HELP_COLUMN) {
-        g_string_append_c(text, '\n');
-        column = 0;
-    }
-    for (; column < HELP_COLUMN; column++)
-        g_string_append_c(text, ' ');
     for (size_t i = 0; words[i] != NULL; i++) {
         const size_t n = strlen(words[i]);
 
-        if (column > HELP_COLUMN && column + 1 + n > HELP_WIDTH) {
-            g_string_append_printf(text, "\n%*s", HELP_COLUMN, "");
-            column = HELP_COLUMN;
-        } else if (column > HELP_COLUMN) {
+        if (n == 0)
+            continue;
+        if (*column > indent && *column + 1 + n > HELP_WIDTH) {
+            g_string_append_printf(text, "\n%*s", (int)indent, "");
+            *column = indent;
+        } else if (*column > indent) {
             g_string_append_c(text, ' ');
-            column++;
+            (*column)++;
         }
         g_string_append(text, words[i]);
-        column += n;
+        *column += n;
     }
-    g_string_append_c(text, '\n');
 }
 
 void
@@ -427,7 +421,15 @@ options_append_help(GString *text, const OptionInfo *table)
             g_string_append_printf(text, "%s--%s", info->letter != 0 ? ", " : "", info->name);
         if (info->value != NULL)
             g_string_append_printf(text, " %s", info->value);
-        append_wrapped(text, info->help, text->len - begin);
+        size_t column = text->len - begin;
+        if (column + 2 > HELP_COLUMN) {
+            g_string_append_c(text, '\n');
+            column = 0;
+        }
+        g_string_append_printf(text, "%*s", HELP_COLUMN - (int)column, "");
+        column = HELP_COLUMN;
+        options_append_words(text, info->help, HELP_COLUMN, &column);
+        g_string_append_c(text, '\n');
     }
 }
 

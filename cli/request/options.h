@@ -123,6 +123,10 @@ void options_fail(Options *options, const char *name, const char *format, ...) G
 /* False, with the first error, if a getter met one. */
 bool options_finish(Options *options, GError **error);
 
+/* Appends the words of @line, broken into lines of at most 80 columns of which all but the first
+ * begin at column @indent; @column is where the cursor is. */
+void options_append_words(GString *text, const char *line, size_t indent, size_t *column);
+
 /* Appends the help of a table, at most 80 columns wide. */
 void options_append_help(GString *text, const OptionInfo *table);
 

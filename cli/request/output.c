@@ -83,6 +83,7 @@ output_json(JsonWriter *writer, const char *path, GError **error)
     size_t n_bytes;
     g_autofree char *text = json_writer_steal(writer, &n_bytes);
 
+    json_writer_free(writer);
     if (path == NULL) {
         write_stdout(text, n_bytes);
         return true;

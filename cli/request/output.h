@@ -35,7 +35,7 @@ void output_note(const char *format, ...) G_GNUC_PRINTF(1, 2);
 /* Returns: (owned) a writer with an open object in which "format" is @format and "version" 1. */
 JsonWriter *output_json_new(const char *format);
 
-/* Writes the finished @writer to @path, or to stdout when @path is NULL. */
+/* Writes what the finished @writer (taken) holds to @path, or to stdout when @path is NULL. */
 bool output_json(JsonWriter *writer, const char *path, GError **error);
 
 /* Checks before long work that the folder exists in which @path is to be written.  NULL (no file)
