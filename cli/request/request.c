@@ -92,7 +92,7 @@ const OptionInfo request_options[] = {
      "framework does",
      0},
     {"framework", "F",
-     "the framework that runs the plan, whose habits are the defaults of other options: "
+     "the framework that runs the plan, whose conventions are the defaults of other options: "
      "megatron-lm, megatron-core, megatron-deepspeed, deepspeed, fsdp, terapipe, degas (default)",
      0},
     {"optimizer-step", "on|off",
