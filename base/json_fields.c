@@ -8,7 +8,7 @@
 static int64_t
 get_int(const JsonField *field, const char *member, size_t size)
 {
-    if (field->type == JSON_FIELD_BOOL)
+    if (field->type == JSON_BOOL)
         return *(const bool *)member;
     if (size == sizeof(int64_t))
         return *(const int64_t *)(const void *)member;
@@ -39,12 +39,24 @@ json_field_int64(const JsonField *field, const void *record)
 static void
 set_none(const JsonField *field, char *member)
 {
-    if (field->type == JSON_FIELD_DOUBLE)
+    if (field->type == JSON_DOUBLE)
         *(double *)(void *)member = NAN;
-    else if (field->type == JSON_FIELD_TEXT)
+    else if (field->type == JSON_TEXT)
         g_clear_pointer((char **)(void *)member, g_free);
-    else if (field->type == JSON_FIELD_CHARS)
+    else if (field->type == JSON_CHARS)
         *member = 0;
+}
+
+/* A list of at most @n texts. */
+static void
+read_texts(JsonDoc *doc, const JsonValue *array, const char **texts, size_t n)
+{
+    size_t i = 0;
+
+    for (const JsonValue *v = json_first(array); v != NULL && i < n; v = json_next(v))
+        texts[i++] = json_value_string(doc, v);
+    if (json_length(array) > n)
+        json_fail(doc, array, "expected at most %zu names", n);
 }
 
 /* Reads @key, which must be there, into @member of @size bytes. */
@@ -55,34 +67,38 @@ read_value(JsonDoc *doc, const JsonValue *object, const char *key, const JsonFie
     const char *text;
 
     switch (field->type) {
-    case JSON_FIELD_INT:
+    case JSON_INT:
         set_int(member, size,
                 field->names != NULL
                     ? json_enum(doc, object, key, field->names)
                     : json_int64(doc, object, key, (int64_t)field->min, (int64_t)field->max));
         return;
-    case JSON_FIELD_DOUBLE:
+    case JSON_DOUBLE:
         *(double *)(void *)member = json_double(doc, object, key, field->min, field->max);
         return;
-    case JSON_FIELD_BOOL:
+    case JSON_BOOL:
         *(bool *)member = json_bool(doc, object, key);
         return;
-    case JSON_FIELD_NS:
+    case JSON_NS:
         *(int64_t *)(void *)member =
             units_ns_from_s(json_double(doc, object, key, field->min, field->max));
         return;
-    case JSON_FIELD_TEXT:
+    case JSON_TEXT:
         set_none(field, member);
         *(char **)(void *)member = g_strdup(json_string(doc, object, key));
         return;
-    case JSON_FIELD_LENT:
+    case JSON_LENT:
         text = json_string(doc, object, key);
         if (size != 0)
             *(const char **)(void *)member = text;
         if (field->names != NULL)
             json_enum(doc, object, key, field->names);
         return;
-    case JSON_FIELD_CHARS:
+    case JSON_LENTS:
+        read_texts(doc, json_array(doc, object, key), (const char **)(void *)member,
+                   size / sizeof(char *) - 1);
+        return;
+    case JSON_CHARS:
         g_strlcpy(member, json_string(doc, object, key), size);
         return;
     default:
@@ -95,14 +111,14 @@ static void
 read_member(JsonDoc *doc, const JsonValue *object, const char *key, const JsonField *field,
             char *member, size_t size)
 {
-    const bool is_optional = (field->flags & JSON_FIELD_OPTIONAL) != 0;
-    const JsonValue *value = !is_optional || field->type != JSON_FIELD_OBJECT
+    const bool is_optional = (field->flags & JSON_OPTIONAL) != 0;
+    const JsonValue *value = !is_optional || field->type != JSON_OBJECT
                                  ? json_member(doc, object, key)
                                  : json_object_or_null(doc, object, key);
 
     if (value == NULL && is_optional)
         return;
-    if (json_is_null(value) && (field->flags & JSON_FIELD_NULLABLE) != 0)
+    if (json_is_null(value) && (field->flags & JSON_NULLABLE) != 0)
         set_none(field, member);
     else
         read_value(doc, object, key, field, member, size);
@@ -151,6 +167,12 @@ json_fields_read_rows(JsonDoc *doc, const JsonValue *array, const JsonField *fie
         g_array_set_size(rows, rows->len + 1);
         char *row = rows->data + (size_t)(rows->len - 1) * size;
         memset(row, 0, size);
+        for (const JsonField *field = fields; field->key != NULL; field++) {
+            if (field->type == JSON_INT)
+                set_int(row + field->offset, field->size, (int64_t)field->usual);
+            else if (field->type == JSON_DOUBLE)
+                *(double *)(void *)(row + field->offset) = field->usual;
+        }
         json_fields_read_object(doc, v, fields, row);
     }
 }
@@ -160,9 +182,9 @@ json_fields_read_rows(JsonDoc *doc, const JsonValue *array, const JsonField *fie
 static bool
 is_usual(const JsonField *field, const char *member, size_t size)
 {
-    if (field->type == JSON_FIELD_TEXT || field->type == JSON_FIELD_LENT)
+    if (field->type == JSON_TEXT || field->type == JSON_LENT)
         return *(char *const *)(const void *)member == NULL;
-    if (field->type != JSON_FIELD_DOUBLE)
+    if (field->type != JSON_DOUBLE)
         return get_int(field, member, size) == (int64_t)field->usual;
     const double value = *(const double *)(const void *)member;
     return value == field->usual || (isnan(value) && isnan(field->usual));
@@ -173,26 +195,32 @@ write_value(JsonWriter *writer, const char *key, const JsonField *field, const c
             size_t size)
 {
     switch (field->type) {
-    case JSON_FIELD_INT:
+    case JSON_INT:
         if (field->names != NULL)
             json_write_string(writer, key, field->names[get_int(field, member, size)]);
         else
             json_write_int64(writer, key, get_int(field, member, size));
         return;
-    case JSON_FIELD_DOUBLE:
+    case JSON_DOUBLE:
         json_write_double(writer, key, *(const double *)(const void *)member);
         return;
-    case JSON_FIELD_BOOL:
+    case JSON_BOOL:
         json_write_bool(writer, key, *(const bool *)member);
         return;
-    case JSON_FIELD_NS:
+    case JSON_NS:
         json_write_double(writer, key, units_s_from_ns(*(const int64_t *)(const void *)member));
         return;
-    case JSON_FIELD_TEXT:
-    case JSON_FIELD_LENT:
+    case JSON_TEXT:
+    case JSON_LENT:
         json_write_string(writer, key, *(char *const *)(const void *)member);
         return;
-    case JSON_FIELD_CHARS:
+    case JSON_LENTS:
+        json_write_array_inline(writer, key);
+        for (char *const *text = (char *const *)(const void *)member; *text != NULL; text++)
+            json_write_string(writer, NULL, *text);
+        json_write_array_end(writer);
+        return;
+    case JSON_CHARS:
         json_write_string(writer, key, *member == 0 ? NULL : member);
         return;
     default:
@@ -204,7 +232,7 @@ static void
 write_field(JsonWriter *writer, const char *key, const JsonField *field, const char *member,
             size_t size)
 {
-    if ((field->flags & JSON_FIELD_SPARSE) == 0 || !is_usual(field, member, size))
+    if ((field->flags & JSON_SPARSE) == 0 || !is_usual(field, member, size))
         write_value(writer, key, field, member, size);
 }
 

@@ -265,8 +265,7 @@ add_row(OutputTable *table, const SweepPoint *point, guint *n_reasons)
 {
     /* Files from before there were orders say nothing. */
     const int order = point->rank_order == NULL ? 0 : plan_rank_order_find(point->rank_order);
-    const PlanDegrees degrees = {point->dp, point->tp, point->pp,    point->vpp,
-                                 point->cp, point->ep, MAX(0, order)};
+    PlanDegrees degrees = point->degrees;
 
     output_table_row(table, output_int64(point->n_devices).text,
                      output_int64(point->global_batch).text, output_int64(point->seq_len).text,
@@ -277,6 +276,7 @@ add_row(OutputTable *table, const SweepPoint *point, guint *n_reasons)
             output_table_add(table, "-");
         return;
     }
+    degrees.rank_order = MAX(0, order);
     output_table_take(table, describe_split(&degrees));
     output_table_row(
         table, output_int64(point->micro_batch).text, point->schedule,
@@ -285,7 +285,7 @@ add_row(OutputTable *table, const SweepPoint *point, guint *n_reasons)
         units_format_count(point->tokens_per_s_per_device).text,
         output_percent(point->model_flops_utilization_fraction).text,
         units_format_bytes((double)point->peak_memory_bytes).text,
-        output_percent(point->goodput_fraction).text, days_text(point->effective_days).text,
+        output_percent(point->goodput.goodput_fraction).text, days_text(point->effective_days).text,
         isfinite(point->effective_cost) ? units_format_count(point->effective_cost).text : "-",
         energy_text(point->effective_energy_j).text, NULL);
 }

@@ -42,44 +42,43 @@ model_arch_copy(const ModelArch *arch)
 #define MLA(member) JSON_FIELD_OF(ModelMla, member)
 
 static const JsonField experts_fields[] = {
-    {"n_experts", JSON_FIELD_INT, EXPERTS(n_experts), 1, MODEL_MAX_EXPERTS},
-    {"top_k", JSON_FIELD_INT, EXPERTS(top_k), 1, MODEL_MAX_EXPERTS},
-    {"ffn_hidden", JSON_FIELD_INT, EXPERTS(ffn_hidden), 1, MODEL_MAX_FFN_HIDDEN},
-    {"n_shared", JSON_FIELD_INT, EXPERTS(n_shared), 0, MODEL_MAX_EXPERTS, JSON_FIELD_OPTIONAL},
-    {"first_dense_layers", JSON_FIELD_INT, EXPERTS(first_dense_layers), 0, MODEL_MAX_LAYERS,
-     JSON_FIELD_OPTIONAL},
+    {"n_experts", EXPERTS(n_experts), 1, MODEL_MAX_EXPERTS},
+    {"top_k", EXPERTS(top_k), 1, MODEL_MAX_EXPERTS},
+    {"ffn_hidden", EXPERTS(ffn_hidden), 1, MODEL_MAX_FFN_HIDDEN},
+    {"n_shared", EXPERTS(n_shared), 0, MODEL_MAX_EXPERTS, JSON_OPTIONAL},
+    {"first_dense_layers", EXPERTS(first_dense_layers), 0, MODEL_MAX_LAYERS, JSON_OPTIONAL},
     {.key = NULL},
 };
 
 static const JsonField mla_fields[] = {
-    {"q_lora_rank", JSON_FIELD_INT, MLA(q_lora_rank), 0, MODEL_MAX_HIDDEN, JSON_FIELD_OPTIONAL},
-    {"kv_lora_rank", JSON_FIELD_INT, MLA(kv_lora_rank), 1, MODEL_MAX_HIDDEN},
-    {"qk_nope_head_dim", JSON_FIELD_INT, MLA(qk_nope_head_dim), 1, MODEL_MAX_HEADS},
-    {"qk_rope_head_dim", JSON_FIELD_INT, MLA(qk_rope_head_dim), 0, MODEL_MAX_HEADS},
-    {"v_head_dim", JSON_FIELD_INT, MLA(v_head_dim), 1, MODEL_MAX_HEADS},
+    {"q_lora_rank", MLA(q_lora_rank), 0, MODEL_MAX_HIDDEN, JSON_OPTIONAL},
+    {"kv_lora_rank", MLA(kv_lora_rank), 1, MODEL_MAX_HIDDEN},
+    {"qk_nope_head_dim", MLA(qk_nope_head_dim), 1, MODEL_MAX_HEADS},
+    {"qk_rope_head_dim", MLA(qk_rope_head_dim), 0, MODEL_MAX_HEADS},
+    {"v_head_dim", MLA(v_head_dim), 1, MODEL_MAX_HEADS},
     {.key = NULL},
 };
 
 static const JsonField name_fields[] = {
-    {"name", JSON_FIELD_TEXT, ARCH(name), .flags = JSON_FIELD_OPTIONAL},
-    {"source", JSON_FIELD_TEXT, ARCH(source), .flags = JSON_FIELD_OPTIONAL | JSON_FIELD_SPARSE},
-    {"family", JSON_FIELD_INT, ARCH(family), .names = model_family_names},
+    {"name", ARCH(name), .flags = JSON_OPTIONAL},
+    {"source", ARCH(source), .flags = JSON_OPTIONAL | JSON_SPARSE},
+    {"family", ARCH(family), .names = model_family_names},
     {.key = NULL},
 };
 
 /* The sizes.  Those that are optional have usual values, which follow from others. */
 static const JsonField size_fields[] = {
-    {"n_layers", JSON_FIELD_INT, ARCH(n_layers), 1, MODEL_MAX_LAYERS},
-    {"hidden", JSON_FIELD_INT, ARCH(hidden), 1, MODEL_MAX_HIDDEN},
-    {"n_heads", JSON_FIELD_INT, ARCH(n_heads), 1, MODEL_MAX_HEADS},
-    {"n_kv_heads", JSON_FIELD_INT, ARCH(n_kv_heads), 1, MODEL_MAX_HEADS, JSON_FIELD_OPTIONAL},
-    {"head_dim", JSON_FIELD_INT, ARCH(head_dim), 1, MODEL_MAX_HEADS, JSON_FIELD_OPTIONAL},
-    {"ffn_hidden", JSON_FIELD_INT, ARCH(ffn_hidden), 1, MODEL_MAX_FFN_HIDDEN, JSON_FIELD_OPTIONAL},
-    {"vocab", JSON_FIELD_INT, ARCH(vocab), 0, MODEL_MAX_VOCAB},
-    {"max_seq_len", JSON_FIELD_INT, ARCH(max_seq_len), 1, MODEL_MAX_SEQ_LEN},
-    {"tied_embeddings", JSON_FIELD_BOOL, ARCH(tied_embeddings), .flags = JSON_FIELD_OPTIONAL},
-    {"qkv_bias", JSON_FIELD_BOOL, ARCH(qkv_bias), .flags = JSON_FIELD_OPTIONAL},
-    {"qk_norm", JSON_FIELD_BOOL, ARCH(qk_norm), .flags = JSON_FIELD_OPTIONAL},
+    {"n_layers", ARCH(n_layers), 1, MODEL_MAX_LAYERS},
+    {"hidden", ARCH(hidden), 1, MODEL_MAX_HIDDEN},
+    {"n_heads", ARCH(n_heads), 1, MODEL_MAX_HEADS},
+    {"n_kv_heads", ARCH(n_kv_heads), 1, MODEL_MAX_HEADS, JSON_OPTIONAL},
+    {"head_dim", ARCH(head_dim), 1, MODEL_MAX_HEADS, JSON_OPTIONAL},
+    {"ffn_hidden", ARCH(ffn_hidden), 1, MODEL_MAX_FFN_HIDDEN, JSON_OPTIONAL},
+    {"vocab", ARCH(vocab), 0, MODEL_MAX_VOCAB},
+    {"max_seq_len", ARCH(max_seq_len), 1, MODEL_MAX_SEQ_LEN},
+    {"tied_embeddings", ARCH(tied_embeddings), .flags = JSON_OPTIONAL},
+    {"qkv_bias", ARCH(qkv_bias), .flags = JSON_OPTIONAL},
+    {"qk_norm", ARCH(qk_norm), .flags = JSON_OPTIONAL},
     {.key = NULL},
 };
 

@@ -89,53 +89,49 @@ model_cluster_copy(const ModelCluster *cluster)
 #define LINK(member) JSON_FIELD_OF(ModelLink, member)
 #define LEVEL(member) JSON_FIELD_OF(ModelLevel, member)
 #define CLUSTER(member) JSON_FIELD_OF(ModelCluster, member)
-#define OPTIONAL JSON_FIELD_OPTIONAL
-#define SPARSE (JSON_FIELD_OPTIONAL | JSON_FIELD_SPARSE)
+#define SPARSE (JSON_OPTIONAL | JSON_SPARSE)
 
 static const JsonField device_fields[] = {
-    {"name", JSON_FIELD_TEXT, DEVICE(name)},
-    {"flops_per_s", JSON_FIELD_DOUBLE, DEVICE(flops_per_s), 0.0, MAX_FLOPS_PER_S, SPARSE,
-     .keys = dtype_names},
-    {"vector_flops_per_s", JSON_FIELD_DOUBLE, DEVICE(vector_flops_per_s), 1.0, MAX_FLOPS_PER_S},
-    {"memory_bytes", JSON_FIELD_INT, DEVICE(memory_bytes), 1, MAX_BYTES},
-    {"memory_bytes_per_s", JSON_FIELD_DOUBLE, DEVICE(memory_bytes_per_s), 1.0, MAX_BYTES_PER_S},
-    {"n_multiprocessors", JSON_FIELD_INT, DEVICE(n_multiprocessors), 0, 1 << 20, OPTIONAL},
-    {"l2_bytes", JSON_FIELD_INT, DEVICE(l2_bytes), 0, MAX_BYTES, OPTIONAL},
-    {"power_w", JSON_FIELD_DOUBLE, DEVICE(power_w), 0.0, 1e6, OPTIONAL},
-    {"price_per_hour", JSON_FIELD_DOUBLE, DEVICE(price_per_hour), 0.0, MAX_PRICE, SPARSE},
+    {"name", DEVICE(name)},
+    {"flops_per_s", JSON_FIELD_AS(JSON_DOUBLE, ModelDevice, flops_per_s), 0.0, MAX_FLOPS_PER_S,
+     SPARSE, .keys = dtype_names},
+    {"vector_flops_per_s", DEVICE(vector_flops_per_s), 1.0, MAX_FLOPS_PER_S},
+    {"memory_bytes", DEVICE(memory_bytes), 1, MAX_BYTES},
+    {"memory_bytes_per_s", DEVICE(memory_bytes_per_s), 1.0, MAX_BYTES_PER_S},
+    {"n_multiprocessors", DEVICE(n_multiprocessors), 0, 1 << 20, JSON_OPTIONAL},
+    {"l2_bytes", DEVICE(l2_bytes), 0, MAX_BYTES, JSON_OPTIONAL},
+    {"power_w", DEVICE(power_w), 0.0, 1e6, JSON_OPTIONAL},
+    {"price_per_hour", DEVICE(price_per_hour), 0.0, MAX_PRICE, SPARSE},
     {.key = NULL},
 };
 
 static const JsonField nodes_fields[] = {
-    {"n_devices", JSON_FIELD_INT, NODES(n_devices), 1, MODEL_CLUSTER_MAX_DEVICES},
-    {"n_nodes", JSON_FIELD_INT, NODES(n_nodes), 1, MODEL_CLUSTER_MAX_DEVICES},
+    {"n_devices", NODES(n_devices), 1, MODEL_CLUSTER_MAX_DEVICES},
+    {"n_nodes", NODES(n_nodes), 1, MODEL_CLUSTER_MAX_DEVICES},
     {.key = NULL},
 };
 
 /* What a link leaves out has the level's value. */
 static const JsonField link_fields[] = {
-    {"bytes_per_s", JSON_FIELD_DOUBLE, LINK(bytes_per_s), 1.0, MAX_BYTES_PER_S, OPTIONAL},
-    {"shared_bytes_per_s", JSON_FIELD_DOUBLE, LINK(shared_bytes_per_s), 0.0, MAX_BYTES_PER_S,
-     OPTIONAL},
-    {"latency_s", JSON_FIELD_DOUBLE, LINK(latency_s), 0.0, MAX_LATENCY_S, OPTIONAL},
+    {"bytes_per_s", LINK(bytes_per_s), 1.0, MAX_BYTES_PER_S, JSON_OPTIONAL},
+    {"shared_bytes_per_s", LINK(shared_bytes_per_s), 0.0, MAX_BYTES_PER_S, JSON_OPTIONAL},
+    {"latency_s", LINK(latency_s), 0.0, MAX_LATENCY_S, JSON_OPTIONAL},
     {.key = NULL},
 };
 
 static const JsonField level_fields[] = {
-    {"name", JSON_FIELD_TEXT, LEVEL(name)},
-    {"group_devices", JSON_FIELD_INT, LEVEL(group_devices), 0, MODEL_CLUSTER_MAX_DEVICES},
-    {"bytes_per_s", JSON_FIELD_DOUBLE, LEVEL(bytes_per_s), 1.0, MAX_BYTES_PER_S},
-    {"shared_bytes_per_s", JSON_FIELD_DOUBLE, LEVEL(shared_bytes_per_s), 0.0, MAX_BYTES_PER_S,
-     OPTIONAL},
-    {"latency_s", JSON_FIELD_DOUBLE, LEVEL(latency_s), 0.0, MAX_LATENCY_S},
+    {"name", LEVEL(name)},
+    {"group_devices", LEVEL(group_devices), 0, MODEL_CLUSTER_MAX_DEVICES},
+    {"bytes_per_s", LEVEL(bytes_per_s), 1.0, MAX_BYTES_PER_S},
+    {"shared_bytes_per_s", LEVEL(shared_bytes_per_s), 0.0, MAX_BYTES_PER_S, JSON_OPTIONAL},
+    {"latency_s", LEVEL(latency_s), 0.0, MAX_LATENCY_S},
     {.key = NULL},
 };
 
 static const JsonField price_fields[] = {
-    {"price_per_device_hour", JSON_FIELD_DOUBLE, CLUSTER(price_per_device_hour), 0.0, MAX_PRICE,
-     OPTIONAL},
-    {"currency", JSON_FIELD_TEXT, CLUSTER(currency), .flags = SPARSE},
-    {"price_source", JSON_FIELD_TEXT, CLUSTER(price_source), .flags = SPARSE},
+    {"price_per_device_hour", CLUSTER(price_per_device_hour), 0.0, MAX_PRICE, JSON_OPTIONAL},
+    {"currency", CLUSTER(currency), .flags = SPARSE},
+    {"price_source", CLUSTER(price_source), .flags = SPARSE},
     {.key = NULL},
 };
 

@@ -170,43 +170,40 @@ profile_matches(const Profile *profile, const ModelArch *arch)
 #define FIT(member) JSON_FIELD_OF(ProfileFitError, member)
 #define VARIATION(member) JSON_FIELD_OF(ProfileVariation, member)
 #define MEASURED(member) JSON_FIELD_OF(Profile, measured_##member)
-#define OPTIONAL JSON_FIELD_OPTIONAL
-#define SPARSE (JSON_FIELD_OPTIONAL | JSON_FIELD_SPARSE)
+#define SPARSE (JSON_OPTIONAL | JSON_SPARSE)
 
 static const JsonField interference_fields[] = {
-    {"beside", JSON_FIELD_INT, BESIDE(beside), .names = profile_beside_names},
-    {"n_ranks", JSON_FIELD_INT, BESIDE(n_ranks), 1, MODEL_CLUSTER_MAX_DEVICES},
-    {"factor", JSON_FIELD_DOUBLE, BESIDE(factor), 0.0, MAX_FACTOR},
-    {"p10", JSON_FIELD_DOUBLE, BESIDE(p10), 0.0, MAX_FACTOR, OPTIONAL},
-    {"p90", JSON_FIELD_DOUBLE, BESIDE(p90), 0.0, MAX_FACTOR, OPTIONAL},
+    {"beside", BESIDE(beside), .names = profile_beside_names},
+    {"n_ranks", BESIDE(n_ranks), 1, MODEL_CLUSTER_MAX_DEVICES},
+    {"factor", BESIDE(factor), 0.0, MAX_FACTOR},
+    {"p10", BESIDE(p10), 0.0, MAX_FACTOR, JSON_OPTIONAL},
+    {"p90", BESIDE(p90), 0.0, MAX_FACTOR, JSON_OPTIONAL},
     {.key = NULL},
 };
 
 static const JsonField fit_fields[] = {
-    {"op", JSON_FIELD_INT, FIT(op), .names = profile_op_names},
-    {"pass", JSON_FIELD_INT, FIT(pass), .names = profile_pass_names},
-    {"tp", JSON_FIELD_INT, FIT(tp), 1, MODEL_MAX_HEADS},
-    {"n_left_out", JSON_FIELD_INT, FIT(n_left_out), 1, MAX_ROWS},
-    {"median_fraction", JSON_FIELD_DOUBLE, FIT(median_fraction), 0.0, MAX_FACTOR},
-    {"worst_fraction", JSON_FIELD_DOUBLE, FIT(worst_fraction), 0.0, MAX_FACTOR},
+    {"op", FIT(op), .names = profile_op_names},
+    {"pass", FIT(pass), .names = profile_pass_names},
+    {"tp", FIT(tp), 1, MODEL_MAX_HEADS},
+    {"n_left_out", FIT(n_left_out), 1, MAX_ROWS},
+    {"median_fraction", FIT(median_fraction), 0.0, MAX_FACTOR},
+    {"worst_fraction", FIT(worst_fraction), 0.0, MAX_FACTOR},
     {.key = NULL},
 };
 
 static const JsonField variation_fields[] = {
-    {"op_fraction", JSON_FIELD_DOUBLE, VARIATION(op_fraction), 0.0, MAX_FACTOR},
-    {"correlation_s", JSON_FIELD_DOUBLE, VARIATION(correlation_s), 0.0, MAX_FACTOR},
-    {"rank_fraction", JSON_FIELD_DOUBLE, VARIATION(rank_fraction), 0.0, MAX_FACTOR},
+    {"op_fraction", VARIATION(op_fraction), 0.0, MAX_FACTOR},
+    {"correlation_s", VARIATION(correlation_s), 0.0, MAX_FACTOR},
+    {"rank_fraction", VARIATION(rank_fraction), 0.0, MAX_FACTOR},
     {.key = NULL},
 };
 
 static const JsonField measured_fields[] = {
-    {"measured_on", JSON_FIELD_TEXT, MEASURED(on), .flags = SPARSE},
-    {"measured_attention", JSON_FIELD_TEXT, MEASURED(attention), .flags = SPARSE},
-    {"measured_dtype", JSON_FIELD_INT, MEASURED(dtype), .flags = OPTIONAL, .names = dtype_names},
-    {"measured_concurrency", JSON_FIELD_INT, MEASURED(concurrency), 1, MODEL_CLUSTER_MAX_DEVICES,
-     OPTIONAL},
-    {"measured_disturbed_fraction", JSON_FIELD_DOUBLE, MEASURED(disturbed_fraction), 0.0, 1.0,
-     SPARSE},
+    {"measured_on", MEASURED(on), .flags = SPARSE},
+    {"measured_attention", MEASURED(attention), .flags = SPARSE},
+    {"measured_dtype", MEASURED(dtype), .flags = JSON_OPTIONAL, .names = dtype_names},
+    {"measured_concurrency", MEASURED(concurrency), 1, MODEL_CLUSTER_MAX_DEVICES, JSON_OPTIONAL},
+    {"measured_disturbed_fraction", MEASURED(disturbed_fraction), 0.0, 1.0, SPARSE},
     {.key = NULL},
 };
 

@@ -144,6 +144,20 @@ plan_n_devices(const Plan *plan)
     return plan->degrees.dp * plan->degrees.tp * plan->degrees.pp * plan->degrees.cp;
 }
 
+/* --- keys of degrees --- */
+
+#define DEGREE(member) JSON_FIELD_OF(PlanDegrees, member)
+
+static const JsonField degree_fields[] = {
+    {"dp", DEGREE(dp), 1, SCHEDULE_MAX_RANKS, JSON_OPTIONAL},
+    {"tp", DEGREE(tp), 1, SCHEDULE_MAX_RANKS, JSON_OPTIONAL},
+    {"pp", DEGREE(pp), 1, SCHEDULE_MAX_RANKS, JSON_OPTIONAL},
+    {"vpp", DEGREE(vpp), 1, SCHEDULE_MAX_CHUNKS, JSON_OPTIONAL},
+    {"cp", DEGREE(cp), 1, SCHEDULE_MAX_RANKS, JSON_OPTIONAL},
+    {"ep", DEGREE(ep), 1, SCHEDULE_MAX_RANKS, JSON_OPTIONAL},
+    {.key = NULL},
+};
+
 /* --- checks --- */
 
 #define INT "%" G_GINT64_FORMAT
@@ -152,23 +166,19 @@ static bool
 check_degrees(const Plan *plan, GError **error)
 {
     const PlanDegrees *d = &plan->degrees;
-    const struct {
-        const char *key;
-        int64_t value;
-    } all[] = {
-        {"dp", d->dp}, {"tp", d->tp}, {"pp", d->pp}, {"vpp", d->vpp}, {"cp", d->cp}, {"ep", d->ep},
-    };
     int64_t n = 1;
 
-    for (size_t i = 0; i < G_N_ELEMENTS(all); i++) {
-        if (all[i].value < 1)
-            return plan_invalid(error, "degrees.%s: must be at least 1, got " INT, all[i].key,
-                                all[i].value);
-        if (all[i].value > SCHEDULE_MAX_RANKS)
+    for (const JsonField *field = degree_fields; field->key != NULL; field++) {
+        const int64_t value = json_field_int64(field, d);
+
+        if (value < 1)
+            return plan_invalid(error, "degrees.%s: must be at least 1, got " INT, field->key,
+                                value);
+        if (value > SCHEDULE_MAX_RANKS)
             return plan_invalid(error, "degrees.%s: " INT " is more than the limit of " INT,
-                                all[i].key, all[i].value, SCHEDULE_MAX_RANKS);
-        if (strcmp(all[i].key, "vpp") != 0 && strcmp(all[i].key, "ep") != 0 &&
-            (__builtin_mul_overflow(n, all[i].value, &n) || n > SCHEDULE_MAX_RANKS))
+                                field->key, value, SCHEDULE_MAX_RANKS);
+        if (strcmp(field->key, "vpp") != 0 && strcmp(field->key, "ep") != 0 &&
+            (__builtin_mul_overflow(n, value, &n) || n > SCHEDULE_MAX_RANKS))
             return plan_invalid(
                 error, "degrees: dp * tp * pp * cp is more than the limit of " INT " devices",
                 SCHEDULE_MAX_RANKS);
@@ -375,95 +385,78 @@ plan_build_schedule(const Plan *plan, const ScheduleTimes *times, GError **error
 /* --- the keys of "degas-plan" that are the plan's own --- */
 
 #define PLAN(member) JSON_FIELD_OF(Plan, member)
-#define DEGREE(member) JSON_FIELD_OF(PlanDegrees, member)
 #define STAGE(member) JSON_FIELD_OF(PlanStage, member)
 #define CONVENTION(member) JSON_FIELD_OF(PlanConventions, member)
-#define OPTIONAL JSON_FIELD_OPTIONAL
 /* What few plans say is written where it is said. */
-#define SPARSE (JSON_FIELD_OPTIONAL | JSON_FIELD_SPARSE)
-
-static const JsonField degree_fields[] = {
-    {"dp", JSON_FIELD_INT, DEGREE(dp), 1, SCHEDULE_MAX_RANKS, OPTIONAL},
-    {"tp", JSON_FIELD_INT, DEGREE(tp), 1, SCHEDULE_MAX_RANKS, OPTIONAL},
-    {"pp", JSON_FIELD_INT, DEGREE(pp), 1, SCHEDULE_MAX_RANKS, OPTIONAL},
-    {"vpp", JSON_FIELD_INT, DEGREE(vpp), 1, SCHEDULE_MAX_CHUNKS, OPTIONAL},
-    {"cp", JSON_FIELD_INT, DEGREE(cp), 1, SCHEDULE_MAX_RANKS, OPTIONAL},
-    {"ep", JSON_FIELD_INT, DEGREE(ep), 1, SCHEDULE_MAX_RANKS, OPTIONAL},
-    {.key = NULL},
-};
+#define SPARSE (JSON_OPTIONAL | JSON_SPARSE)
 
 static const JsonField split_fields[] = {
-    {"global_batch", JSON_FIELD_INT, PLAN(global_batch), 1, JSON_MAX_INT},
-    {"seq_len", JSON_FIELD_INT, PLAN(seq_len), 1, JSON_MAX_INT},
-    {"dtype", JSON_FIELD_INT, PLAN(dtype), .names = dtype_names},
-    {"degrees", JSON_FIELD_OBJECT, PLAN(degrees), .fields = degree_fields},
-    {"rank_order", JSON_FIELD_INT, PLAN(degrees.rank_order), .flags = SPARSE,
-     .usual = PLAN_RANK_ORDER_DEFAULT, .names = plan_rank_order_names},
-    {"micro_batch", JSON_FIELD_INT, PLAN(micro_batch), 1, JSON_MAX_INT},
-    {"n_microbatches", JSON_FIELD_INT, PLAN(n_micro_batches), 1, INT32_MAX},
-    {"schedule", JSON_FIELD_TEXT, PLAN(schedule)},
-    {"group", JSON_FIELD_INT, PLAN(group), 0, INT32_MAX, SPARSE},
+    {"global_batch", PLAN(global_batch), 1, JSON_MAX_INT},
+    {"seq_len", PLAN(seq_len), 1, JSON_MAX_INT},
+    {"dtype", PLAN(dtype), .names = dtype_names},
+    {"degrees", PLAN(degrees), .fields = degree_fields},
+    {"rank_order", PLAN(degrees.rank_order), .flags = SPARSE, .usual = PLAN_RANK_ORDER_DEFAULT,
+     .names = plan_rank_order_names},
+    {"micro_batch", PLAN(micro_batch), 1, JSON_MAX_INT},
+    {"n_microbatches", PLAN(n_micro_batches), 1, INT32_MAX},
+    {"schedule", PLAN(schedule)},
+    {"group", PLAN(group), 0, INT32_MAX, SPARSE},
     {.key = NULL},
 };
 
 static const JsonField stage_fields[] = {
-    {"rank", JSON_FIELD_INT, STAGE(rank), 0, SCHEDULE_MAX_RANKS - 1},
-    {"chunk", JSON_FIELD_INT, STAGE(chunk), 0, SCHEDULE_MAX_CHUNKS - 1, OPTIONAL},
-    {"first_layer", JSON_FIELD_INT, STAGE(first_layer), 0, INT32_MAX},
-    {"n_layers", JSON_FIELD_INT, STAGE(n_layers), 0, INT32_MAX},
-    {"embedding", JSON_FIELD_BOOL, STAGE(embedding), .flags = OPTIONAL},
-    {"head", JSON_FIELD_BOOL, STAGE(head), .flags = OPTIONAL},
-    {"recompute", JSON_FIELD_INT, STAGE(recompute), .flags = OPTIONAL,
-     .names = plan_recompute_names},
+    {"rank", STAGE(rank), 0, SCHEDULE_MAX_RANKS - 1},
+    {"chunk", STAGE(chunk), 0, SCHEDULE_MAX_CHUNKS - 1, JSON_OPTIONAL},
+    {"first_layer", STAGE(first_layer), 0, INT32_MAX},
+    {"n_layers", STAGE(n_layers), 0, INT32_MAX},
+    {"embedding", STAGE(embedding), .flags = JSON_OPTIONAL},
+    {"head", STAGE(head), .flags = JSON_OPTIONAL},
+    {"recompute", STAGE(recompute), .flags = JSON_OPTIONAL, .names = plan_recompute_names},
     {.key = NULL},
 };
 
 static const JsonField memory_fields[] = {
-    {"zero_stage", JSON_FIELD_INT, PLAN(zero_stage), 0, 3, OPTIONAL},
-    {"offload", JSON_FIELD_INT, PLAN(offload), .flags = OPTIONAL, .names = plan_offload_names},
-    {"offload_parameters", JSON_FIELD_BOOL, PLAN(offload_parameters), .flags = SPARSE},
-    {"prefetch_layers", JSON_FIELD_INT, PLAN(prefetch_layers), 0, PLAN_MAX_PREFETCH, SPARSE,
+    {"zero_stage", PLAN(zero_stage), 0, 3, JSON_OPTIONAL},
+    {"offload", PLAN(offload), .flags = JSON_OPTIONAL, .names = plan_offload_names},
+    {"offload_parameters", PLAN(offload_parameters), .flags = SPARSE},
+    {"prefetch_layers", PLAN(prefetch_layers), 0, PLAN_MAX_PREFETCH, SPARSE,
      .usual = PLAN_PREFETCH_AUTO},
-    {"sequence_parallel", JSON_FIELD_BOOL, PLAN(sequence_parallel), .flags = OPTIONAL},
+    {"sequence_parallel", PLAN(sequence_parallel), .flags = JSON_OPTIONAL},
     {.key = NULL},
 };
 
 /* After "framework", whose conventions absent keys take. */
 static const JsonField convention_fields[] = {
-    {"attention", JSON_FIELD_INT, CONVENTION(attention), .flags = OPTIONAL,
-     .names = plan_attention_names},
-    {"grad_dtype", JSON_FIELD_INT, CONVENTION(grad_dtype), .flags = OPTIONAL, .names = dtype_names},
-    {"overlap_dp", JSON_FIELD_BOOL, CONVENTION(overlap_dp), .flags = OPTIONAL},
-    {"overlap_pp", JSON_FIELD_BOOL, CONVENTION(overlap_pp), .flags = OPTIONAL},
-    {"overlap_tp", JSON_FIELD_BOOL, CONVENTION(overlap_tp), .flags = OPTIONAL},
-    {"dropout", JSON_FIELD_BOOL, CONVENTION(dropout), .flags = OPTIONAL},
-    {"kernels", JSON_FIELD_INT, CONVENTION(kernels), .flags = OPTIONAL,
-     .names = plan_kernels_names},
-    {"scatter_gather_p2p", JSON_FIELD_BOOL, CONVENTION(scatter_gather_p2p), .flags = OPTIONAL},
-    {"broadcast_p2p", JSON_FIELD_BOOL, CONVENTION(broadcast_p2p), .flags = OPTIONAL},
-    {"optimizer_step", JSON_FIELD_BOOL, CONVENTION(optimizer_step), .flags = OPTIONAL},
-    {"cp_comm", JSON_FIELD_INT, CONVENTION(cp_comm), .flags = SPARSE, .names = plan_cp_comm_names},
-    {"loss", JSON_FIELD_INT, CONVENTION(loss), .flags = SPARSE, .names = plan_loss_names},
-    {"expert_tp", JSON_FIELD_INT, CONVENTION(expert_tp), 1, SCHEDULE_MAX_RANKS, SPARSE, .usual = 1},
-    {"expert_imbalance", JSON_FIELD_DOUBLE, CONVENTION(expert_imbalance), 1.0, PLAN_MAX_IMBALANCE,
-     SPARSE},
-    {"deterministic", JSON_FIELD_BOOL, CONVENTION(deterministic), .flags = SPARSE},
+    {"attention", CONVENTION(attention), .flags = JSON_OPTIONAL, .names = plan_attention_names},
+    {"grad_dtype", CONVENTION(grad_dtype), .flags = JSON_OPTIONAL, .names = dtype_names},
+    {"overlap_dp", CONVENTION(overlap_dp), .flags = JSON_OPTIONAL},
+    {"overlap_pp", CONVENTION(overlap_pp), .flags = JSON_OPTIONAL},
+    {"overlap_tp", CONVENTION(overlap_tp), .flags = JSON_OPTIONAL},
+    {"dropout", CONVENTION(dropout), .flags = JSON_OPTIONAL},
+    {"kernels", CONVENTION(kernels), .flags = JSON_OPTIONAL, .names = plan_kernels_names},
+    {"scatter_gather_p2p", CONVENTION(scatter_gather_p2p), .flags = JSON_OPTIONAL},
+    {"broadcast_p2p", CONVENTION(broadcast_p2p), .flags = JSON_OPTIONAL},
+    {"optimizer_step", CONVENTION(optimizer_step), .flags = JSON_OPTIONAL},
+    {"cp_comm", CONVENTION(cp_comm), .flags = SPARSE, .names = plan_cp_comm_names},
+    {"loss", CONVENTION(loss), .flags = SPARSE, .names = plan_loss_names},
+    {"expert_tp", CONVENTION(expert_tp), 1, SCHEDULE_MAX_RANKS, SPARSE, .usual = 1},
+    {"expert_imbalance", CONVENTION(expert_imbalance), 1.0, PLAN_MAX_IMBALANCE, SPARSE},
+    {"deterministic", CONVENTION(deterministic), .flags = SPARSE},
     {.key = NULL},
 };
 
 static const JsonField bound_fields[] = {
-    {"lower_bound_s", JSON_FIELD_DOUBLE, PLAN(lower_bound_s), 0, G_MAXDOUBLE,
-     SPARSE | JSON_FIELD_NULLABLE, .usual = NAN},
-    {"optimality_gap_fraction", JSON_FIELD_DOUBLE, PLAN(optimality_gap_fraction), 0, G_MAXDOUBLE,
-     SPARSE | JSON_FIELD_NULLABLE, .usual = NAN},
+    {"lower_bound_s", PLAN(lower_bound_s), 0, G_MAXDOUBLE, SPARSE | JSON_NULLABLE, .usual = NAN},
+    {"optimality_gap_fraction", PLAN(optimality_gap_fraction), 0, G_MAXDOUBLE,
+     SPARSE | JSON_NULLABLE, .usual = NAN},
     {.key = NULL},
 };
 
 static const JsonField search_fields[] = {
-    {"considered", JSON_FIELD_INT, PLAN(search.considered), 0, JSON_MAX_INT},
-    {"pruned", JSON_FIELD_INT, PLAN(search.pruned), 0, JSON_MAX_INT},
-    {"simulated", JSON_FIELD_INT, PLAN(search.simulated), 0, JSON_MAX_INT},
-    {"infeasible", JSON_FIELD_INT, PLAN(search.infeasible), 0, JSON_MAX_INT},
+    {"considered", PLAN(search.considered), 0, JSON_MAX_INT},
+    {"pruned", PLAN(search.pruned), 0, JSON_MAX_INT},
+    {"simulated", PLAN(search.simulated), 0, JSON_MAX_INT},
+    {"infeasible", PLAN(search.infeasible), 0, JSON_MAX_INT},
     {.key = NULL},
 };
 
@@ -508,6 +501,12 @@ write_results(JsonWriter *writer, const Plan *plan)
         json_write_object_end(writer);
     }
     json_write_array_end(writer);
+}
+
+void
+plan_write_degrees(JsonWriter *writer, const PlanDegrees *degrees)
+{
+    json_fields_write_object(writer, "degrees", degree_fields, degrees);
 }
 
 void

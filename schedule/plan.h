@@ -162,6 +162,8 @@ Schedule *plan_build_schedule(const Plan *plan, const ScheduleTimes *times, GErr
 
 /* Writes the plan's own keys into the object that is open in @writer. */
 void plan_write_members(JsonWriter *writer, const Plan *plan);
+/* Writes "degrees" alone into such an object. */
+void plan_write_degrees(JsonWriter *writer, const PlanDegrees *degrees);
 /* Reads the plan's own keys from @object; model and cluster, which may be there too, count as asked
  * for.  Returns: (owned) never NULL; what is wrong is recorded in @doc. */
 Plan *plan_read(JsonDoc *doc, const JsonValue *object);

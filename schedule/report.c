@@ -80,91 +80,86 @@ const char *const report_share_names[REPORT_SHARES_N + 1] = {"p10", "p50", "p90"
 #define RANK(member) JSON_FIELD_OF(ReportRank, member)
 #define JITTER(member) JSON_FIELD_OF(ReportJitter, member)
 /* A number; what is null or absent is not known: NaN. */
-#define UNKNOWN (JSON_FIELD_OPTIONAL | JSON_FIELD_NULLABLE)
+#define UNKNOWN (JSON_OPTIONAL | JSON_NULLABLE)
 
 static const JsonField report_fields[] = {
-    {"iteration_s", JSON_FIELD_NS, REPORT(iteration_ns), 0, TIME_MAX_S},
-    {"span_s", JSON_FIELD_NS, REPORT(span_ns), 0, TIME_MAX_S},
-    {"tokens_per_s", JSON_FIELD_DOUBLE, REPORT(tokens_per_s), 0, G_MAXDOUBLE, UNKNOWN},
-    {"model_flops_per_s_per_device", JSON_FIELD_DOUBLE, REPORT(model_flops_per_s_per_device), 0,
-     G_MAXDOUBLE, UNKNOWN},
-    {"model_flops_utilization_fraction", JSON_FIELD_DOUBLE,
-     REPORT(model_flops_utilization_fraction), 0, G_MAXDOUBLE, UNKNOWN},
-    {"bubble_fraction", JSON_FIELD_DOUBLE, REPORT(bubble_fraction), 0, 1},
-    {"peak_memory_bytes", JSON_FIELD_INT, REPORT(peak_memory_bytes), 0, JSON_MAX_INT},
-    {"memory_limit_bytes", JSON_FIELD_INT, REPORT(memory_limit_bytes), 0, JSON_MAX_INT},
-    {"fits", JSON_FIELD_BOOL, REPORT(fits)},
+    {"iteration_s", JSON_FIELD_AS(JSON_NS, Report, iteration_ns), 0, TIME_MAX_S},
+    {"span_s", JSON_FIELD_AS(JSON_NS, Report, span_ns), 0, TIME_MAX_S},
+    {"tokens_per_s", REPORT(tokens_per_s), 0, G_MAXDOUBLE, UNKNOWN},
+    {"model_flops_per_s_per_device", REPORT(model_flops_per_s_per_device), 0, G_MAXDOUBLE, UNKNOWN},
+    {"model_flops_utilization_fraction", REPORT(model_flops_utilization_fraction), 0, G_MAXDOUBLE,
+     UNKNOWN},
+    {"bubble_fraction", REPORT(bubble_fraction), 0, 1},
+    {"peak_memory_bytes", REPORT(peak_memory_bytes), 0, JSON_MAX_INT},
+    {"memory_limit_bytes", REPORT(memory_limit_bytes), 0, JSON_MAX_INT},
+    {"fits", REPORT(fits)},
     {.key = NULL},
 };
 
 static const JsonField rank_fields[] = {
-    {"busy_s", JSON_FIELD_NS, RANK(busy_ns), 0, TIME_MAX_S},
-    {"bubble_s", JSON_FIELD_NS, RANK(bubble_ns), 0, TIME_MAX_S},
-    {"communication_s", JSON_FIELD_NS, RANK(communication_ns), 0, TIME_MAX_S},
-    {"peak_memory_bytes", JSON_FIELD_INT, RANK(peak_memory_bytes), 0, JSON_MAX_INT},
-    {"peak_time_s", JSON_FIELD_NS, RANK(peak_time_ns), 0, TIME_MAX_S},
-    {"peak_op", JSON_FIELD_CHARS, RANK(peak_op), .flags = UNKNOWN},
-    {"memory_bytes", JSON_FIELD_INT, RANK(memory_bytes), 0, JSON_MAX_INT,
+    {"busy_s", JSON_FIELD_AS(JSON_NS, ReportRank, busy_ns), 0, TIME_MAX_S},
+    {"bubble_s", JSON_FIELD_AS(JSON_NS, ReportRank, bubble_ns), 0, TIME_MAX_S},
+    {"communication_s", JSON_FIELD_AS(JSON_NS, ReportRank, communication_ns), 0, TIME_MAX_S},
+    {"peak_memory_bytes", RANK(peak_memory_bytes), 0, JSON_MAX_INT},
+    {"peak_time_s", JSON_FIELD_AS(JSON_NS, ReportRank, peak_time_ns), 0, TIME_MAX_S},
+    {"peak_op", JSON_FIELD_AS(JSON_CHARS, ReportRank, peak_op), .flags = UNKNOWN},
+    {"memory_bytes", JSON_FIELD_AS(JSON_INT, ReportRank, memory_bytes), 0, JSON_MAX_INT,
      .keys = trace_memory_names},
-    {"peak_in_flight", JSON_FIELD_INT, RANK(peak_in_flight), 0, INT32_MAX},
+    {"peak_in_flight", RANK(peak_in_flight), 0, INT32_MAX},
     {.key = NULL},
 };
 
 static const JsonField breakdown_fields[] = {
-    {"compute", JSON_FIELD_DOUBLE, REPORT(breakdown.compute_s), 0, G_MAXDOUBLE},
-    {"tp", JSON_FIELD_DOUBLE, REPORT(breakdown.tp_s), 0, G_MAXDOUBLE},
-    {"pp", JSON_FIELD_DOUBLE, REPORT(breakdown.pp_s), 0, G_MAXDOUBLE},
-    {"dp", JSON_FIELD_DOUBLE, REPORT(breakdown.dp_s), 0, G_MAXDOUBLE},
-    {"cp", JSON_FIELD_DOUBLE, REPORT(breakdown.cp_s), 0, G_MAXDOUBLE},
-    {"ep", JSON_FIELD_DOUBLE, REPORT(breakdown.ep_s), 0, G_MAXDOUBLE},
-    {"recompute", JSON_FIELD_DOUBLE, REPORT(breakdown.recompute_s), 0, G_MAXDOUBLE},
-    {"optimizer", JSON_FIELD_DOUBLE, REPORT(breakdown.optimizer_s), 0, G_MAXDOUBLE},
-    {"bubble", JSON_FIELD_DOUBLE, REPORT(breakdown.bubble_s), 0, G_MAXDOUBLE},
+    {"compute", REPORT(breakdown.compute_s), 0, G_MAXDOUBLE},
+    {"tp", REPORT(breakdown.tp_s), 0, G_MAXDOUBLE},
+    {"pp", REPORT(breakdown.pp_s), 0, G_MAXDOUBLE},
+    {"dp", REPORT(breakdown.dp_s), 0, G_MAXDOUBLE},
+    {"cp", REPORT(breakdown.cp_s), 0, G_MAXDOUBLE},
+    {"ep", REPORT(breakdown.ep_s), 0, G_MAXDOUBLE},
+    {"recompute", REPORT(breakdown.recompute_s), 0, G_MAXDOUBLE},
+    {"optimizer", REPORT(breakdown.optimizer_s), 0, G_MAXDOUBLE},
+    {"bubble", REPORT(breakdown.bubble_s), 0, G_MAXDOUBLE},
     {.key = NULL},
 };
 
 static const JsonField source_fields[] = {
-    {"measured_fraction", JSON_FIELD_DOUBLE, REPORT(sources.measured_fraction), 0, G_MAXDOUBLE,
-     UNKNOWN},
-    {"interpolated_fraction", JSON_FIELD_DOUBLE, REPORT(sources.interpolated_fraction), 0,
-     G_MAXDOUBLE, UNKNOWN},
-    {"modelled_fraction", JSON_FIELD_DOUBLE, REPORT(sources.modelled_fraction), 0, G_MAXDOUBLE,
-     UNKNOWN},
+    {"measured_fraction", REPORT(sources.measured_fraction), 0, G_MAXDOUBLE, UNKNOWN},
+    {"interpolated_fraction", REPORT(sources.interpolated_fraction), 0, G_MAXDOUBLE, UNKNOWN},
+    {"modelled_fraction", REPORT(sources.modelled_fraction), 0, G_MAXDOUBLE, UNKNOWN},
     {.key = NULL},
 };
 
 /* What follows the ranks.  The sources are absent in the reports of others. */
 static const JsonField part_fields[] = {
-    {"breakdown_s", JSON_FIELD_OBJECT, .fields = breakdown_fields},
-    {"op_time_sources", JSON_FIELD_OBJECT, .flags = JSON_FIELD_OPTIONAL, .fields = source_fields},
+    {"breakdown_s", .type = JSON_OBJECT, .fields = breakdown_fields},
+    {"op_time_sources", .type = JSON_OBJECT, .flags = JSON_OPTIONAL, .fields = source_fields},
     {.key = NULL},
 };
 
 static const JsonField cost_fields[] = {
-    {"cost_per_iteration", JSON_FIELD_DOUBLE, REPORT(cost_per_iteration), 0, G_MAXDOUBLE, UNKNOWN},
-    {"energy_per_iteration_j", JSON_FIELD_DOUBLE, REPORT(energy_per_iteration_j), 0, G_MAXDOUBLE,
-     UNKNOWN},
+    {"cost_per_iteration", REPORT(cost_per_iteration), 0, G_MAXDOUBLE, UNKNOWN},
+    {"energy_per_iteration_j", REPORT(energy_per_iteration_j), 0, G_MAXDOUBLE, UNKNOWN},
     {.key = NULL},
 };
 
 static const JsonField run_fields[] = {
-    {"runs", JSON_FIELD_INT, JITTER(n_runs), 1, JSON_MAX_INT},
-    {"seed", JSON_FIELD_INT, JITTER(seed), 0, JSON_MAX_INT},
+    {"runs", JITTER(n_runs), 1, JSON_MAX_INT},
+    {"seed", JITTER(seed), 0, JSON_MAX_INT},
     {.key = NULL},
 };
 
 static const JsonField jitter_fields[] = {
-    {"op_sigma_fraction", JSON_FIELD_DOUBLE, JITTER(op_sigma), 0, G_MAXDOUBLE},
-    {"correlation_s", JSON_FIELD_DOUBLE, JITTER(correlation_s), 0, G_MAXDOUBLE,
-     JSON_FIELD_OPTIONAL | JSON_FIELD_SPARSE},
-    {"rank_sigma_fraction", JSON_FIELD_DOUBLE, JITTER(rank_sigma), 0, G_MAXDOUBLE},
-    {"memory_sigma_fraction", JSON_FIELD_DOUBLE, JITTER(memory_sigma), 0, G_MAXDOUBLE},
-    {"straggler_fraction", JSON_FIELD_DOUBLE, JITTER(straggler_fraction), 0, 1},
-    {"straggler_slowdown", JSON_FIELD_DOUBLE, JITTER(straggler_slowdown), 1, G_MAXDOUBLE},
-    {"iteration_s", JSON_FIELD_NS, JITTER(iteration_ns), 0, TIME_MAX_S, .keys = report_share_names},
-    {"peak_memory_bytes", JSON_FIELD_INT, JITTER(peak_memory_bytes), 0, JSON_MAX_INT,
+    {"op_sigma_fraction", JITTER(op_sigma), 0, G_MAXDOUBLE},
+    {"correlation_s", JITTER(correlation_s), 0, G_MAXDOUBLE, JSON_OPTIONAL | JSON_SPARSE},
+    {"rank_sigma_fraction", JITTER(rank_sigma), 0, G_MAXDOUBLE},
+    {"memory_sigma_fraction", JITTER(memory_sigma), 0, G_MAXDOUBLE},
+    {"straggler_fraction", JITTER(straggler_fraction), 0, 1},
+    {"straggler_slowdown", JITTER(straggler_slowdown), 1, G_MAXDOUBLE},
+    {"iteration_s", JSON_FIELD_AS(JSON_NS, ReportJitter, iteration_ns), 0, TIME_MAX_S,
      .keys = report_share_names},
-    {"fit_fraction", JSON_FIELD_DOUBLE, JITTER(fit_fraction), 0, 1},
+    {"peak_memory_bytes", JSON_FIELD_AS(JSON_INT, ReportJitter, peak_memory_bytes), 0, JSON_MAX_INT,
+     .keys = report_share_names},
+    {"fit_fraction", JITTER(fit_fraction), 0, 1},
     {.key = NULL},
 };
 

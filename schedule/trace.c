@@ -179,15 +179,14 @@ trace_check(const Trace *trace, GError **error)
 #define TRACE(member) JSON_FIELD_OF(Trace, member)
 
 static const JsonField trace_fields[] = {
-    {"measured", JSON_FIELD_BOOL, TRACE(measured)},
-    {"schedule", JSON_FIELD_TEXT, TRACE(schedule)},
-    {"stages", JSON_FIELD_INT, TRACE(n_ranks), 1, SCHEDULE_MAX_RANKS},
-    {"virtual", JSON_FIELD_INT, TRACE(n_chunks), 1, SCHEDULE_MAX_CHUNKS},
-    {"microbatches", JSON_FIELD_INT, TRACE(n_micro_batches), 1, INT32_MAX},
-    {"slices", JSON_FIELD_INT, TRACE(n_slices), 1, SCHEDULE_MAX_SLICES},
-    {"makespan_ns", JSON_FIELD_INT, TRACE(makespan_ns), 0, TIME_MAX_NS},
-    {"bubble_fraction", JSON_FIELD_DOUBLE, TRACE(bubble_fraction), 0, 1,
-     JSON_FIELD_OPTIONAL | JSON_FIELD_SPARSE, .usual = NAN},
+    {"measured", TRACE(measured)},
+    {"schedule", TRACE(schedule)},
+    {"stages", TRACE(n_ranks), 1, SCHEDULE_MAX_RANKS},
+    {"virtual", TRACE(n_chunks), 1, SCHEDULE_MAX_CHUNKS},
+    {"microbatches", TRACE(n_micro_batches), 1, INT32_MAX},
+    {"slices", TRACE(n_slices), 1, SCHEDULE_MAX_SLICES},
+    {"makespan_ns", TRACE(makespan_ns), 0, TIME_MAX_NS},
+    {"bubble_fraction", TRACE(bubble_fraction), 0, 1, JSON_OPTIONAL | JSON_SPARSE, .usual = NAN},
     {.key = NULL},
 };
 

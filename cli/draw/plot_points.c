@@ -378,7 +378,7 @@ device_hours(const SweepPoint *point)
 static double
 price(const SweepPoint *point)
 {
-    return point->cost_per_iteration / point->goodput_fraction * 1e9 /
+    return point->cost_per_iteration / point->goodput.goodput_fraction * 1e9 /
            ((double)point->global_batch * (double)point->seq_len);
 }
 

@@ -117,12 +117,12 @@ efficiency(const Scaling *scaling, const SweepPoint *point, guint k)
 static char *
 label(const SweepPoint *point)
 {
+    const PlanDegrees *d = &point->degrees;
     const struct {
         const char *name;
         int64_t n;
     } degrees[] = {
-        {"tp", point->tp}, {"cp", point->cp}, {"ep", point->ep},
-        {"pp", point->pp}, {"dp", point->dp},
+        {"tp", d->tp}, {"cp", d->cp}, {"ep", d->ep}, {"pp", d->pp}, {"dp", d->dp},
     };
     GString *text = g_string_new(NULL);
 
@@ -146,7 +146,7 @@ add_row(Table *table, const Scaling *scaling, const SweepPoint *point, guint k)
     table_add_double(table, point->effective_tokens_per_s);
     table_add_double(table, ideal_tokens_per_s(scaling, point, k));
     table_add_double(table, efficiency(scaling, point, k));
-    table_add_double(table, efficiency(scaling, point, k) * point->goodput_fraction);
+    table_add_double(table, efficiency(scaling, point, k) * point->goodput.goodput_fraction);
     table_add_int64(table, point->peak_memory_bytes);
     table_add_text(table, *text == 0 ? "-" : text);
 }

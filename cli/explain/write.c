@@ -26,21 +26,13 @@ write_difference(JsonWriter *writer, const Explanation *explanation, const Plan 
 static void
 write_plan(JsonWriter *writer, const Explanation *explanation, const Plan *plan)
 {
-    const PlanDegrees *d = &plan->degrees;
     const Report *report = plan->predicted;
 
     json_write_double(writer, "iteration_s", units_s_from_ns(report->iteration_ns));
     json_write_double(writer, "tokens_per_s", report->tokens_per_s);
     json_write_int64(writer, "peak_memory_bytes", report->peak_memory_bytes);
     json_write_double(writer, "objective_change_fraction", explain_change(explanation, plan));
-    json_write_object_inline(writer, "degrees");
-    json_write_int64(writer, "dp", d->dp);
-    json_write_int64(writer, "tp", d->tp);
-    json_write_int64(writer, "pp", d->pp);
-    json_write_int64(writer, "vpp", d->vpp);
-    json_write_int64(writer, "cp", d->cp);
-    json_write_int64(writer, "ep", d->ep);
-    json_write_object_end(writer);
+    plan_write_degrees(writer, &plan->degrees);
     for (int i = EXPLAIN_MICRO_BATCH; i < EXPLAIN_N_DIMENSIONS; i++) {
         g_autofree char *value = explain_value((ExplainDimension)i, plan);
 

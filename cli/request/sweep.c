@@ -13,89 +13,84 @@
 
 /* --- columns --- */
 
-#define COUNT(member)                                                                              \
-    {                                                                                              \
-#member, JSON_FIELD_INT, JSON_FIELD_OF(SweepPoint, member), 0, JSON_MAX_INT                \
-    }
-#define DOUBLE(member)                                                                             \
-    {                                                                                              \
-#member, JSON_FIELD_DOUBLE, JSON_FIELD_OF(SweepPoint, member), 0, 1e300,                   \
-            JSON_FIELD_NULLABLE                                                                    \
-    }
-#define TEXT(member)                                                                               \
-    {                                                                                              \
-#member, JSON_FIELD_TEXT, JSON_FIELD_OF(SweepPoint, member),                               \
-            .flags = JSON_FIELD_OPTIONAL | JSON_FIELD_NULLABLE                                     \
-    }
+#define POINT(member) JSON_FIELD_OF(SweepPoint, member)
+#define SWEEP(member) JSON_FIELD_OF(Sweep, member)
 
 /* The keys of a point, which are also the TSV's columns, with their units.  A point without a plan
  * has the first of these tables only. */
 static const JsonField request_fields[] = {
-    COUNT(n_devices), COUNT(global_batch),
-    COUNT(seq_len),   {"feasible", JSON_FIELD_BOOL, JSON_FIELD_OF(SweepPoint, is_feasible)},
-    TEXT(reason),     {.key = NULL},
+    {"n_devices", POINT(n_devices), 0, JSON_MAX_INT},
+    {"global_batch", POINT(global_batch), 0, JSON_MAX_INT},
+    {"seq_len", POINT(seq_len), 0, JSON_MAX_INT},
+    {"feasible", POINT(is_feasible)},
+    {"reason", POINT(reason), .flags = JSON_OPTIONAL | JSON_NULLABLE},
+    {.key = NULL},
 };
 static const JsonField degree_fields[] = {
-    COUNT(dp), COUNT(tp), COUNT(pp), COUNT(vpp), COUNT(cp), COUNT(ep), {.key = NULL},
+    {"dp", POINT(degrees.dp), 0, JSON_MAX_INT},
+    {"tp", POINT(degrees.tp), 0, JSON_MAX_INT},
+    {"pp", POINT(degrees.pp), 0, JSON_MAX_INT},
+    {"vpp", POINT(degrees.vpp), 0, JSON_MAX_INT},
+    {"cp", POINT(degrees.cp), 0, JSON_MAX_INT},
+    {"ep", POINT(degrees.ep), 0, JSON_MAX_INT},
+    {.key = NULL},
 };
 static const JsonField plan_fields[] = {
-    COUNT(micro_batch),
-    {"n_microbatches", JSON_FIELD_INT, JSON_FIELD_OF(SweepPoint, n_micro_batches), 0, JSON_MAX_INT},
-    TEXT(schedule),
-    COUNT(n_slices),
-    TEXT(recompute),
-    COUNT(zero_stage),
-    TEXT(offload),
-    {"sequence_parallel", JSON_FIELD_BOOL, JSON_FIELD_OF(SweepPoint, sequence_parallel)},
-    TEXT(rank_order),
-    DOUBLE(iteration_s),
-    DOUBLE(tokens_per_s),
-    DOUBLE(tokens_per_s_per_device),
-    DOUBLE(model_flops_per_s_per_device),
-    DOUBLE(model_flops_utilization_fraction),
-    DOUBLE(bubble_fraction),
-    COUNT(peak_memory_bytes),
-    COUNT(memory_limit_bytes),
-    DOUBLE(lower_bound_s),
-    DOUBLE(optimality_gap_fraction),
-    DOUBLE(cost_per_iteration),
-    DOUBLE(energy_per_iteration_j),
-    DOUBLE(job_mtbf_s),
-    DOUBLE(checkpoint_bytes),
-    DOUBLE(checkpoint_s),
-    DOUBLE(checkpoint_interval_s),
-    COUNT(checkpoint_interval_iterations),
-    DOUBLE(goodput_fraction),
-    DOUBLE(checkpoint_loss_fraction),
-    DOUBLE(failure_loss_fraction),
-    DOUBLE(effective_tokens_per_s),
-    DOUBLE(days),
-    DOUBLE(cost),
-    DOUBLE(energy_j),
-    DOUBLE(effective_days),
-    DOUBLE(effective_cost),
-    DOUBLE(effective_energy_j),
+    {"micro_batch", POINT(micro_batch), 0, JSON_MAX_INT},
+    {"n_microbatches", POINT(n_micro_batches), 0, JSON_MAX_INT},
+    {"schedule", POINT(schedule), .flags = JSON_OPTIONAL | JSON_NULLABLE},
+    {"n_slices", POINT(n_slices), 0, JSON_MAX_INT},
+    {"recompute", POINT(recompute), .flags = JSON_OPTIONAL | JSON_NULLABLE},
+    {"zero_stage", POINT(zero_stage), 0, JSON_MAX_INT},
+    {"offload", POINT(offload), .flags = JSON_OPTIONAL | JSON_NULLABLE},
+    {"sequence_parallel", POINT(sequence_parallel)},
+    {"rank_order", POINT(rank_order), .flags = JSON_OPTIONAL | JSON_NULLABLE},
+    {"iteration_s", POINT(iteration_s), 0, 1e300, JSON_NULLABLE},
+    {"tokens_per_s", POINT(tokens_per_s), 0, 1e300, JSON_NULLABLE},
+    {"tokens_per_s_per_device", POINT(tokens_per_s_per_device), 0, 1e300, JSON_NULLABLE},
+    {"model_flops_per_s_per_device", POINT(model_flops_per_s_per_device), 0, 1e300, JSON_NULLABLE},
+    {"model_flops_utilization_fraction", POINT(model_flops_utilization_fraction), 0, 1e300,
+     JSON_NULLABLE},
+    {"bubble_fraction", POINT(bubble_fraction), 0, 1e300, JSON_NULLABLE},
+    {"peak_memory_bytes", POINT(peak_memory_bytes), 0, JSON_MAX_INT},
+    {"memory_limit_bytes", POINT(memory_limit_bytes), 0, JSON_MAX_INT},
+    {"lower_bound_s", POINT(lower_bound_s), 0, 1e300, JSON_NULLABLE},
+    {"optimality_gap_fraction", POINT(optimality_gap_fraction), 0, 1e300, JSON_NULLABLE},
+    {"cost_per_iteration", POINT(cost_per_iteration), 0, 1e300, JSON_NULLABLE},
+    {"energy_per_iteration_j", POINT(energy_per_iteration_j), 0, 1e300, JSON_NULLABLE},
+    {"job_mtbf_s", POINT(goodput.job_mtbf_s), 0, 1e300, JSON_NULLABLE},
+    {"checkpoint_bytes", POINT(checkpoint_bytes), 0, 1e300, JSON_NULLABLE},
+    {"checkpoint_s", POINT(goodput.checkpoint_s), 0, 1e300, JSON_NULLABLE},
+    {"checkpoint_interval_s", POINT(goodput.interval_s), 0, 1e300, JSON_NULLABLE},
+    {"checkpoint_interval_iterations", POINT(goodput.interval_iterations), 0, JSON_MAX_INT},
+    {"goodput_fraction", POINT(goodput.goodput_fraction), 0, 1e300, JSON_NULLABLE},
+    {"checkpoint_loss_fraction", POINT(goodput.checkpoint_loss_fraction), 0, 1e300, JSON_NULLABLE},
+    {"failure_loss_fraction", POINT(goodput.failure_loss_fraction), 0, 1e300, JSON_NULLABLE},
+    {"effective_tokens_per_s", POINT(effective_tokens_per_s), 0, 1e300, JSON_NULLABLE},
+    {"days", POINT(days), 0, 1e300, JSON_NULLABLE},
+    {"cost", POINT(cost), 0, 1e300, JSON_NULLABLE},
+    {"energy_j", POINT(energy_j), 0, 1e300, JSON_NULLABLE},
+    {"effective_days", POINT(effective_days), 0, 1e300, JSON_NULLABLE},
+    {"effective_cost", POINT(effective_cost), 0, 1e300, JSON_NULLABLE},
+    {"effective_energy_j", POINT(effective_energy_j), 0, 1e300, JSON_NULLABLE},
     {.key = NULL},
 };
 static const JsonField *const tables[] = {request_fields, degree_fields, plan_fields};
 
-#define SWEEP(member) JSON_FIELD_OF(Sweep, member)
-#define NULLABLE JSON_FIELD_NULLABLE
-
 static const JsonField sweep_fields[] = {
-    {"model", JSON_FIELD_TEXT, SWEEP(model)},
-    {"cluster", JSON_FIELD_TEXT, SWEEP(cluster)},
-    {"dtype", JSON_FIELD_TEXT, SWEEP(dtype)},
-    {"objective", JSON_FIELD_TEXT, SWEEP(objective)},
-    {"tokens", JSON_FIELD_DOUBLE, SWEEP(tokens), 0, 1e300, NULLABLE},
-    {"price_per_device_hour", JSON_FIELD_DOUBLE, SWEEP(price_per_device_hour), 0, 1e300, NULLABLE},
-    {"currency", JSON_FIELD_TEXT, SWEEP(currency), .flags = JSON_FIELD_OPTIONAL | NULLABLE},
-    {"price_source", JSON_FIELD_TEXT, SWEEP(price_source), .flags = JSON_FIELD_OPTIONAL | NULLABLE},
-    {"device_mtbf_s", JSON_FIELD_DOUBLE, SWEEP(reliability.device_mtbf_s), 1e-9, 1e300, NULLABLE},
-    {"checkpoint_bytes_per_s", JSON_FIELD_DOUBLE, SWEEP(reliability.checkpoint_bytes_per_s), 1e-9,
-     1e300, NULLABLE},
-    {"restart_s", JSON_FIELD_DOUBLE, SWEEP(reliability.restart_s), 0, 1e300, NULLABLE},
-    {"complete", JSON_FIELD_BOOL, SWEEP(is_complete)},
+    {"model", SWEEP(model)},
+    {"cluster", SWEEP(cluster)},
+    {"dtype", SWEEP(dtype)},
+    {"objective", SWEEP(objective)},
+    {"tokens", SWEEP(tokens), 0, 1e300, JSON_NULLABLE},
+    {"price_per_device_hour", SWEEP(price_per_device_hour), 0, 1e300, JSON_NULLABLE},
+    {"currency", SWEEP(currency), .flags = JSON_OPTIONAL | JSON_NULLABLE},
+    {"price_source", SWEEP(price_source), .flags = JSON_OPTIONAL | JSON_NULLABLE},
+    {"device_mtbf_s", SWEEP(reliability.device_mtbf_s), 1e-9, 1e300, JSON_NULLABLE},
+    {"checkpoint_bytes_per_s", SWEEP(reliability.checkpoint_bytes_per_s), 1e-9, 1e300,
+     JSON_NULLABLE},
+    {"restart_s", SWEEP(reliability.restart_s), 0, 1e300, JSON_NULLABLE},
+    {"complete", SWEEP(is_complete)},
     {.key = NULL},
 };
 
@@ -112,7 +107,7 @@ empty_point(void)
     SweepPoint point = {0};
 
     for (const JsonField *c = plan_fields; c->key != NULL; c++)
-        if (c->type == JSON_FIELD_DOUBLE)
+        if (c->type == JSON_DOUBLE)
             *(double *)cell(&point, c) = NAN;
     return point;
 }
@@ -122,7 +117,7 @@ point_clear(void *data)
 {
     for (size_t i = 0; i < G_N_ELEMENTS(tables); i++)
         for (const JsonField *c = tables[i]; c->key != NULL; c++)
-            if (c->type == JSON_FIELD_TEXT)
+            if (c->type == JSON_TEXT)
                 g_free(*(char **)cell(data, c));
 }
 
@@ -157,14 +152,7 @@ sweep_free(Sweep *sweep)
 static void
 set_plan(SweepPoint *point, const Plan *plan)
 {
-    const PlanDegrees *d = &plan->degrees;
-
-    point->dp = d->dp;
-    point->tp = d->tp;
-    point->pp = d->pp;
-    point->vpp = d->vpp;
-    point->cp = d->cp;
-    point->ep = d->ep;
+    point->degrees = plan->degrees;
     point->micro_batch = plan->micro_batch;
     point->n_micro_batches = plan->n_micro_batches;
     point->schedule = g_strdup(plan->schedule);
@@ -173,7 +161,7 @@ set_plan(SweepPoint *point, const Plan *plan)
     point->zero_stage = plan->zero_stage;
     point->offload = g_strdup(plan_offload_names[plan->offload]);
     point->sequence_parallel = plan->sequence_parallel;
-    point->rank_order = g_strdup(plan_rank_order_names[d->rank_order]);
+    point->rank_order = g_strdup(plan_rank_order_names[plan->degrees.rank_order]);
     point->lower_bound_s = plan->lower_bound_s;
     point->optimality_gap_fraction = plan->optimality_gap_fraction;
 }
@@ -207,16 +195,9 @@ set_goodput(SweepPoint *point, const SweepReliability *reliability)
         .restart_s = reliability->restart_s,
         .iteration_s = point->iteration_s,
     };
-    const PlanGoodput goodput = plan_goodput(&request);
 
-    point->job_mtbf_s = goodput.job_mtbf_s;
-    point->checkpoint_s = goodput.checkpoint_s;
-    point->checkpoint_interval_s = goodput.interval_s;
-    point->checkpoint_interval_iterations = goodput.interval_iterations;
-    point->goodput_fraction = goodput.goodput_fraction;
-    point->checkpoint_loss_fraction = goodput.checkpoint_loss_fraction;
-    point->failure_loss_fraction = goodput.failure_loss_fraction;
-    point->effective_tokens_per_s = point->tokens_per_s * goodput.goodput_fraction;
+    point->goodput = plan_goodput(&request);
+    point->effective_tokens_per_s = point->tokens_per_s * point->goodput.goodput_fraction;
 }
 
 static void
@@ -228,9 +209,9 @@ set_training(SweepPoint *point, double tokens)
     point->cost = n_iterations * point->cost_per_iteration;
     point->energy_j = n_iterations * point->energy_per_iteration_j;
     /* Devices are paid for, and powered, while they wait. */
-    point->effective_days = point->days / point->goodput_fraction;
-    point->effective_cost = point->cost / point->goodput_fraction;
-    point->effective_energy_j = point->energy_j / point->goodput_fraction;
+    point->effective_days = point->days / point->goodput.goodput_fraction;
+    point->effective_cost = point->cost / point->goodput.goodput_fraction;
+    point->effective_energy_j = point->energy_j / point->goodput.goodput_fraction;
 }
 
 void
@@ -321,7 +302,7 @@ static void
 read_fields(JsonDoc *doc, const JsonValue *object, const JsonField *fields, void *record)
 {
     for (const JsonField *field = fields; field->key != NULL; field++)
-        if (field->type == JSON_FIELD_DOUBLE && !json_has(doc, object, field->key))
+        if (field->type == JSON_DOUBLE && !json_has(doc, object, field->key))
             json_fail(doc, object, "\"%s\" is missing", field->key);
     json_fields_read(doc, object, fields, record);
 }
@@ -387,9 +368,9 @@ sweep_table(const Sweep *sweep)
             for (const JsonField *c = tables[i]; c->key != NULL; c++) {
                 const char *text;
 
-                if (c->type == JSON_FIELD_DOUBLE) {
+                if (c->type == JSON_DOUBLE) {
                     table_add_double(table, *(const double *)cell(point, c));
-                } else if (c->type != JSON_FIELD_TEXT) {
+                } else if (c->type != JSON_TEXT) {
                     table_add_int64(table, json_field_int64(c, point));
                 } else {
                     text = *(char *const *)cell(point, c);

@@ -20,8 +20,9 @@ G_BEGIN_DECLS
 typedef struct {
     int64_t n_devices, global_batch, seq_len;
     bool is_feasible;
-    char *reason; /* (owned, nullable) why there is no plan */
-    int64_t dp, tp, pp, vpp, cp, ep, micro_batch, n_micro_batches, n_slices, zero_stage;
+    char *reason;        /* (owned, nullable) why there is no plan */
+    PlanDegrees degrees; /* the order of ranks in a file is rank_order */
+    int64_t micro_batch, n_micro_batches, n_slices, zero_stage;
     char *schedule, *recompute, *offload, *rank_order; /* (owned, nullable) */
     bool sequence_parallel;
     double iteration_s, tokens_per_s, tokens_per_s_per_device;
@@ -29,10 +30,8 @@ typedef struct {
     int64_t peak_memory_bytes, memory_limit_bytes;
     double lower_bound_s, optimality_gap_fraction;
     double cost_per_iteration, energy_per_iteration_j;
-    double job_mtbf_s, checkpoint_bytes, checkpoint_s, checkpoint_interval_s;
-    int64_t checkpoint_interval_iterations;
-    double goodput_fraction, checkpoint_loss_fraction, failure_loss_fraction;
-    double effective_tokens_per_s; /* tokens_per_s * goodput */
+    PlanGoodput goodput;
+    double checkpoint_bytes, effective_tokens_per_s; /* tokens_per_s * goodput */
     /* Of the whole training, as if nothing failed; then as it will be. */
     double days, cost, energy_j;
     double effective_days, effective_cost, effective_energy_j;

@@ -18,123 +18,91 @@ const char *const validation_quantity_names[] = {"time", "memory", "oom", NULL};
 #define WORD(member) JSON_FIELD_OF(ValidationWord, member)
 #define SET(member) JSON_FIELD_OF(ValidationSet, member)
 
-#define OPTIONAL JSON_FIELD_OPTIONAL
 static const char *const memory_names[] = {"none", "allocated", "reserved", NULL};
 
 static const JsonField source_fields[] = {
-    {"name", JSON_FIELD_LENT, SOURCE(name)},
-    {"zero_stage", JSON_FIELD_INT, SOURCE(zero_stage), 0, 3, OPTIONAL},
-    {"framework", JSON_FIELD_LENT, SOURCE(framework)},
-    {"attention", JSON_FIELD_LENT, SOURCE(attention), .flags = OPTIONAL},
-    {"overlap", JSON_FIELD_LENT, SOURCE(overlap), .flags = OPTIONAL},
-    {"dropout", JSON_FIELD_LENT, SOURCE(dropout), .flags = OPTIONAL},
-    {"loss", JSON_FIELD_LENT, SOURCE(loss), .flags = OPTIONAL},
-    {"dtype", JSON_FIELD_LENT, SOURCE(dtype), .names = dtype_names},
-    {"recompute", JSON_FIELD_LENT, SOURCE(recompute)},
-    {"sequence_parallel", JSON_FIELD_BOOL, SOURCE(sequence_parallel), .flags = OPTIONAL},
-    {"expert_tp", JSON_FIELD_BOOL, SOURCE(expert_tp), .flags = OPTIONAL},
-    {"vocab", JSON_FIELD_INT, SOURCE(vocab), 1, JSON_MAX_INT, OPTIONAL},
-    {"vocab_multiple", JSON_FIELD_INT, SOURCE(vocab_multiple), 1, JSON_MAX_INT, OPTIONAL},
-    {"vocab_cut", JSON_FIELD_BOOL, SOURCE(vocab_cut), .flags = OPTIONAL},
-    {"ends_short", JSON_FIELD_BOOL, SOURCE(ends_short), .flags = OPTIONAL},
-    {"memory", JSON_FIELD_INT, SOURCE(memory), .flags = OPTIONAL, .names = memory_names},
-    {"memory_of_last_rank", JSON_FIELD_BOOL, SOURCE(memory_of_last_rank), .flags = OPTIONAL},
-    {"why", JSON_FIELD_LENT, SOURCE(why)},
+    {"name", SOURCE(name)},
+    {"zero_stage", SOURCE(zero_stage), 0, 3, JSON_OPTIONAL, .usual = -1},
+    {"framework", SOURCE(framework)},
+    {"attention", SOURCE(attention), .flags = JSON_OPTIONAL},
+    {"overlap", SOURCE(overlap), .flags = JSON_OPTIONAL},
+    {"dropout", SOURCE(dropout), .flags = JSON_OPTIONAL},
+    {"loss", SOURCE(loss), .flags = JSON_OPTIONAL},
+    {"dtype", SOURCE(dtype), .names = dtype_names},
+    {"recompute", SOURCE(recompute)},
+    {"sequence_parallel", SOURCE(sequence_parallel), .flags = JSON_OPTIONAL},
+    {"expert_tp", SOURCE(expert_tp), .flags = JSON_OPTIONAL},
+    {"vocab", SOURCE(vocab), 1, JSON_MAX_INT, JSON_OPTIONAL},
+    {"vocab_multiple", SOURCE(vocab_multiple), 1, JSON_MAX_INT, JSON_OPTIONAL},
+    {"vocab_cut", SOURCE(vocab_cut), .flags = JSON_OPTIONAL},
+    {"ends_short", SOURCE(ends_short), .flags = JSON_OPTIONAL},
+    {"memory", SOURCE(memory), .flags = JSON_OPTIONAL, .names = memory_names},
+    {"memory_of_last_rank", SOURCE(memory_of_last_rank), .flags = JSON_OPTIONAL},
+    {"why", SOURCE(why)},
     {.key = NULL},
 };
 
 static const JsonField note_fields[] = {
-    {"key", JSON_FIELD_LENT, NOTE(key)},
-    {"prefix", JSON_FIELD_LENT, NOTE(prefix), .flags = OPTIONAL},
-    {"option", JSON_FIELD_LENT, NOTE(option)},
-    {"value", JSON_FIELD_LENT, NOTE(value)},
-    {"why", JSON_FIELD_LENT, .flags = OPTIONAL}, /* for the reader of the file */
+    {"key", NOTE(key)},
+    {"prefix", NOTE(prefix), .flags = JSON_OPTIONAL},
+    {"option", NOTE(option)},
+    {"value", NOTE(value)},
+    {"why", .type = JSON_LENT, .flags = JSON_OPTIONAL}, /* for the reader of the file */
     {.key = NULL},
 };
 
 static const JsonField schedule_fields[] = {
-    {"prefix", JSON_FIELD_LENT, WORD(prefix)},
-    {"family", JSON_FIELD_LENT, WORD(family)},
-    {"sliced", JSON_FIELD_BOOL, WORD(sliced), .flags = OPTIONAL},
+    {"prefix", WORD(prefix)},
+    {"family", WORD(family)},
+    {"sliced", WORD(sliced), .flags = JSON_OPTIONAL},
     {.key = NULL},
 };
 
 static const JsonField model_fields[] = {
-    {"prefix", JSON_FIELD_LENT, WORD(prefix)},
-    {"family", JSON_FIELD_LENT, WORD(family)},
-    {"builtin", JSON_FIELD_LENT, WORD(builtin), .flags = OPTIONAL},
-    {"why", JSON_FIELD_LENT, .flags = OPTIONAL}, /* for the reader of the file */
+    {"prefix", WORD(prefix)},
+    {"family", WORD(family)},
+    {"builtin", WORD(builtin), .flags = JSON_OPTIONAL},
+    {"why", .type = JSON_LENT, .flags = JSON_OPTIONAL}, /* for the reader of the file */
     {.key = NULL},
 };
 
 static const JsonField cluster_fields[] = {
-    {"prefix", JSON_FIELD_LENT, WORD(prefix)},
-    {"node_bits_per_s", JSON_FIELD_DOUBLE, WORD(node_bits_per_s), 0.0, 1e15, OPTIONAL},
-    {"cluster", JSON_FIELD_LENT, WORD(cluster), .flags = OPTIONAL},
-    {"why", JSON_FIELD_LENT, .flags = OPTIONAL}, /* for the reader of the file */
+    {"prefix", WORD(prefix)},
+    {"node_bits_per_s", WORD(node_bits_per_s), 0.0, 1e15, JSON_OPTIONAL},
+    {"cluster", WORD(cluster), .flags = JSON_OPTIONAL},
+    {"why", .type = JSON_LENT, .flags = JSON_OPTIONAL}, /* for the reader of the file */
     {.key = NULL},
 };
 
 static const JsonField dtype_fields[] = {
-    {"prefix", JSON_FIELD_LENT, WORD(prefix)},
-    {"dtype", JSON_FIELD_LENT, WORD(dtype), .names = dtype_names},
+    {"prefix", WORD(prefix)},
+    {"dtype", WORD(dtype), .names = dtype_names},
     {.key = NULL},
 };
 
 static const JsonField set_fields[] = {
-    {"name", JSON_FIELD_LENT, SET(name)},
-    {"quantity", JSON_FIELD_INT, SET(quantity), .flags = OPTIONAL,
-     .names = validation_quantity_names},
-    {"max_tp", JSON_FIELD_INT, SET(max_tp), 1, JSON_MAX_INT, OPTIONAL},
-    {"raw_goal", JSON_FIELD_DOUBLE, SET(raw_goal), 0.0, 1e15, OPTIONAL},
-    {"calibrated_goal", JSON_FIELD_DOUBLE, SET(calibrated_goal), 0.0, 1e15, OPTIONAL},
-    {"others", JSON_FIELD_LENT, SET(others), .flags = OPTIONAL},
-    {"lacks", JSON_FIELD_LENT, SET(lacks), .flags = OPTIONAL},
+    {"name", SET(name)},
+    {"quantity", SET(quantity), .flags = JSON_OPTIONAL, .names = validation_quantity_names},
+    {"sources", JSON_FIELD_AS(JSON_LENTS, ValidationSet, sources)},
+    {"max_tp", SET(max_tp), 1, JSON_MAX_INT, JSON_OPTIONAL},
+    {"raw_goal", SET(raw_goal), 0.0, 1e15, JSON_OPTIONAL},
+    {"calibrated_goal", SET(calibrated_goal), 0.0, 1e15, JSON_OPTIONAL},
+    {"others", SET(others), .flags = JSON_OPTIONAL},
+    {"lacks", SET(lacks), .flags = JSON_OPTIONAL},
     {.key = NULL},
 };
 
-static void
-read_texts(JsonDoc *doc, const JsonValue *object, const char *key, const char **texts)
-{
-    const JsonValue *array = json_array(doc, object, key);
-    size_t n = 0;
-
-    for (const JsonValue *v = json_first(array); v != NULL && n < VALIDATION_MAX_SOURCES;
-         v = json_next(v))
-        texts[n++] = json_value_string(doc, v);
-    if (json_length(array) > VALIDATION_MAX_SOURCES)
-        json_fail(doc, array, "expected at most %d names", VALIDATION_MAX_SOURCES);
-}
-
-/* Returns: (owned) the rows of array @key, then one of zeros.
- * @usual  (nullable) a row with the values of absent keys; NULL: zeros
- * @n      (out, nullable) */
+/* Returns: (owned) the rows of array @key, then one of zeros.  @n  (out, nullable) */
 static const void *
 read_table(JsonDoc *doc, const JsonValue *root, const char *key, const JsonField *fields,
-           size_t row_bytes, const void *usual, size_t *n)
+           size_t row_bytes, size_t *n)
 {
-    const JsonValue *array = json_array(doc, root, key);
-    char *rows = g_malloc0_n(json_length(array) + 1, row_bytes);
-    size_t n_rows = 0;
+    GArray *rows = g_array_new(TRUE, TRUE, (guint)row_bytes);
 
-    for (const JsonValue *v = json_first(array); v != NULL && !json_doc_failed(doc);
-         v = json_next(v)) {
-        char *row = rows + n_rows * row_bytes;
-
-        if (!json_is_object(v)) {
-            json_fail(doc, v, "expected an object");
-            break;
-        }
-        if (usual != NULL)
-            memcpy(row, usual, row_bytes);
-        if (fields == set_fields)
-            read_texts(doc, v, "sources", ((ValidationSet *)(void *)row)->sources);
-        json_fields_read_object(doc, v, fields, row);
-        n_rows++;
-    }
+    json_fields_read_rows(doc, json_array(doc, root, key), fields, rows);
     if (n != NULL)
-        *n = n_rows;
-    return rows;
+        *n = rows->len;
+    return g_array_free(rows, FALSE);
 }
 
 /* A name that ends in '*' stands for all that begin so. */
@@ -187,7 +155,6 @@ validation_conventions_read(const char *name, const char *text, size_t n_bytes,
                             ValidationConventions *conventions, GError **error)
 {
     JsonDoc *doc = json_doc_parse(name, text, n_bytes, error);
-    const ValidationSource usual = {.zero_stage = -1};
 
     *conventions = (ValidationConventions){.doc = doc};
     if (doc == NULL)
@@ -195,18 +162,16 @@ validation_conventions_read(const char *name, const char *text, size_t n_bytes,
     const JsonValue *root = json_doc_root(doc, "degas-sources", 1);
     *conventions = (ValidationConventions){
         .doc = doc,
-        .sources =
-            read_table(doc, root, "sources", source_fields, sizeof(ValidationSource), &usual, NULL),
-        .notes = read_table(doc, root, "notes", note_fields, sizeof(ValidationNote), NULL, NULL),
+        .sources = read_table(doc, root, "sources", source_fields, sizeof(ValidationSource), NULL),
+        .notes = read_table(doc, root, "notes", note_fields, sizeof(ValidationNote), NULL),
         .schedules =
-            read_table(doc, root, "schedules", schedule_fields, sizeof(ValidationWord), NULL, NULL),
-        .models = read_table(doc, root, "models", model_fields, sizeof(ValidationWord), NULL, NULL),
-        .clusters =
-            read_table(doc, root, "clusters", cluster_fields, sizeof(ValidationWord), NULL, NULL),
-        .dtypes = read_table(doc, root, "dtypes", dtype_fields, sizeof(ValidationWord), NULL, NULL),
+            read_table(doc, root, "schedules", schedule_fields, sizeof(ValidationWord), NULL),
+        .models = read_table(doc, root, "models", model_fields, sizeof(ValidationWord), NULL),
+        .clusters = read_table(doc, root, "clusters", cluster_fields, sizeof(ValidationWord), NULL),
+        .dtypes = read_table(doc, root, "dtypes", dtype_fields, sizeof(ValidationWord), NULL),
     };
-    conventions->sets = read_table(doc, root, "sets", set_fields, sizeof(ValidationSet), NULL,
-                                   &conventions->n_sets);
+    conventions->sets =
+        read_table(doc, root, "sets", set_fields, sizeof(ValidationSet), &conventions->n_sets);
     json_object_end(doc, root);
     if (!json_doc_failed(doc))
         check_names(doc, root, conventions);

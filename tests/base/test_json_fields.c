@@ -26,6 +26,7 @@ typedef struct {
         int64_t x;
     } inner;
     double shares[2];
+    const char *words[3];
 } Record;
 
 static const char *const colors[] = {"red", "green", NULL};
@@ -34,24 +35,25 @@ static const char *const share_names[] = {"p10", "p90", NULL};
 #define OF(member) JSON_FIELD_OF(Record, member)
 
 static const JsonField inner_fields[] = {
-    {"x", JSON_FIELD_INT, .size = sizeof(int64_t), .min = 1, .max = 9},
+    {"x", .type = JSON_INT, .size = sizeof(int64_t), .min = 1, .max = 9},
     {.key = NULL},
 };
 
 static const JsonField fields[] = {
-    {"count", JSON_FIELD_INT, OF(count), -5, JSON_MAX_INT},
-    {"rank", JSON_FIELD_INT, OF(rank), -1, INT32_MAX},
-    {"stream", JSON_FIELD_INT, OF(stream), 0, 255},
-    {"rate", JSON_FIELD_DOUBLE, OF(rate), 0, 1, JSON_FIELD_NULLABLE},
-    {"fits", JSON_FIELD_BOOL, OF(fits)},
-    {"start_s", JSON_FIELD_NS, OF(start_ns), 0, 10},
-    {"text", JSON_FIELD_TEXT, OF(text), .flags = JSON_FIELD_NULLABLE},
-    {"lent", JSON_FIELD_LENT, OF(lent), .names = colors},
-    {"op", JSON_FIELD_CHARS, OF(op), .flags = JSON_FIELD_NULLABLE},
-    {"color", JSON_FIELD_INT, OF(color), .names = colors},
-    {"order", JSON_FIELD_INT, OF(order), .names = colors},
-    {"inner", JSON_FIELD_OBJECT, OF(inner), .fields = inner_fields},
-    {"shares", JSON_FIELD_DOUBLE, OF(shares), 0, 1, .keys = share_names},
+    {"count", OF(count), -5, JSON_MAX_INT},
+    {"rank", OF(rank), -1, INT32_MAX},
+    {"stream", OF(stream), 0, 255},
+    {"rate", OF(rate), 0, 1, JSON_NULLABLE},
+    {"fits", OF(fits)},
+    {"start_s", JSON_FIELD_AS(JSON_NS, Record, start_ns), 0, 10},
+    {"text", OF(text), .flags = JSON_NULLABLE},
+    {"lent", OF(lent), .names = colors},
+    {"op", JSON_FIELD_AS(JSON_CHARS, Record, op), .flags = JSON_NULLABLE},
+    {"color", OF(color), .names = colors},
+    {"order", OF(order), .names = colors},
+    {"inner", OF(inner), .fields = inner_fields},
+    {"shares", JSON_FIELD_AS(JSON_DOUBLE, Record, shares), 0, 1, .keys = share_names},
+    {"words", JSON_FIELD_AS(JSON_LENTS, Record, words)},
     {.key = NULL},
 };
 
@@ -60,7 +62,8 @@ static const JsonField fields[] = {
     "{\"count\": 9007199254740992, \"rank\": -1, \"stream\": 200, \"rate\": null, \"fits\": "      \
     "true, "                                                                                       \
     "\"start_s\": 1.5, \"text\": \"h\", \"lent\": \"red\", \"op\": null, \"color\": \"green\", "   \
-    "\"order\": \"green\", \"inner\": {\"x\": 3}, \"shares\": {\"p10\": 0.25, \"p90\": 1}}"
+    "\"order\": \"green\", \"inner\": {\"x\": 3}, \"shares\": {\"p10\": 0.25, \"p90\": 1}, "       \
+    "\"words\": [\"a\", \"b\"]}"
 
 static void
 test_what_is_read_is_written(void)
@@ -84,6 +87,8 @@ test_what_is_read_is_written(void)
     g_assert_cmpint(record.inner.x, ==, 3);
     g_assert_cmpfloat(record.shares[0], ==, 0.25);
     g_assert_cmpfloat(record.shares[1], ==, 1);
+    g_assert_cmpstr(record.words[1], ==, "b");
+    g_assert_null(record.words[2]);
     g_assert_cmpint(json_field_int64(&fields[2], &record), ==, 200);
     g_assert_cmpint(json_field_int64(&fields[4], &record), ==, 1);
     json_fields_write_object(writer, NULL, fields, &record);
@@ -105,17 +110,16 @@ typedef struct {
 } Sparse;
 
 #define SPARSE(member) JSON_FIELD_OF(Sparse, member)
-#define LEFT_OUT (JSON_FIELD_OPTIONAL | JSON_FIELD_SPARSE)
+#define LEFT_OUT (JSON_OPTIONAL | JSON_SPARSE)
 
 static const JsonField sparse_fields[] = {
-    {"n", JSON_FIELD_INT, SPARSE(n), -1, 9, LEFT_OUT, .usual = -1},
-    {"bound_s", JSON_FIELD_DOUBLE, SPARSE(bound_s), 0, 9, LEFT_OUT, .usual = NAN},
-    {"rate", JSON_FIELD_DOUBLE, SPARSE(rate), 0, 9, LEFT_OUT},
-    {"source", JSON_FIELD_TEXT, SPARSE(source), .flags = LEFT_OUT},
-    {"on", JSON_FIELD_BOOL, SPARSE(on), .flags = LEFT_OUT},
-    {"why", JSON_FIELD_LENT, .flags = JSON_FIELD_OPTIONAL | JSON_FIELD_SPARSE},
-    {"inner", JSON_FIELD_OBJECT, SPARSE(inner), .flags = JSON_FIELD_OPTIONAL,
-     .fields = inner_fields},
+    {"n", SPARSE(n), -1, 9, LEFT_OUT, .usual = -1},
+    {"bound_s", SPARSE(bound_s), 0, 9, LEFT_OUT, .usual = NAN},
+    {"rate", SPARSE(rate), 0, 9, LEFT_OUT},
+    {"source", SPARSE(source), .flags = LEFT_OUT},
+    {"on", SPARSE(on), .flags = LEFT_OUT},
+    {"why", .type = JSON_LENT, .flags = JSON_OPTIONAL | JSON_SPARSE},
+    {"inner", SPARSE(inner), .flags = JSON_OPTIONAL, .fields = inner_fields},
     {.key = NULL},
 };
 
@@ -172,6 +176,20 @@ test_rows_are_read_and_written(void)
     g_assert_cmpstr(written, ==, text);
 }
 
+static void
+test_rows_begin_with_usual_values(void)
+{
+    g_autoptr(JsonDoc) doc = parse("[{}]");
+    g_autoptr(GArray) rows = g_array_new(FALSE, FALSE, sizeof(Sparse));
+
+    json_fields_read_rows(doc, json_doc_root(doc, NULL, 0), sparse_fields, rows);
+    assert_finishes(doc, NULL);
+    g_assert_cmpint(g_array_index(rows, Sparse, 0).n, ==, -1);
+    g_assert_true(isnan(g_array_index(rows, Sparse, 0).bound_s));
+    g_assert_null(g_array_index(rows, Sparse, 0).source);
+    g_assert_cmpint(g_array_index(rows, Sparse, 0).inner.x, ==, 0);
+}
+
 /* --- messages --- */
 
 /* They are those of the getters of base/json.h; the first thing wrong is told. */
@@ -206,11 +224,14 @@ test_words_and_absent_keys_are_checked(void)
         {"{\"lent\":\"blue\"}", "1:1: $.lint: missing key"},
         {"{\"lint\":\"blue\"}", "1:9: $.lint: expected \"red\" or \"green\", got \"blue\""},
         {"{\"lint\":\"red\"}", "1:1: $.rate: missing key"},
+        {"{\"lint\":\"red\",\"rate\":0,\"words\":[\"a\",\"b\",\"c\"]}",
+         "1:32: $.words: expected at most 2 names"},
         {"{\"lint\":\"red\",\"rate\":2}", "1:22: $.rate: expected a number from 0 to 1, got 2"},
     };
-    static const JsonField two[] = {
-        {"lint", JSON_FIELD_LENT, OF(lent), .names = colors},
-        {"rate", JSON_FIELD_DOUBLE, OF(rate), 0, 1, JSON_FIELD_NULLABLE},
+    static const JsonField three[] = {
+        {"lint", OF(lent), .names = colors},
+        {"rate", OF(rate), 0, 1, JSON_NULLABLE},
+        {"words", JSON_FIELD_AS(JSON_LENTS, Record, words)},
         {.key = NULL},
     };
 
@@ -218,7 +239,7 @@ test_words_and_absent_keys_are_checked(void)
         g_autoptr(JsonDoc) doc = parse(cases[i].text);
         Record record = {0};
 
-        json_fields_read(doc, json_doc_root(doc, NULL, 0), two, &record);
+        json_fields_read(doc, json_doc_root(doc, NULL, 0), three, &record);
         assert_finishes(doc, cases[i].expect);
     }
 }
@@ -231,6 +252,8 @@ main(int argc, char **argv)
     g_test_add_func("/base/json-fields/absent-keys-keep-values-and-usual-values-are-left-out",
                     test_absent_keys_keep_values_and_usual_values_are_left_out);
     g_test_add_func("/base/json-fields/rows-are-read-and-written", test_rows_are_read_and_written);
+    g_test_add_func("/base/json-fields/rows-begin-with-usual-values",
+                    test_rows_begin_with_usual_values);
     g_test_add_func("/base/json-fields/messages-name-key-and-bounds",
                     test_messages_name_key_and_bounds);
     g_test_add_func("/base/json-fields/words-and-absent-keys-are-checked",
