@@ -27,12 +27,6 @@ n_threads(const ExecBackend *backend)
     return ((const ReferenceState *)backend->state)->n_threads;
 }
 
-static inline float
-at(const float *x, bool transposed, int64_t row, int64_t col, int64_t stride)
-{
-    return transposed ? x[col * stride + row] : x[row * stride + col];
-}
-
 /* Rows and columns of C at a time: 128 sums in double, which AVX-512 keeps in 16 of its 32
  * registers. */
 #define ROWS 4
@@ -96,13 +90,16 @@ static void
 gemm_blocks(int64_t first, int64_t end, void *user_data)
 {
     const ExecGemm *g = user_data;
+    const int64_t row_stride = g->trans_b ? 1 : g->ldb, stride = g->trans_b ? g->ldb : 1;
     g_autofree double(*b)[BLOCK] = g_malloc0_n((size_t)MAX(g->k, 1), sizeof *b);
 
     for (int64_t begin = first * BLOCK; begin < MIN(end * BLOCK, g->n); begin += BLOCK) {
         const int64_t n = MIN(BLOCK, g->n - begin);
         for (int64_t p = 0; p < g->k; p++)
             for (int64_t j = 0; j < BLOCK; j++)
-                b[p][j] = j < n ? (double)at(g->b, g->trans_b, p, begin + j, g->ldb) : 0.0;
+                b[p][j] = j < n
+                              ? (double)((const float *)g->b)[p * row_stride + (begin + j) * stride]
+                              : 0.0;
         gemm_columns(g, (const double(*)[BLOCK])b, begin, n);
     }
 }
@@ -222,7 +219,8 @@ static const double gelu_c = 0.79788456080286535588;
 
 typedef struct {
     const float *x;
-    float *y;
+    float *y; /* becomes gelu(x), or is multiplied by gelu'(x) */
+    bool backward;
 } Elements;
 
 static void
@@ -232,7 +230,12 @@ gelu_elements(int64_t begin, int64_t end, void *user_data)
 
     for (int64_t i = begin; i < end; i++) {
         const double v = (double)e->x[i];
-        e->y[i] = (float)(0.5 * v * (1.0 + tanh(gelu_c * (v + 0.044715 * v * v * v))));
+        const double t = tanh(gelu_c * (v + 0.044715 * v * v * v));
+        const double slope = gelu_c * (1.0 + 3.0 * 0.044715 * v * v);
+        e->y[i] =
+            e->backward
+                ? (float)((double)e->y[i] * (0.5 * (1.0 + t) + 0.5 * v * (1.0 - t * t) * slope))
+                : (float)(0.5 * v * (1.0 + t));
     }
 }
 
@@ -243,23 +246,10 @@ gelu_forward(ExecBackend *backend, int64_t n, const void *x, void *y)
 }
 
 static void
-gelu_backward_elements(int64_t begin, int64_t end, void *user_data)
-{
-    const Elements *e = user_data;
-    float *d = e->y;
-
-    for (int64_t i = begin; i < end; i++) {
-        const double v = (double)e->x[i];
-        const double t = tanh(gelu_c * (v + 0.044715 * v * v * v));
-        const double slope = gelu_c * (1.0 + 3.0 * 0.044715 * v * v);
-        d[i] = (float)((double)d[i] * (0.5 * (1.0 + t) + 0.5 * v * (1.0 - t * t) * slope));
-    }
-}
-
-static void
 gelu_backward(ExecBackend *backend, int64_t n, const void *x, void *dy)
 {
-    exec_share_out(n_threads(backend), n, gelu_backward_elements, &(Elements){.x = x, .y = dy});
+    exec_share_out(n_threads(backend), n, gelu_elements,
+                   &(Elements){.x = x, .y = dy, .backward = true});
 }
 
 static void

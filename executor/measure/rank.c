@@ -537,7 +537,7 @@ rank_main(gpointer user_data)
     ExecMeasureRank rank = {
         .shared = shared,
         .host_transport = exec_local_transport(shared->hub, index),
-        .members = g_new(int32_t, (size_t)shared->n_threads),
+        .members = exec_ranks_new(shared->n_threads),
         .timings = g_new(ExecMeasureTiming, EXEC_MEASURE_MAX_TIMINGS),
         .slices = g_array_new(FALSE, FALSE, sizeof(int64_t)),
         .sequences = g_array_new(FALSE, FALSE, sizeof(int64_t)),
@@ -546,8 +546,6 @@ rank_main(gpointer user_data)
     GError *error = NULL;
 
     rank.transport = rank.host_transport;
-    for (int32_t i = 0; i < shared->n_threads; i++)
-        rank.members[i] = i;
     if (!prepare(&rank, &error) || !shared->job(&rank, &error))
         fail(&rank, error);
     rank_clear(&rank);

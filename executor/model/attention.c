@@ -178,18 +178,31 @@ attention_of(const ExecLayer *layer, const ExecChunk *chunk, int64_t row, const 
 
 /* --- the core --- */
 
-/* Scores, softmax and its product with V, of all chunks. */
+/* Scores, softmax and its product with V, of all chunks; or with @d_q (nullable), the gradients of
+ * q, k and v from that of attention's output (scratch->d_attention). */
 static void
-core_forward(const ExecLayer *layer, const void *all_kv)
+each_chunk(const ExecLayer *layer, const void *kv, void *d_q, void *d_kv)
 {
+    ExecBackend *backend = layer->backend;
+    const ExecWidths *w = layer->widths;
     ExecChunk chunks[2];
     int64_t row = 0;
-    const int n = exec_slice_chunks(layer->slice.tokens, layer->widths->cp,
+    const int n = exec_slice_chunks(layer->slice.tokens, w->cp,
                                     layer->comm->groups[EXEC_DIM_CP].index, chunks);
 
     for (int i = 0; i < n; i++) {
-        const ExecAttention attention = attention_of(layer, &chunks[i], row, all_kv);
-        layer->backend->ops->attention_forward(layer->backend, &attention);
+        const ExecAttention attention = attention_of(layer, &chunks[i], row, kv);
+        if (d_q == NULL) {
+            backend->ops->attention_forward(backend, &attention);
+        } else {
+            const ExecAttentionGradients gradients = {
+                .dout = exec_at(backend, layer->scratch->d_attention, row * w->q_width),
+                .dq = exec_at(backend, d_q, row * w->q_width),
+                .dk = d_kv,
+                .dv = exec_at(backend, d_kv, w->kv_width),
+            };
+            backend->ops->attention_backward(backend, &attention, &gradients);
+        }
         row += chunks[i].n * layer->slice.sequences;
     }
 }
@@ -204,41 +217,24 @@ exec_attention_forward(const ExecLayer *layer)
     exec_linear_forward(layer->backend, &q, x, NULL, layer->a.q);
     exec_linear_forward(layer->backend, &kv, x, NULL, own_kv);
     rotate(layer, layer->a.q, own_kv, false);
-    core_forward(layer, kv_gather(layer));
+    each_chunk(layer, kv_gather(layer), NULL, NULL);
     exec_row_split_forward(layer, &proj, layer->a.attention, layer->x, layer->a.x2);
 }
 
-/* Gradients of q, k and v from that of attention's output (scratch->d_attention). */
 static void
 core_backward(const ExecLayer *layer, void *d_q)
 {
-    const ExecWidths *w = layer->widths;
     ExecBackend *backend = layer->backend;
-    const bool gathers = w->cp > 1;
+    const bool gathers = layer->widths->cp > 1;
     const void *kv = kv_gather(layer);
     void *d_kv = gathers ? layer->scratch->d_kv : layer->d_kv;
-    const int64_t n_kv =
-        (layer->slice.context + layer->slice.tokens) * layer->slice.sequences * 2 * w->kv_width;
-    ExecChunk chunks[2];
-    int64_t row = 0;
+    const int64_t n_kv = (layer->slice.context + layer->slice.tokens) * token_elements(layer);
 
     if (layer->core_again)
-        core_forward(layer, kv);
+        each_chunk(layer, kv, NULL, NULL);
     if (gathers)
         backend->ops->zero(backend, (size_t)exec_storage_bytes(backend, n_kv), d_kv);
-    const int n = exec_slice_chunks(layer->slice.tokens, w->cp,
-                                    layer->comm->groups[EXEC_DIM_CP].index, chunks);
-    for (int i = 0; i < n; i++) {
-        const ExecAttention attention = attention_of(layer, &chunks[i], row, kv);
-        const ExecAttentionGradients gradients = {
-            .dout = exec_at(backend, layer->scratch->d_attention, row * w->q_width),
-            .dq = exec_at(backend, d_q, row * w->q_width),
-            .dk = d_kv,
-            .dv = exec_at(backend, d_kv, w->kv_width),
-        };
-        backend->ops->attention_backward(backend, &attention, &gradients);
-        row += chunks[i].n * layer->slice.sequences;
-    }
+    each_chunk(layer, kv, d_q, d_kv);
     if (gathers)
         kv_reduce(layer);
 }

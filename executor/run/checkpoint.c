@@ -48,16 +48,18 @@ exec_checkpoint_file(const char *folder, const char *parameter)
     return g_strdup_printf("%s/%s.bin", folder, parameter);
 }
 
+/* Returns: (owned) the folder of a checkpoint that is complete ("step"), being written (".step") or
+ * being removed (".gone"). */
 static char *
-folder_of(const char *dir, int64_t step)
+folder_of(const char *dir, const char *what, int64_t step)
 {
-    return g_strdup_printf("%s/step-%08" G_GINT64_FORMAT, dir, step);
+    return g_strdup_printf("%s/%s-%08" G_GINT64_FORMAT, dir, what, step);
 }
 
 char *
 exec_checkpoint_aside(const char *dir, int64_t step)
 {
-    return g_strdup_printf("%s/.step-%08" G_GINT64_FORMAT, dir, step);
+    return folder_of(dir, ".step", step);
 }
 
 /* The step of the checkpoint's folder @name; -1 if it is no checkpoint's. */
@@ -247,7 +249,7 @@ check_parameter(const ExecCheckpoint *checkpoint, const ExecCheckpointParameter 
 ExecCheckpoint *
 exec_checkpoint_open(const char *dir, int64_t step, GError **error)
 {
-    g_autofree char *folder = folder_of(dir, step);
+    g_autofree char *folder = folder_of(dir, "step", step);
     g_autofree char *manifest = g_build_filename(folder, "checkpoint.json", NULL);
     g_autoptr(ExecCheckpoint) checkpoint = read_manifest(manifest, error);
 
@@ -285,19 +287,12 @@ remove_folder(const char *path)
     g_rmdir(path);
 }
 
-/* Returns: (owned) the name that a folder has while it is being removed. */
-static char *
-gone_of(const char *dir, int64_t step)
-{
-    return g_strdup_printf("%s/.gone-%08" G_GINT64_FORMAT, dir, step);
-}
-
 /* Removes a folder: first its name, at once, then its files.  So no other process writes into it or
  * names it from then on, and if rank 0 has named it before, it keeps its files. */
 static void
 remove_named(const char *dir, const char *folder, int64_t step)
 {
-    g_autofree char *gone = gone_of(dir, step);
+    g_autofree char *gone = folder_of(dir, ".gone", step);
 
     if (g_rename(folder, gone) == 0)
         remove_folder(gone);
@@ -454,7 +449,7 @@ remove_old(const char *dir)
 
     for (guint i = 0; steps != NULL && i + KEPT < steps->len; i++) {
         const int64_t step = g_array_index(steps, int64_t, i);
-        g_autofree char *folder = folder_of(dir, step);
+        g_autofree char *folder = folder_of(dir, "step", step);
         remove_named(dir, folder, step);
     }
 }
@@ -464,7 +459,7 @@ exec_checkpoint_finish(const char *dir, const ExecCheckpoint *checkpoint, const 
                        GError **error)
 {
     g_autofree char *aside = exec_checkpoint_aside(dir, checkpoint->step);
-    g_autofree char *folder = folder_of(dir, checkpoint->step);
+    g_autofree char *folder = folder_of(dir, "step", checkpoint->step);
     g_autofree char *manifest = g_build_filename(aside, "checkpoint.json", NULL);
     size_t n_bytes;
     g_autofree char *text = manifest_text(checkpoint, arch, &n_bytes);

@@ -5,26 +5,12 @@
 
 /* --- messages --- */
 
-/* A stage's tensor that is sent from @from_stage to @to_stage, which are next to each other in a
- * chain. */
-typedef struct {
-    ScheduleOp op; /* that receives or has sent it */
-    int32_t chain, from_stage, to_stage;
-    int64_t n_bytes;
-} Message;
-
-/* The tag with which @m is sent and received. */
+/* The micro-batch of the data that @op works on: the second chain has the second half of them. */
 static int64_t
-tag_of(const ExecRank *rank, const Message *m)
+micro_batch_of(const ExecRank *rank, ScheduleOp op, const ExecStage *stage)
 {
-    const Schedule *schedule = rank->shared->schedule;
-    const int64_t micro_batch =
-        m->op.micro_batch + (int64_t)m->chain * schedule_chain_micro_batches(schedule);
-
-    return ((micro_batch * schedule_n_stages(schedule) + m->from_stage) * schedule->n_slices +
-            m->op.slice) *
-               2 +
-           (m->to_stage < m->from_stage);
+    return op.micro_batch +
+           (int64_t)stage->chain * schedule_chain_micro_batches(rank->shared->schedule);
 }
 
 int64_t
@@ -34,13 +20,6 @@ exec_rank_free_tag(const ExecRank *rank)
 
     return rank->shared->plan->n_micro_batches * schedule_n_stages(schedule) * schedule->n_slices *
            2;
-}
-
-/* The process rank that has @stage, with this rank's coordinates in dp, cp and tp. */
-static int32_t
-process_rank_of(const ExecRank *rank, const Message *m, int32_t stage)
-{
-    return exec_rank_peer(rank, schedule_rank_of_stage(rank->shared->schedule, stage, m->chain));
 }
 
 /* How the tp ranks share the work of a message. */
@@ -100,62 +79,87 @@ spread(ExecRank *rank, void *to, int64_t n_bytes, GError **error)
     return true;
 }
 
+/* A stage's tensor on its way between this rank and the one that has the next stage of the chain,
+ * or the one before. */
+typedef struct {
+    int32_t peer, process; /* the other's pipeline rank and process rank */
+    int64_t tag, n_bytes;
+    int64_t at, own_bytes; /* the part that this rank itself receives or sends */
+} Message;
+
+/* @step  the other's stage: 1, the next one; -1, the one before */
+static Message
+message_of(const ExecRank *rank, ScheduleOp op, const ExecStage *stage, int32_t step, bool receives)
+{
+    const Schedule *schedule = rank->shared->schedule;
+    const int32_t from = receives ? stage->stage + step : stage->stage;
+    const bool is_gradient = receives == (step > 0);
+    Message m = {
+        .peer = schedule_rank_of_stage(schedule, stage->stage + step, stage->chain),
+        .n_bytes = exec_stage_boundary_bytes(rank->runs[op.chunk], op.micro_batch, op.slice),
+    };
+
+    m.process = exec_rank_peer(rank, m.peer);
+    m.tag = ((micro_batch_of(rank, op, stage) * schedule_n_stages(schedule) + from) *
+                 schedule->n_slices +
+             op.slice) *
+                2 +
+            is_gradient;
+    m.own_bytes = own_part(rank, m.n_bytes, &m.at);
+    return m;
+}
+
 /* Lets the transfer of what will be received begin; once for each message. */
 static bool
-expect(ExecRank *rank, const Message *m, GError **error)
+expect(ExecRank *rank, ScheduleOp op, const ExecStage *stage, int32_t step, GError **error)
 {
-    const int32_t peer = schedule_rank_of_stage(rank->shared->schedule, m->from_stage, m->chain);
-    int64_t at;
-    const int64_t n_bytes = own_part(rank, m->n_bytes, &at);
+    const Message m = message_of(rank, op, stage, step, true);
 
-    return rank->transport.ops->expect == NULL || n_bytes == 0 || peer == rank->pipeline ||
-           rank->transport.ops->expect(&rank->transport, process_rank_of(rank, m, m->from_stage),
-                                       tag_of(rank, m), NULL, n_bytes, error);
+    return rank->transport.ops->expect == NULL || m.own_bytes == 0 || m.peer == rank->pipeline ||
+           rank->transport.ops->expect(&rank->transport, m.process, m.tag, NULL, m.own_bytes,
+                                       error);
 }
 
 /* Receives a message, and records the wait for it apart from the transfer. */
 static bool
-receive(ExecRank *rank, const Message *m, void *to, GError **error)
+receive(ExecRank *rank, ScheduleOp op, const ExecStage *stage, int32_t step, void *to,
+        GError **error)
 {
-    const int32_t peer = schedule_rank_of_stage(rank->shared->schedule, m->from_stage, m->chain);
+    const Message m = message_of(rank, op, stage, step, true);
     const int64_t begin = exec_now_ns();
-    int64_t at;
-    const int64_t n_bytes = own_part(rank, m->n_bytes, &at);
 
     rank->transport.waited_ns = 0;
-    if (n_bytes > 0 &&
-        !rank->transport.ops->receive(&rank->transport, process_rank_of(rank, m, m->from_stage),
-                                      tag_of(rank, m), (char *)to + at, n_bytes, error))
+    if (m.own_bytes > 0 && !rank->transport.ops->receive(&rank->transport, m.process, m.tag,
+                                                         (char *)to + m.at, m.own_bytes, error))
         return false;
     /* The transport may measure its waits by a coarser clock. */
     const int64_t there = MIN(begin + rank->transport.waited_ns, exec_now_ns());
-    if (!spread(rank, to, m->n_bytes, error))
+    if (!spread(rank, to, m.n_bytes, error))
         return false;
     /* A device waits between its ops, and the host does not wait for it. */
     if (there > begin && !rank->on_device)
-        exec_rank_add_event(rank, TRACE_STREAM_COMPUTE, TRACE_EVENT_WAIT, begin, there, m->op, peer,
+        exec_rank_add_event(rank, TRACE_STREAM_COMPUTE, TRACE_EVENT_WAIT, begin, there, op, m.peer,
                             0);
-    if (peer != rank->pipeline)
+    if (m.peer != rank->pipeline)
         exec_rank_add_event(rank, TRACE_STREAM_RECEIVE, TRACE_EVENT_RECEIVE, there, exec_now_ns(),
-                            m->op, peer, n_bytes);
+                            op, m.peer, m.own_bytes);
     return true;
 }
 
 static bool
-send(ExecRank *rank, const Message *m, const void *data, GError **error)
+send(ExecRank *rank, ScheduleOp op, const ExecStage *stage, int32_t step, const void *data,
+     GError **error)
 {
-    const int32_t peer = schedule_rank_of_stage(rank->shared->schedule, m->to_stage, m->chain);
+    const Message m = message_of(rank, op, stage, step, false);
     const int64_t begin = exec_now_ns();
-    int64_t at;
-    const int64_t n_bytes = own_part(rank, m->n_bytes, &at);
 
-    if (n_bytes > 0 &&
-        !rank->transport.ops->send(&rank->transport, process_rank_of(rank, m, m->to_stage),
-                                   tag_of(rank, m), (const char *)data + at, n_bytes, error))
+    if (m.own_bytes > 0 &&
+        !rank->transport.ops->send(&rank->transport, m.process, m.tag, (const char *)data + m.at,
+                                   m.own_bytes, error))
         return false;
-    if (peer != rank->pipeline)
-        exec_rank_add_event(rank, TRACE_STREAM_SEND, TRACE_EVENT_SEND, begin, exec_now_ns(), m->op,
-                            peer, n_bytes);
+    if (m.peer != rank->pipeline)
+        exec_rank_add_event(rank, TRACE_STREAM_SEND, TRACE_EVENT_SEND, begin, exec_now_ns(), op,
+                            m.peer, m.own_bytes);
     return true;
 }
 
@@ -232,14 +236,6 @@ exec_rank_meet(ExecRank *rank, GError **error)
 
 /* --- ops --- */
 
-/* The micro-batch of the data that @op works on: the second chain has the second half of them. */
-static int64_t
-micro_batch_of(const ExecRank *rank, ScheduleOp op, const ExecStage *stage)
-{
-    return op.micro_batch +
-           (int64_t)stage->chain * schedule_chain_micro_batches(rank->shared->schedule);
-}
-
 /* Where the op's rows are in @rows (tokens or targets); NULL where the rank has none. */
 static const int32_t *
 rows_of(const ExecRank *rank, const int32_t *rows, ScheduleOp op, const ExecStage *stage)
@@ -249,20 +245,6 @@ rows_of(const ExecRank *rank, const int32_t *rows, ScheduleOp op, const ExecStag
     return rows == NULL ? NULL
                         : rows + rank->micro_batch_at[micro_batch] +
                               rank->slice_at[op.slice] * rank->sequences[micro_batch];
-}
-
-/* The message between @stage and its neighbour @peer_stage, which this rank receives or sends. */
-static Message
-message_of(const ExecRank *rank, ScheduleOp op, const ExecStage *stage, int32_t peer_stage,
-           bool receives)
-{
-    return (Message){
-        .op = op,
-        .chain = stage->chain,
-        .from_stage = receives ? peer_stage : stage->stage,
-        .to_stage = receives ? stage->stage : peer_stage,
-        .n_bytes = exec_stage_boundary_bytes(rank->runs[op.chunk], op.micro_batch, op.slice),
-    };
 }
 
 /*
@@ -312,14 +294,12 @@ static bool
 run_forward(ExecRank *rank, ScheduleOp op, const ExecStage *stage, GError **error)
 {
     ExecStageRun *run = rank->runs[op.chunk];
-    const Message in = message_of(rank, op, stage, stage->stage - 1, true);
-    const Message out = message_of(rank, op, stage, stage->stage + 1, false);
     const int64_t at =
         micro_batch_of(rank, op, stage) * rank->shared->schedule->n_slices + op.slice;
     void *x;
 
     if (!exec_stage_begin_forward(run, op.micro_batch, op.slice, &x, error) ||
-        (!stage->embedding && !receive(rank, &in, x, error)))
+        (!stage->embedding && !receive(rank, op, stage, -1, x, error)))
         return false;
     begin_work(rank, op, stage);
     const void *y = exec_stage_forward(
@@ -327,26 +307,24 @@ run_forward(ExecRank *rank, ScheduleOp op, const ExecStage *stage, GError **erro
         rows_of(rank, rank->targets, op, stage), stage->head ? rank->device_losses + at : NULL);
     if (!end_work(rank, TRACE_EVENT_FORWARD, op, error))
         return false;
-    return stage->head || send(rank, &out, y, error);
+    return stage->head || send(rank, op, stage, 1, y, error);
 }
 
 static bool
 run_backward(ExecRank *rank, ScheduleOp op, const ExecStage *stage, bool split, GError **error)
 {
     ExecStageRun *run = rank->runs[op.chunk];
-    const Message in = message_of(rank, op, stage, stage->stage + 1, true);
-    const Message out = message_of(rank, op, stage, stage->stage - 1, false);
     const int32_t *tokens = rows_of(rank, rank->tokens, op, stage);
     const void *dx;
 
-    if (!stage->head && !receive(rank, &in, exec_stage_gradient(run), error))
+    if (!stage->head && !receive(rank, op, stage, 1, exec_stage_gradient(run), error))
         return false;
     begin_work(rank, op, stage);
     if (!exec_stage_backward(run, op.micro_batch, op.slice, tokens, split, &dx, error))
         return false;
     if (!end_work(rank, (TraceEventKind)op.kind, op, error))
         return false;
-    return stage->embedding || send(rank, &out, dx, error);
+    return stage->embedding || send(rank, op, stage, -1, dx, error);
 }
 
 static bool
@@ -369,10 +347,8 @@ expect_input(ExecRank *rank, int64_t index, GError **error)
     const ScheduleOp op = rank->shared->schedule->ops[index];
     const ExecStage *stage = exec_model_stage_of_chunk(rank->model, op.chunk);
     const bool forward = op.kind == SCHEDULE_OP_FORWARD;
-    if (op.kind == SCHEDULE_OP_BACKWARD_WEIGHT || (forward ? stage->embedding : stage->head))
-        return true;
-    const Message in = message_of(rank, op, stage, stage->stage + (forward ? -1 : 1), true);
-    return expect(rank, &in, error);
+    return op.kind == SCHEDULE_OP_BACKWARD_WEIGHT || (forward ? stage->embedding : stage->head) ||
+           expect(rank, op, stage, forward ? -1 : 1, error);
 }
 
 bool
