@@ -64,15 +64,6 @@ exec_cuda_clock_stamp(ExecCudaClock *clock, cudaStream_t stream, int64_t *ns, GE
     return true;
 }
 
-/* The origin moves on to what @last is. */
-static void
-move_origin(ExecCudaClock *clock, const Stamp *last)
-{
-    g_ptr_array_add(clock->spare, clock->origin);
-    clock->origin = last->event;
-    clock->origin_ns = *last->ns;
-}
-
 bool
 exec_cuda_clock_read(ExecCudaClock *clock, GError **error)
 {
@@ -95,7 +86,10 @@ exec_cuda_clock_read(ExecCudaClock *clock, GError **error)
         last = stamp;
     }
     g_array_set_size(clock->stamps, n_left);
-    if (last.event != NULL)
-        move_origin(clock, &last);
+    if (last.event != NULL) { /* the origin moves on to it */
+        g_ptr_array_add(clock->spare, clock->origin);
+        clock->origin = last.event;
+        clock->origin_ns = *last.ns;
+    }
     return true;
 }

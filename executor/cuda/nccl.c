@@ -237,6 +237,22 @@ reduce_scatter(ExecTransport *transport, const ExecGroup *group, Dtype dtype, vo
     return exec_nccl_follow(state, comm, result, "ncclReduceScatter", error);
 }
 
+/* What a call of a group that has not ended returned: that it was begun is a success. */
+static int
+begun(int result)
+{
+    return result == EXEC_NCCL_IN_PROGRESS ? EXEC_NCCL_SUCCESS : result;
+}
+
+/* Ends the group of calls, the last of which gave @result. */
+static int
+end_group(const ExecNccl *nccl, int result)
+{
+    const int ended = nccl->GroupEnd();
+
+    return result != EXEC_NCCL_SUCCESS ? result : ended;
+}
+
 /* Unequal chunks: each from its member to all, in one group. */
 static int
 gather_unequal(const ExecNccl *nccl, const ExecNcclComm *comm, const ExecGroup *group,
@@ -249,12 +265,10 @@ gather_unequal(const ExecNccl *nccl, const ExecNcclComm *comm, const ExecGroup *
         const int64_t n_own = exec_group_chunk_begin(group, n, i + 1) - begin;
         char *chunk = data + begin * element;
         if (n_own > 0)
-            result = nccl->Broadcast(chunk, chunk, (size_t)(n_own * element), EXEC_NCCL_UINT8, i,
-                                     comm->handle, comm->stream);
-        result = result == EXEC_NCCL_IN_PROGRESS ? EXEC_NCCL_SUCCESS : result;
+            result = begun(nccl->Broadcast(chunk, chunk, (size_t)(n_own * element), EXEC_NCCL_UINT8,
+                                           i, comm->handle, comm->stream));
     }
-    const int ended = nccl->GroupEnd();
-    return result != EXEC_NCCL_SUCCESS ? result : ended;
+    return end_group(nccl, result);
 }
 
 static bool
@@ -287,18 +301,15 @@ exchange_pieces(const ExecNccl *nccl, const ExecNcclComm *comm, const ExecExchan
 
     for (int32_t i = 0; i < comm->n && result == EXEC_NCCL_SUCCESS; i++) {
         if (i != comm->index && e->out_bytes[i] > 0)
-            result = nccl->Send((const char *)e->out + at_out, (size_t)e->out_bytes[i],
-                                EXEC_NCCL_UINT8, i, comm->handle, comm->stream);
-        result = result == EXEC_NCCL_IN_PROGRESS ? EXEC_NCCL_SUCCESS : result;
+            result = begun(nccl->Send((const char *)e->out + at_out, (size_t)e->out_bytes[i],
+                                      EXEC_NCCL_UINT8, i, comm->handle, comm->stream));
         if (result == EXEC_NCCL_SUCCESS && i != comm->index && e->in_bytes[i] > 0)
-            result = nccl->Recv((char *)e->in + at_in, (size_t)e->in_bytes[i], EXEC_NCCL_UINT8, i,
-                                comm->handle, comm->stream);
-        result = result == EXEC_NCCL_IN_PROGRESS ? EXEC_NCCL_SUCCESS : result;
+            result = begun(nccl->Recv((char *)e->in + at_in, (size_t)e->in_bytes[i],
+                                      EXEC_NCCL_UINT8, i, comm->handle, comm->stream));
         at_out += e->out_bytes[i];
         at_in += e->in_bytes[i];
     }
-    const int ended = nccl->GroupEnd();
-    return result != EXEC_NCCL_SUCCESS ? result : ended;
+    return end_group(nccl, result);
 }
 
 static bool
@@ -399,16 +410,9 @@ static const ExecTransportOps ops = {
     .name = "nccl",
     .send = send_message,
     .receive = receive_message,
-    .all_reduce = all_reduce,
-    .reduce_scatter = reduce_scatter,
-    .all_gather = all_gather,
-    .all_to_all = all_to_all,
-    .broadcast = broadcast,
-    .barrier = barrier,
+    EXEC_OWN_COLLECTIVES,
     .meet = meet,
-    .waiting_for = waiting_for,
-    .waited_until_ns = waited_until_ns,
-    .buffer_bytes = buffer_bytes,
+    EXEC_OWN_ANSWERS,
     .abort = abort_all,
 };
 

@@ -5,28 +5,19 @@
 
 #include "base/text.h"
 
-/* Returns: (owned) the folder of the running program. */
-static char *
-program_folder(void)
-{
-    g_autofree char *program = g_file_read_link("/proc/self/exe", NULL);
-
-    return program == NULL ? g_strdup(".") : g_path_get_dirname(program);
-}
-
-/* Returns: (owned, nullable) where the plugin's file is. */
+/* Returns: (owned, nullable) where the plugin's file is: beside the running program, or where it is
+ * installed. */
 static char *
 find_plugin(const char *file)
 {
+    static const char *const folders[] = {"", "../lib/degas"};
     const char *forced = g_getenv("DEGAS_PLUGIN_DIR");
-    g_autofree char *folder = program_folder();
-    const char *const folders[] = {forced != NULL ? forced : folder,
-                                   forced != NULL ? NULL : "../lib/degas", NULL};
+    g_autofree char *program = g_file_read_link("/proc/self/exe", NULL);
+    g_autofree char *own = program == NULL ? g_strdup(".") : g_path_get_dirname(program);
 
-    for (size_t i = 0; folders[i] != NULL; i++) {
-        g_autofree char *path = g_path_is_absolute(folders[i]) || forced != NULL
-                                    ? g_build_filename(folders[i], file, NULL)
-                                    : g_build_filename(folder, folders[i], file, NULL);
+    for (size_t i = 0; i < (forced != NULL ? 1 : G_N_ELEMENTS(folders)); i++) {
+        g_autofree char *path =
+            g_build_filename(forced != NULL ? forced : own, folders[i], file, NULL);
         if (access(path, F_OK) == 0)
             return g_steal_pointer(&path);
     }

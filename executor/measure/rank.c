@@ -388,7 +388,7 @@ open_backend(ExecMeasureRank *rank, GError **error)
     if (rank->backend->ops->stamp != NULL) {
         rank->device_transport =
             exec_device_transport_new(&rank->host_transport, rank->backend, true);
-        rank->transport = *exec_device_transport(rank->device_transport);
+        rank->transport = *rank->device_transport;
     }
     rank->pool = exec_pool_new(rank->backend);
     rank->kinds = exec_kinds_new(rank->backend);
@@ -521,7 +521,7 @@ fail(ExecMeasureRank *rank, GError *error)
         shared->error = g_steal_pointer(&error);
     g_mutex_unlock(&shared->mutex);
     g_clear_error(&error);
-    exec_transport_abort(&rank->transport, reason);
+    rank->transport.ops->abort(&rank->transport, reason);
     atomic_store(&shared->stop, true);
     atomic_store(&shared->is_done, true); /* nobody waits for what will not come */
     atomic_store(&shared->is_started, true);

@@ -91,9 +91,9 @@ typedef struct {
 struct ExecMeasureRank {
     ExecMeasureShared *shared;
     ExecTransport transport, host_transport;
-    ExecDeviceTransport *device_transport; /* (owned, nullable) */
-    ExecBackend *backend;                  /* (owned) */
-    ExecPool *pool;                        /* (owned) */
+    ExecTransport *device_transport; /* (owned, nullable) */
+    ExecBackend *backend;            /* (owned) */
+    ExecPool *pool;                  /* (owned) */
     ExecComm comm;
     ExecModel *model; /* (owned) */
     ExecStageScratch scratch;

@@ -212,19 +212,6 @@ exec_learning_rate(const ExecRunOptions *options, int64_t step)
     return peak * warm * (EXEC_DECAY_END + (1.0 - EXEC_DECAY_END) * cosine);
 }
 
-/* GPT-3's [Brown et al. 2005.14165 appendix B]. */
-static ExecAdamw
-adamw_at(const ExecRank *rank)
-{
-    return (ExecAdamw){
-        .learning_rate = (float)exec_learning_rate(&rank->shared->o, rank->step),
-        .beta1 = 0.9f,
-        .beta2 = 0.95f,
-        .epsilon = 1e-8f,
-        .step = rank->step + 1,
-    };
-}
-
 /* --- clipping --- */
 
 /* The sum of squares of the gradients that this rank counts. */
@@ -287,17 +274,17 @@ clip(ExecRank *rank, GError **error)
 
 /* --- the step --- */
 
-static void
-zero_gradients(ExecRank *rank)
-{
-    rank->backend->ops->zero(rank->backend, (size_t)rank->model->gradients.n_bytes,
-                             rank->model->gradients.data);
-}
-
 bool
 exec_rank_optimize(ExecRank *rank, GError **error)
 {
-    const ExecAdamw constants = adamw_at(rank);
+    /* GPT-3's [Brown et al. 2005.14165 appendix B]. */
+    const ExecAdamw constants = {
+        .learning_rate = (float)exec_learning_rate(&rank->shared->o, rank->step),
+        .beta1 = 0.9f,
+        .beta2 = 0.95f,
+        .epsilon = 1e-8f,
+        .step = rank->step + 1,
+    };
     const bool steps = rank->shared->plan->conventions.optimizer_step;
     int64_t begin, end;
 
@@ -306,7 +293,8 @@ exec_rank_optimize(ExecRank *rank, GError **error)
     if (steps && !clip(rank, error))
         return false;
     if (!steps)
-        zero_gradients(rank);
+        rank->backend->ops->zero(rank->backend, (size_t)rank->model->gradients.n_bytes,
+                                 rank->model->gradients.data);
     else if (!exec_model_adamw(rank->model, &constants, EXEC_WEIGHT_DECAY, error))
         return false;
     exec_backend_stamp(rank->backend, &end);

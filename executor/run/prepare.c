@@ -42,7 +42,7 @@ wrap_transport(ExecRank *rank, GError **error)
     if (!shared->nccl) {
         rank->device_transport = exec_device_transport_new(&rank->host_transport, rank->backend,
                                                            !exec_shared_is_distributed(shared));
-        rank->transport = *exec_device_transport(rank->device_transport);
+        rank->transport = *rank->device_transport;
         return true;
     }
     g_autofree char *machine = exec_watch_machine();

@@ -51,8 +51,8 @@ typedef struct {
     /* Of a device: the transport of host memory, which `transport` wraps. */
     bool on_device;
     ExecTransport host_transport;
-    ExecDeviceTransport *device_transport; /* (owned, nullable) */
-    const ExecNcclPlugin *nccl;            /* (nullable) whose `transport` is */
+    ExecTransport *device_transport; /* (owned, nullable) */
+    const ExecNcclPlugin *nccl;      /* (nullable) whose `transport` is */
 } ExecRank;
 
 /* The function of a rank's thread; @user_data is an ExecRankStart, which it frees. */

@@ -315,7 +315,7 @@ exec_shared_fail(ExecShared *shared, int32_t rank, GError *error)
     g_cond_broadcast(&shared->changed);
     g_mutex_unlock(&shared->mutex);
     if (first && transport.ops != NULL)
-        exec_transport_abort(&transport, shared->error->message);
+        transport.ops->abort(&transport, shared->error->message);
     g_error_free(error);
 }
 

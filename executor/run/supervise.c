@@ -214,7 +214,7 @@ look(ExecShared *shared, Line *line, int64_t n_steps_done, int64_t *stop_us)
     /* The endpoint is still there: a rank that ends takes the mutex before it closes its own. */
     ExecTransport endpoint = exec_shared_endpoint(shared, MAX(shared->own_rank, 0));
     if (endpoint.ops != NULL)
-        exec_transport_abort(&endpoint, shared->error->message);
+        endpoint.ops->abort(&endpoint, shared->error->message);
 }
 
 /* Watches until all threads have ended, or the grace after a failure is over.  Returns: whether all

@@ -63,6 +63,12 @@ bool exec_wire_broadcast(ExecTransport *transport, const ExecGroup *group, int32
                          int64_t n_bytes, GError **error);
 bool exec_wire_barrier(ExecTransport *transport, const ExecGroup *group, GError **error);
 
+/* In a table of slots: the functions above, but for the barrier. */
+#define EXEC_WIRE_COLLECTIVES                                                                      \
+    .all_reduce = exec_wire_all_reduce, .reduce_scatter = exec_wire_reduce_scatter,                \
+    .all_gather = exec_wire_all_gather, .all_to_all = exec_wire_all_to_all,                        \
+    .broadcast = exec_wire_broadcast
+
 G_END_DECLS
 
 #endif /* EXECUTOR_TRANSPORT_COLLECTIVE_H */

@@ -7,15 +7,15 @@
 /* Of the messages of collectives, whose tags are negative: beyond those of any schedule. */
 #define WIRE_TAG (INT64_C(1) << 62)
 
-struct ExecDeviceTransport {
-    ExecTransport outer;
+typedef struct {
+    ExecTransport outer; /* whose state this is */
     ExecTransport *inner;
     ExecBackend *backend;
     char *staging; /* (owned) host memory */
     size_t n_staging;
-};
+} Device;
 
-static inline ExecDeviceTransport *
+static inline Device *
 device_of(const ExecTransport *transport)
 {
     return transport->state;
@@ -23,7 +23,7 @@ device_of(const ExecTransport *transport)
 
 /* Host memory for @n_bytes; NULL with EXEC_ERROR_MEMORY. */
 static char *
-staging_for(ExecDeviceTransport *d, size_t n_bytes, GError **error)
+staging_for(Device *d, size_t n_bytes, GError **error)
 {
     if (d->staging != NULL && n_bytes <= d->n_staging)
         return d->staging;
@@ -40,7 +40,7 @@ staging_for(ExecDeviceTransport *d, size_t n_bytes, GError **error)
 
 /* @data is in the staging memory, and everything before it has been done. */
 static char *
-bring_to_host(ExecDeviceTransport *d, const void *data, size_t n_bytes, GError **error)
+bring_to_host(Device *d, const void *data, size_t n_bytes, GError **error)
 {
     char *host = staging_for(d, n_bytes, error);
 
@@ -54,7 +54,7 @@ bring_to_host(ExecDeviceTransport *d, const void *data, size_t n_bytes, GError *
 static bool
 counted(ExecTransport *transport, bool ok)
 {
-    const ExecDeviceTransport *d = device_of(transport);
+    const Device *d = device_of(transport);
 
     transport->sent_bytes = d->inner->sent_bytes;
     transport->waited_ns = d->inner->waited_ns;
@@ -67,7 +67,7 @@ static bool
 post(ExecTransport *transport, int32_t to, int64_t tag, const void *data, int64_t n_bytes,
      GError **error)
 {
-    ExecDeviceTransport *d = device_of(transport);
+    Device *d = device_of(transport);
     ExecParcel parcel;
 
     if (!d->backend->ops->post(d->backend, data, (size_t)n_bytes, &parcel, error) ||
@@ -81,7 +81,7 @@ static bool
 fetch(ExecTransport *transport, int32_t from, int64_t tag, Dtype add, void *data, int64_t n_bytes,
       GError **error)
 {
-    ExecDeviceTransport *d = device_of(transport);
+    Device *d = device_of(transport);
     ExecParcel parcel;
 
     if (!d->inner->ops->receive(d->inner, from, tag, &parcel, sizeof parcel, error))
@@ -114,7 +114,7 @@ wire_take(ExecTransport *transport, int32_t from, int64_t tag, Dtype add, void *
 static void
 wire_copy(ExecTransport *transport, const void *from, void *to, int64_t n_bytes)
 {
-    const ExecDeviceTransport *d = device_of(transport);
+    const Device *d = device_of(transport);
 
     if (n_bytes > 0)
         d->backend->ops->copy(d->backend, (size_t)n_bytes, from, to);
@@ -128,7 +128,7 @@ static bool
 send_staged(ExecTransport *transport, int32_t to, int64_t tag, const void *data, int64_t n_bytes,
             GError **error)
 {
-    ExecDeviceTransport *d = device_of(transport);
+    Device *d = device_of(transport);
     const char *host = bring_to_host(d, data, (size_t)n_bytes, error);
 
     return host != NULL &&
@@ -139,7 +139,7 @@ static bool
 receive_staged(ExecTransport *transport, int32_t from, int64_t tag, void *data, int64_t n_bytes,
                GError **error)
 {
-    ExecDeviceTransport *d = device_of(transport);
+    Device *d = device_of(transport);
     char *host = staging_for(d, (size_t)n_bytes, error);
 
     if (host == NULL || !d->inner->ops->receive(d->inner, from, tag, host, n_bytes, error))
@@ -154,7 +154,7 @@ static bool
 staged(ExecTransport *transport, InPlace collective, const ExecGroup *group, Dtype dtype,
        void *data, int64_t n, GError **error)
 {
-    ExecDeviceTransport *d = device_of(transport);
+    Device *d = device_of(transport);
     const size_t n_bytes = (size_t)(n * dtype_bytes(dtype));
     char *host = bring_to_host(d, data, n_bytes, error);
 
@@ -192,7 +192,7 @@ static bool
 all_to_all(ExecTransport *transport, const ExecGroup *group, const ExecExchange *exchange,
            GError **error)
 {
-    ExecDeviceTransport *d = device_of(transport);
+    Device *d = device_of(transport);
     const size_t n_out = (size_t)exec_piece_begin(exchange->out_bytes, group->n);
     const size_t n_in = (size_t)exec_piece_begin(exchange->in_bytes, group->n);
     const size_t at_in = (n_out + 63) & ~(size_t)63;
@@ -216,7 +216,7 @@ static bool
 broadcast(ExecTransport *transport, const ExecGroup *group, int32_t root, void *data,
           int64_t n_bytes, GError **error)
 {
-    ExecDeviceTransport *d = device_of(transport);
+    Device *d = device_of(transport);
     char *host = bring_to_host(d, data, (size_t)n_bytes, error);
 
     if (host == NULL || !d->inner->ops->broadcast(d->inner, group, root, host, n_bytes, error))
@@ -230,7 +230,7 @@ broadcast(ExecTransport *transport, const ExecGroup *group, int32_t root, void *
 static bool
 barrier(ExecTransport *transport, const ExecGroup *group, GError **error)
 {
-    ExecDeviceTransport *d = device_of(transport);
+    Device *d = device_of(transport);
 
     return d->backend->ops->synchronize(d->backend, error) &&
            counted(transport, d->inner->ops->barrier(d->inner, group, error));
@@ -239,18 +239,16 @@ barrier(ExecTransport *transport, const ExecGroup *group, GError **error)
 static void
 abort_ranks(ExecTransport *transport, const char *reason)
 {
-    exec_transport_abort(device_of(transport)->inner, reason);
+    ExecTransport *inner = device_of(transport)->inner;
+
+    inner->ops->abort(inner, reason);
 }
 
 static const ExecTransportOps posting_ops = {
     .name = "device",
     .send = post,
     .receive = fetch_message,
-    .all_reduce = exec_wire_all_reduce,
-    .reduce_scatter = exec_wire_reduce_scatter,
-    .all_gather = exec_wire_all_gather,
-    .all_to_all = exec_wire_all_to_all,
-    .broadcast = exec_wire_broadcast,
+    EXEC_WIRE_COLLECTIVES,
     .barrier = barrier,
     .abort = abort_ranks,
 };
@@ -259,19 +257,14 @@ static const ExecTransportOps staging_ops = {
     .name = "device",
     .send = send_staged,
     .receive = receive_staged,
-    .all_reduce = all_reduce,
-    .reduce_scatter = reduce_scatter,
-    .all_gather = all_gather,
-    .all_to_all = all_to_all,
-    .broadcast = broadcast,
-    .barrier = barrier,
+    EXEC_OWN_COLLECTIVES,
     .abort = abort_ranks,
 };
 
-ExecDeviceTransport *
+ExecTransport *
 exec_device_transport_new(ExecTransport *inner, ExecBackend *backend, bool shares_device)
 {
-    ExecDeviceTransport *d = g_new0(ExecDeviceTransport, 1);
+    Device *d = g_new0(Device, 1);
 
     d->inner = inner;
     d->backend = backend;
@@ -282,20 +275,14 @@ exec_device_transport_new(ExecTransport *inner, ExecBackend *backend, bool share
                                .queues = posts,
                                .wire = &wire,
                                .state = d};
-    return d;
+    return &d->outer;
 }
 
 void
-exec_device_transport_free(ExecDeviceTransport *d)
+exec_device_transport_free(ExecTransport *transport)
 {
-    if (d == NULL)
+    if (transport == NULL)
         return;
-    free(d->staging);
-    g_free(d);
-}
-
-ExecTransport *
-exec_device_transport(ExecDeviceTransport *d)
-{
-    return &d->outer;
+    free(device_of(transport)->staging);
+    g_free(device_of(transport));
 }

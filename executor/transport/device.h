@@ -19,19 +19,15 @@
 
 G_BEGIN_DECLS
 
-typedef struct ExecDeviceTransport ExecDeviceTransport;
-
 /*
+ * Returns: (owned) the end to use in place of @inner.
+ *
  * @inner, @backend  (borrowed) of the same rank; must outlive the result.
  * @shares_device    whether all ranks are threads of this process on one device.
  */
-ExecDeviceTransport *exec_device_transport_new(ExecTransport *inner, ExecBackend *backend,
-                                               bool shares_device);
-void exec_device_transport_free(ExecDeviceTransport *device);
-G_DEFINE_AUTOPTR_CLEANUP_FUNC(ExecDeviceTransport, exec_device_transport_free)
-
-/* Returns: (borrowed) the end to use in place of the inner transport's. */
-ExecTransport *exec_device_transport(ExecDeviceTransport *device);
+ExecTransport *exec_device_transport_new(ExecTransport *inner, ExecBackend *backend,
+                                         bool shares_device);
+void exec_device_transport_free(ExecTransport *transport);
 
 G_END_DECLS
 

@@ -1,11 +1,5 @@
 #include "executor/transport/transport.h"
 
-void
-exec_transport_abort(ExecTransport *transport, const char *reason)
-{
-    transport->ops->abort(transport, reason);
-}
-
 int32_t *
 exec_ranks_new(int32_t n)
 {

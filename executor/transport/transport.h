@@ -13,7 +13,7 @@
  * its receiver.
  *
  * Every wait ends: with the message, at the time limit (EXEC_ERROR_RANK_HUNG), or because a rank
- * has failed (exec_transport_abort(): EXEC_ERROR_RANK_DIED with the first reason given).
+ * has failed (abort(): EXEC_ERROR_RANK_DIED with the first reason given).
  */
 #ifndef EXECUTOR_TRANSPORT_TRANSPORT_H
 #define EXECUTOR_TRANSPORT_TRANSPORT_H
@@ -139,6 +139,13 @@ typedef struct {
     void (*abort)(ExecTransport *transport, const char *reason);
 } ExecTransportOps;
 
+/* In a table of slots: those that every transport has of its own, with the slots' names. */
+#define EXEC_OWN_COLLECTIVES                                                                       \
+    .all_reduce = all_reduce, .reduce_scatter = reduce_scatter, .all_gather = all_gather,          \
+    .all_to_all = all_to_all, .broadcast = broadcast, .barrier = barrier
+#define EXEC_OWN_ANSWERS                                                                           \
+    .waiting_for = waiting_for, .waited_until_ns = waited_until_ns, .buffer_bytes = buffer_bytes
+
 /* One rank's end of a transport. */
 struct ExecTransport {
     const ExecTransportOps *ops;
@@ -149,8 +156,6 @@ struct ExecTransport {
     const ExecWire *wire; /* (borrowed, nullable) where collectives are made of messages */
     void *state;          /* (borrowed) of the transport */
 };
-
-void exec_transport_abort(ExecTransport *transport, const char *reason);
 
 /* Returns: (owned) 0, 1, ..., @n - 1: the members of a group of all ranks. */
 int32_t *exec_ranks_new(int32_t n);

@@ -105,8 +105,8 @@ abort_body(ExecTransport *transport, float *data, int64_t n, GError **error)
 {
     if (transport->rank == 0) {
         g_usleep(20000);
-        exec_transport_abort(transport, "rank 0 failed in F1.0: out of ideas");
-        exec_transport_abort(transport, "a later reason");
+        transport->ops->abort(transport, "rank 0 failed in F1.0: out of ideas");
+        transport->ops->abort(transport, "a later reason");
         return true;
     }
     return transport->rank == 1 ? transport->ops->receive(transport, 0, 0, data, n * 4, error)

@@ -105,12 +105,13 @@ rank_main(gpointer user_data)
     ExecTransport inner = exec_local_transport(start->hub, start->rank);
 
     g_assert_no_error(error);
-    g_autoptr(ExecDeviceTransport) device = exec_device_transport_new(&inner, backend, true);
+    ExecTransport *device = exec_device_transport_new(&inner, backend, true);
     float *x = backend->ops->alloc(backend, 2 * N * sizeof *x, "x", &error);
     float *y = backend->ops->alloc(backend, N * sizeof *y, "y", &error);
     backend->ops->zero(backend, 2 * N * sizeof *x, x); /* CHECK reads N from any rank's place */
-    pass_on(exec_device_transport(device), backend, x);
-    collect(exec_device_transport(device), backend, x, y);
+    pass_on(device, backend, x);
+    collect(device, backend, x, y);
+    exec_device_transport_free(device);
     backend->ops->release(backend, x);
     backend->ops->release(backend, y);
     return NULL;
@@ -185,8 +186,7 @@ sum_main(gpointer user_data)
     g_autoptr(ExecBackend) backend = exec_backend_open("cuda", 0, sum->dtype, &error);
 
     g_assert_no_error(error);
-    g_autoptr(ExecDeviceTransport) device = exec_device_transport_new(&inner, backend, true);
-    ExecTransport *t = exec_device_transport(device);
+    ExecTransport *t = exec_device_transport_new(&inner, backend, true);
     fill_unequal(sum->rank, sum->dtype, sum->host);
     void *x = backend->ops->alloc(backend, sizeof sum->host, "x", &error);
     backend->ops->upload(backend, sizeof sum->host, sum->host, x);
@@ -200,6 +200,7 @@ sum_main(gpointer user_data)
     backend->ops->download(backend, sizeof sum->device, x, sum->device);
     g_assert_true(backend->ops->synchronize(backend, &error));
     backend->ops->release(backend, x);
+    exec_device_transport_free(t);
     return NULL;
 }
 

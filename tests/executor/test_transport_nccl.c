@@ -240,7 +240,7 @@ abort_soon(gpointer user_data)
 
     while (t->ops->waiting_for(t) != EXEC_WAITING_FOR_GROUP) /* a device that waits for others */
         g_usleep(1000);
-    exec_transport_abort(t, "rank 2 is gone");
+    t->ops->abort(t, "rank 2 is gone");
     return NULL;
 }
 

@@ -117,7 +117,7 @@ static gpointer
 abort_soon(gpointer transport)
 {
     g_usleep(50000);
-    exec_transport_abort(transport, "rank 0 is gone");
+    transport->ops->abort(transport, "rank 0 is gone");
     return NULL;
 }
 
