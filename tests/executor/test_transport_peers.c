@@ -114,8 +114,10 @@ test_collectives(void)
 
 /* Rank 1 waits for what never comes; the thread of its process that watches aborts. */
 static gpointer
-abort_soon(gpointer transport)
+abort_soon(gpointer user_data)
 {
+    ExecTransport *transport = user_data;
+
     g_usleep(50000);
     transport->ops->abort(transport, "rank 0 is gone");
     return NULL;
