@@ -46,56 +46,49 @@ static void
 add_rope(OpsList *list, const Heads *heads)
 {
     double elements = list->rows * (heads->q_width + heads->k_width);
-    double forward = list->eager ? 10.0 : 2.0, backward = list->eager ? 11.0 : 2.0;
-    ModelOp *op = ops_add_memory(list, "rope", forward * elements * list->e,
-                                 backward * elements * list->e, list->eager ? 12 : 2);
-
-    op->n_kernels_forward = list->eager ? 10 : 2;
-    /* The rotated copies are new tensors; the values, a view, keep all of what "qkv" wrote. */
+    /* Eager: the rotated copies are new tensors; the values, a view, keep all of what "qkv" wrote.
+     */
     if (list->eager)
-        op->saved_bytes = ops_bytes(elements * list->e);
+        ops_add_memory(list, "rope", 10.0 * elements * list->e, 11.0 * elements * list->e,
+                       elements * list->e, 10, 12);
+    else
+        ops_add_memory(list, "rope", 2.0 * elements * list->e, 2.0 * elements * list->e, 0.0, 2, 2);
 }
 
 /* --- attention --- */
+
+/* The product of the layer's input that makes the queries, and keys and values of @kv_width. */
+static ModelOp *
+add_queries(OpsList *list, const Heads *heads, const char *name, int64_t columns, double kv_width)
+{
+    const ModelArch *arch = list->arch;
+    ModelOp *gemm;
+
+    ops_add_tp_input(list, "attention_input", arch->hidden);
+    gemm = ops_add_gemm(list, name, list->rows, arch->hidden, columns, arch->qkv_bias);
+    keep_qkv(list, gemm, heads->q_width, kv_width);
+    ops_add_tp_input_again(list, "attention_input_again", arch->hidden);
+    return gemm;
+}
 
 static void
 add_qkv(OpsList *list, const Heads *heads)
 {
     const ModelArch *arch = list->arch;
-    double kv_width = heads->k_width + heads->v_width;
     int64_t columns = (heads->heads + 2 * heads->kv_heads) * arch->head_dim;
-    ModelOp *gemm;
+    ModelOp *gemm = add_queries(list, heads, "qkv", columns, heads->k_width + heads->v_width);
 
-    ops_add_tp_input(list, "attention_input", arch->hidden);
-    gemm = ops_add_gemm(list, "qkv", list->rows, arch->hidden, columns, arch->qkv_bias);
     ops_keep_input(list, gemm, list->local_rows * (double)arch->hidden);
-    keep_qkv(list, gemm, heads->q_width, kv_width);
-    ops_add_tp_input_again(list, "attention_input_again", arch->hidden);
     if (arch->qk_norm) {
         double bytes = list->rows * (heads->q_width + heads->k_width) * list->e;
-        ModelOp *op = ops_add_memory(list, "qk_norm", 2.0 * bytes, 3.0 * bytes, 4);
+        ModelOp *op = ops_add_memory(list, "qk_norm", 2.0 * bytes, 3.0 * bytes, bytes, 2, 4);
 
-        op->n_kernels_forward = 2;
         op->weight_bytes = ops_bytes(2.0 * (double)arch->head_dim * list->operand_e);
-        op->saved_bytes = ops_bytes(bytes);
     }
 }
 
-/* Queries of MLA: directly, or through a low-rank latent that needs no tp communication of its own
- * (it travels with the key/value latent). */
-static void
-add_mla_direct_queries(OpsList *list, const Heads *heads)
-{
-    const ModelArch *arch = list->arch;
-    ModelOp *gemm;
-
-    ops_add_tp_input(list, "attention_input", arch->hidden);
-    gemm = ops_add_gemm(list, "q_up", list->rows, arch->hidden, heads->heads * heads->qk_dim,
-                        arch->qkv_bias);
-    keep_qkv(list, gemm, heads->q_width, 0.0);
-    ops_add_tp_input_again(list, "attention_input_again", arch->hidden);
-}
-
+/* Queries of MLA come directly, or through a low-rank latent that needs no tp communication of its
+ * own (it travels with the key/value latent). */
 static void
 add_mla(OpsList *list, const Heads *heads)
 {
@@ -111,7 +104,7 @@ add_mla(OpsList *list, const Heads *heads)
         ops_add_gemm(list, "q_down", rows, arch->hidden, q_rank, false);
         ops_add_norm(list, "q_norm", rows, q_rank);
     } else {
-        add_mla_direct_queries(list, heads);
+        add_queries(list, heads, "q_up", heads->heads * heads->qk_dim, 0.0);
     }
     gemm =
         ops_add_gemm(list, "kv_down", rows, arch->hidden, kv_rank + mla->qk_rope_head_dim, false);
@@ -142,10 +135,8 @@ add_kv_order(OpsList *list, double bytes)
 {
     double own = bytes / (double)list->shape->cp;
     double gather = 2.0 * (own + bytes);
-    ModelOp *op =
-        ops_add_memory(list, "kv_order", gather, gather + bytes + 2.0 * bytes + 3.0 * own, 5);
-
-    op->n_kernels_forward = 2;
+    ModelOp *op = ops_add_memory(list, "kv_order", gather, gather + bytes + 2.0 * bytes + 3.0 * own,
+                                 0.0, 2, 5);
     op->memory_kind = MODEL_MEMORY_COPY;
     op->group = MODEL_GROUP_CP;
 }
@@ -309,8 +300,8 @@ add_ring_merge(OpsList *list, const Heads *heads)
     if (shape->gathered_kv || shape->all_to_all || shape->cp == 1)
         return;
     op = ops_add_memory(list, "attention_merge", 2.0 * out + steps * (3.0 * out + kv),
-                        steps * (2.5 * q + 2.0 * out + 3.0 * kv), 6 * (shape->cp - 1));
-    op->n_kernels_forward = 3 * (shape->cp - 1) + 1;
+                        steps * (2.5 * q + 2.0 * out + 3.0 * kv), 0.0, 3 * (shape->cp - 1) + 1,
+                        6 * (shape->cp - 1));
     op->core_attention = true;
 }
 
@@ -320,11 +311,9 @@ add_residual(OpsList *list, const char *name)
 {
     double elements = list->local_rows * (double)list->arch->hidden;
     double mask = list->masks ? 1.0 : 0.0;
-    ModelOp *op = ops_add_memory(list, name, elements * (3.0 * list->e + mask),
-                                 elements * (3.0 * list->e + mask * (2.0 * list->e + 1.0)), 1);
-
-    op->n_kernels_backward += list->masks;
-    op->saved_bytes = ops_bytes(elements * mask);
+    ops_add_memory(list, name, elements * (3.0 * list->e + mask),
+                   elements * (3.0 * list->e + mask * (2.0 * list->e + 1.0)), elements * mask, 1,
+                   1 + list->masks);
 }
 
 static void
@@ -372,23 +361,18 @@ add_embedding(OpsList *list)
     double bytes = list->rows * h * list->e;
     double table_bytes = (double)model_ceil_div(arch->vocab, list->shape->tp) * h * list->e;
     /* Forward reads a table row and writes it; backward writes the table's whole gradient, zeroes
-     * first, then adds the rows.  The table itself is not read through: weight_bytes is 0. */
-    ModelOp *op = ops_add_memory(list, "embedding", 2.0 * bytes, 3.0 * bytes + table_bytes, 2);
-
-    op->saved_bytes = ops_bytes(8.0 * list->rows); /* token numbers */
-    if (list->shape->tp > 1)
-        op->n_kernels_forward += 3; /* rows of other ranks: compare, mask, zero */
+     * first, then adds the rows.  The table itself is not read through: weight_bytes is 0.  Token
+     * numbers are kept.  Of other tp ranks' rows kernels compare, mask, zero. */
+    ops_add_memory(list, "embedding", 2.0 * bytes, 3.0 * bytes + table_bytes, 8.0 * list->rows,
+                   list->shape->tp > 1 ? 4 : 1, 2);
     ops_add_tp_output(list, "embedding_output", arch->hidden);
     if (arch->family == MODEL_FAMILY_GPT) {
         double elements = list->local_rows * h;
         double mask = list->masks ? 1.0 : 0.0;
 
-        op = ops_add_memory(list, "positions",
-                            elements * (3.0 * list->e + mask * (2.0 * list->e + 1.0)),
-                            elements * (2.0 * list->e + mask * (2.0 * list->e + 1.0)), 1);
-        op->n_kernels_forward = 2 + list->masks;
-        op->n_kernels_backward += list->masks;
-        op->saved_bytes = ops_bytes(elements * mask);
+        ops_add_memory(list, "positions", elements * (3.0 * list->e + mask * (2.0 * list->e + 1.0)),
+                       elements * (2.0 * list->e + mask * (2.0 * list->e + 1.0)), elements * mask,
+                       2 + list->masks, 1 + list->masks);
     }
 }
 
@@ -406,63 +390,45 @@ add_eager_loss(OpsList *list)
 
     ops_add_collective(list, "logits_gather", MODEL_GROUP_TP, MODEL_COMM_ALL_GATHER,
                        MODEL_COMM_NONE, logits * list->e);
-    op = ops_add_memory(list, "loss", logits * (list->e + 12.0), logits * (list->e + 20.0), 5);
+    op = ops_add_memory(list, "loss", logits * (list->e + 12.0), logits * (list->e + 20.0),
+                        logits * (list->e + 8.0), 4, 5);
     op->memory_kind = MODEL_MEMORY_LOSS;
-    op->n_kernels_forward = 4;
-    op->saved_bytes = ops_bytes(logits * (list->e + 8.0));
     op->backward_transient_bytes = ops_bytes(8.0 * logits);
 }
 
-/* Compiled: cast and maximum (e + 4), subtraction, exponential and sum (8), division (8), out of
- * place: logits in fp32 are there beside their exponentials.  Backward scales and casts (4 + e). */
-static void
-set_compiled_loss(const OpsList *list, ModelOp *op, double logits)
-{
-    op->forward_bytes = ops_bytes(logits * (list->e + 20.0));
-    op->backward_bytes = ops_bytes(logits * (list->e + 4.0));
-    op->forward_transient_bytes = ops_bytes((list->e + 4.0) * logits);
-    op->n_kernels_forward = 5;
-    op->n_kernels_backward = 1;
-}
-
-/* One kernel reads the logits for maximum and sum, again for the gradient, and writes that;
- * backward scales it. */
-static void
-set_fused_loss(const OpsList *list, ModelOp *op, double logits)
-{
-    op->forward_bytes = ops_bytes(logits * 3.0 * list->e);
-    op->backward_bytes = ops_bytes(logits * 2.0 * list->e);
-    op->saved_bytes = ops_bytes(logits * list->e);
-    op->n_kernels_forward = 2;
-    op->n_kernels_backward = 1;
-}
-
-/* The loss over a vocabulary split by tp: three all-reduces of one number per row, in fp32. */
+/*
+ * The loss over a vocabulary split by tp: three all-reduces of one number per row, in fp32.
+ *
+ * Compiled: cast and maximum (e + 4), subtraction, exponential and sum (8), division (8), out of
+ * place: logits in fp32 are there beside their exponentials.  Backward scales and casts (4 + e).
+ * Fused: one kernel reads the logits for maximum and sum, again for the gradient, and writes that;
+ * backward scales it.  Else passes of Megatron-LM's vocab-parallel cross entropy: cast to fp32 (e +
+ * 4), maximum (4), subtract (8), exponential (8), sum (4), divide (8); backward scale (8), cast (4
+ * + e).
+ */
 static void
 add_loss(OpsList *list, int64_t columns)
 {
-    double logits = list->rows * (double)columns;
-    double row_bytes = 4.0 * list->rows;
+    static const char *const reduced[] = {"loss_max", "loss_target", "loss_sum"};
+    const double logits = list->rows * (double)columns, e = list->e;
     ModelOp *op;
 
-    ops_add_collective(list, "loss_max", MODEL_GROUP_TP, MODEL_COMM_ALL_REDUCE, MODEL_COMM_NONE,
-                       row_bytes);
-    ops_add_collective(list, "loss_target", MODEL_GROUP_TP, MODEL_COMM_ALL_REDUCE, MODEL_COMM_NONE,
-                       row_bytes);
-    ops_add_collective(list, "loss_sum", MODEL_GROUP_TP, MODEL_COMM_ALL_REDUCE, MODEL_COMM_NONE,
-                       row_bytes);
-    /* Passes of Megatron-LM's vocab-parallel cross entropy: cast to fp32 (e + 4), maximum (4),
-     * subtract (8), exponential (8), sum (4), divide (8); backward scale (8), cast (4 + e). */
-    op = ops_add_memory(list, "loss", logits * (list->e + 36.0), logits * (list->e + 12.0), 5);
+    for (size_t i = 0; i < G_N_ELEMENTS(reduced); i++)
+        ops_add_collective(list, reduced[i], MODEL_GROUP_TP, MODEL_COMM_ALL_REDUCE, MODEL_COMM_NONE,
+                           4.0 * list->rows);
+    if (list->shape->compiled_loss) {
+        op = ops_add_memory(list, "loss", logits * (e + 20.0), logits * (e + 4.0), 4.0 * logits, 5,
+                            1);
+        op->forward_transient_bytes = ops_bytes((e + 4.0) * logits);
+    } else if (list->shape->fused_loss) {
+        op = ops_add_memory(list, "loss", logits * 3.0 * e, logits * 2.0 * e, logits * e, 2, 1);
+    } else {
+        op = ops_add_memory(list, "loss", logits * (e + 36.0), logits * (e + 12.0), 4.0 * logits,
+                            14, 5);
+    }
     op->memory_kind = MODEL_MEMORY_LOSS;
-    op->n_kernels_forward = 14;
-    op->saved_bytes = ops_bytes(4.0 * logits);
-    if (list->shape->compiled_loss)
-        set_compiled_loss(list, op, logits);
-    else if (list->shape->fused_loss)
-        set_fused_loss(list, op, logits);
     if (list->shape->loss_in_place)
-        op->saved_bytes = ops_bytes(logits * list->e);
+        op->saved_bytes = ops_bytes(logits * e);
 }
 
 static void
@@ -578,6 +544,10 @@ model_flops_per_iteration(const ModelArch *arch, double n_sequences, int64_t seq
 
 /* --- shapes --- */
 
+#define INT "%" G_GINT64_FORMAT
+#define refuse(error, ...)                                                                         \
+    (g_set_error(error, MODEL_ARCH_ERROR, MODEL_ARCH_ERROR_SHAPE, __VA_ARGS__), false)
+
 /* One divisor of the model; @tp may also be a multiple of it where @or_multiple. */
 typedef struct {
     const char *what;
@@ -629,11 +599,8 @@ tp_check(const ModelArch *arch, int64_t tp, GError **error)
         if (!tp_limit_holds(&limits[i], tp)) {
             g_autofree char *legal = legal_tp(limits, n, MIN(arch->n_heads, 4096));
 
-            g_set_error(error, MODEL_ARCH_ERROR, MODEL_ARCH_ERROR_SHAPE,
-                        "tp %" G_GINT64_FORMAT " does not divide the %" G_GINT64_FORMAT
-                        " %s of %s; legal: %s",
-                        tp, limits[i].size, limits[i].what, arch->name, legal);
-            return false;
+            return refuse(error, "tp " INT " does not divide the " INT " %s of %s; legal: %s", tp,
+                          limits[i].size, limits[i].what, arch->name, legal);
         }
     }
     return true;
@@ -646,19 +613,12 @@ ep_check(const ModelArch *arch, int64_t ep, GError **error)
 
     if (ep == 1 || (n_experts > 0 && n_experts % ep == 0))
         return true;
-    if (n_experts == 0) {
-        g_set_error(error, MODEL_ARCH_ERROR, MODEL_ARCH_ERROR_SHAPE,
-                    "ep %" G_GINT64_FORMAT ": %s has no experts; legal: 1", ep, arch->name);
-    } else {
-        const TpLimit limit = {"experts", n_experts, false};
-        g_autofree char *legal = legal_tp(&limit, 1, n_experts);
-
-        g_set_error(error, MODEL_ARCH_ERROR, MODEL_ARCH_ERROR_SHAPE,
-                    "ep %" G_GINT64_FORMAT " does not divide the %" G_GINT64_FORMAT
-                    " experts of %s; legal: %s",
-                    ep, n_experts, arch->name, legal);
-    }
-    return false;
+    if (n_experts == 0)
+        return refuse(error, "ep " INT ": %s has no experts; legal: 1", ep, arch->name);
+    const TpLimit limit = {"experts", n_experts, false};
+    g_autofree char *legal = legal_tp(&limit, 1, n_experts);
+    return refuse(error, "ep " INT " does not divide the " INT " experts of %s; legal: %s", ep,
+                  n_experts, arch->name, legal);
 }
 
 /* Shares of tokens become shares of heads. */
@@ -668,12 +628,10 @@ cp_check(const ModelArch *arch, const ModelShape *shape, GError **error)
     if (!shape->all_to_all || (arch->n_heads % (shape->tp * shape->cp) == 0 &&
                                arch->n_kv_heads % (shape->tp * shape->cp) == 0))
         return true;
-    g_set_error(error, MODEL_ARCH_ERROR, MODEL_ARCH_ERROR_SHAPE,
-                "cp %" G_GINT64_FORMAT " by all-to-all: tp * cp = %" G_GINT64_FORMAT
-                " must divide the %" G_GINT64_FORMAT " heads and %" G_GINT64_FORMAT
-                " key/value heads of %s",
-                shape->cp, shape->tp * shape->cp, arch->n_heads, arch->n_kv_heads, arch->name);
-    return false;
+    return refuse(error,
+                  "cp " INT " by all-to-all: tp * cp = " INT " must divide the " INT
+                  " heads and " INT " key/value heads of %s",
+                  shape->cp, shape->tp * shape->cp, arch->n_heads, arch->n_kv_heads, arch->name);
 }
 
 static bool
@@ -684,22 +642,10 @@ expert_tp_check(const ModelArch *arch, const ModelShape *shape, GError **error)
     if (shape->tp % etp == 0 &&
         (arch->experts.n_experts == 0 || arch->experts.ffn_hidden % etp == 0))
         return true;
-    g_set_error(error, MODEL_ARCH_ERROR, MODEL_ARCH_ERROR_SHAPE,
-                "expert tp %" G_GINT64_FORMAT " does not divide tp %" G_GINT64_FORMAT
-                " and the %" G_GINT64_FORMAT " columns of an expert of %s",
-                etp, shape->tp, arch->experts.ffn_hidden, arch->name);
-    return false;
-}
-
-static bool
-size_check(const char *what, int64_t value, int64_t min, int64_t max, GError **error)
-{
-    if (value >= min && value <= max)
-        return true;
-    g_set_error(error, MODEL_ARCH_ERROR, MODEL_ARCH_ERROR_SHAPE,
-                "%s %" G_GINT64_FORMAT ": expected %" G_GINT64_FORMAT " to %" G_GINT64_FORMAT, what,
-                value, min, max);
-    return false;
+    return refuse(error,
+                  "expert tp " INT " does not divide tp " INT " and the " INT
+                  " columns of an expert of %s",
+                  etp, shape->tp, arch->experts.ffn_hidden, arch->name);
 }
 
 /* Whether no count of bytes of one layer reaches saturation. */
@@ -724,13 +670,11 @@ bytes_check(const ModelArch *arch, const ModelShape *shape, GError **error)
         for (size_t j = 0; j < n_ops; j++)
             bytes += (double)ops[j].forward_bytes + (double)ops[j].backward_bytes +
                      (double)ops[j].saved_bytes + (double)ops[j].comm_bytes;
-        if (bytes >= (double)MODEL_MAX_BYTES) {
-            g_set_error(error, MODEL_ARCH_ERROR, MODEL_ARCH_ERROR_SHAPE,
-                        "%" G_GINT64_FORMAT " sequences of %" G_GINT64_FORMAT
-                        " tokens: one layer of %s would touch more than 4.5e15 bytes",
-                        shape->batch, shape->context + shape->tokens, arch->name);
-            return false;
-        }
+        if (bytes >= (double)MODEL_MAX_BYTES)
+            return refuse(error,
+                          INT " sequences of " INT
+                              " tokens: one layer of %s would touch more than 4.5e15 bytes",
+                          shape->batch, shape->context + shape->tokens, arch->name);
     }
     return true;
 }
@@ -740,19 +684,25 @@ model_shape_check(const ModelArch *arch, const ModelShape *shape, GError **error
 {
     g_return_val_if_fail(arch != NULL && shape != NULL, false);
 
-    if (!size_check("micro-batch", shape->batch, 1, MODEL_MAX_SEQ_LEN, error) ||
-        !size_check("tokens", shape->tokens, 1, MODEL_MAX_SEQ_LEN, error) ||
-        !size_check("context", shape->context, 0, MODEL_MAX_SEQ_LEN, error) ||
-        !size_check("tp", shape->tp, 1, MODEL_MAX_HEADS, error) ||
-        !size_check("cp", shape->cp, 1, MODEL_MAX_SEQ_LEN, error) ||
-        !size_check("ep", shape->ep, 1, MODEL_MAX_EXPERTS, error))
-        return false;
+    const struct {
+        const char *what;
+        int64_t value, min, max;
+    } sizes[] = {
+        {"micro-batch", shape->batch, 1, MODEL_MAX_SEQ_LEN},
+        {"tokens", shape->tokens, 1, MODEL_MAX_SEQ_LEN},
+        {"context", shape->context, 0, MODEL_MAX_SEQ_LEN},
+        {"tp", shape->tp, 1, MODEL_MAX_HEADS},
+        {"cp", shape->cp, 1, MODEL_MAX_SEQ_LEN},
+        {"ep", shape->ep, 1, MODEL_MAX_EXPERTS},
+    };
+
+    for (size_t i = 0; i < G_N_ELEMENTS(sizes); i++)
+        if (sizes[i].value < sizes[i].min || sizes[i].value > sizes[i].max)
+            return refuse(error, "%s " INT ": expected " INT " to " INT, sizes[i].what,
+                          sizes[i].value, sizes[i].min, sizes[i].max);
     /* Written so that NaN fails. */
-    if (!(shape->expert_imbalance >= 1.0 && shape->expert_imbalance <= 1e6)) {
-        g_set_error_literal(error, MODEL_ARCH_ERROR, MODEL_ARCH_ERROR_SHAPE,
-                            "expert imbalance: expected a factor from 1 to 1e6");
-        return false;
-    }
+    if (!(shape->expert_imbalance >= 1.0 && shape->expert_imbalance <= 1e6))
+        return refuse(error, "expert imbalance: expected a factor from 1 to 1e6");
     return tp_check(arch, shape->tp, error) && ep_check(arch, shape->ep, error) &&
            cp_check(arch, shape, error) && expert_tp_check(arch, shape, error) &&
            bytes_check(arch, shape, error);

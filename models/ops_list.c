@@ -71,49 +71,42 @@ ops_keep_input(const OpsList *list, ModelOp *gemm, double elements)
 
 ModelOp *
 ops_add_memory(OpsList *list, const char *name, double forward_bytes, double backward_bytes,
-               int64_t n_backward)
+               double saved_bytes, int64_t n_forward, int64_t n_backward)
 {
     ModelOp *op = ops_add(list, name, MODEL_OP_MEMORY);
 
     op->count = 1;
     op->forward_bytes = ops_bytes(forward_bytes);
     op->backward_bytes = ops_bytes(backward_bytes);
-    op->n_kernels_forward = 1;
+    op->saved_bytes = ops_bytes(saved_bytes);
+    op->n_kernels_forward = n_forward;
     op->n_kernels_backward = n_backward;
     return op;
 }
 
 /*
- * RMSNorm as PyTorch's operations, in fp32 between casts; bytes per element, e of the model's
- * format. Forward: cast (e + 4), square (8), mean (4), times the root (8), cast (4 + e), times the
- * weight (2 e).  Backward: weight (2 e), its gradient (3 e written and summed: 4 e), cast (e + 4),
- * times the root (8), the root's gradient (16), of the mean (4), of the square (8, 8, 12), sum of
- * both ways (12), cast (4 + e).  Three stay: the input in fp32 (squared), as it came (times the
- * root), and the result before the weight.
+ * Backward reads the gradient and the input, writes the gradient; a second kernel reduces the
+ * parameters' gradients.
+ *
+ * Eager: RMSNorm as PyTorch's operations, in fp32 between casts; bytes per element, e of the
+ * model's format.  Forward: cast (e + 4), square (8), mean (4), times the root (8), cast (4 + e),
+ * times the weight (2 e).  Backward: weight (2 e), its gradient (3 e written and summed: 4 e), cast
+ * (e + 4), times the root (8), the root's gradient (16), of the mean (4), of the square (8, 8, 12),
+ * sum of both ways (12), cast (4 + e).  Three stay: the input in fp32 (squared), as it came (times
+ * the root), and the result before the weight.
  */
-static void
-set_eager_norm(const OpsList *list, ModelOp *op, double elements)
-{
-    op->forward_bytes = ops_bytes(elements * (4.0 * list->e + 28.0));
-    op->backward_bytes = ops_bytes(elements * (8.0 * list->e + 76.0));
-    op->saved_bytes = ops_bytes(elements * (4.0 + 2.0 * list->e));
-    op->n_kernels_forward = 7;
-    op->n_kernels_backward = 13;
-}
-
 void
 ops_add_norm(OpsList *list, const char *name, double rows, int64_t width)
 {
-    double bytes = rows * (double)width * list->e;
-    /* Backward reads the gradient and the input, writes the gradient; a second kernel reduces the
-     * parameters' gradients. */
-    ModelOp *op = ops_add_memory(list, name, 2.0 * bytes, 3.0 * bytes, 2);
+    const double e = list->e, elements = rows * (double)width, bytes = elements * e;
+    ModelOp *op =
+        list->eager_norms
+            ? ops_add_memory(list, name, elements * (4.0 * e + 28.0), elements * (8.0 * e + 76.0),
+                             elements * (4.0 + 2.0 * e), 7, 13)
+            : ops_add_memory(list, name, 2.0 * bytes, 3.0 * bytes, bytes, 1, 2);
     double n_vectors = list->arch->family == MODEL_FAMILY_GPT ? 2.0 : 1.0;
 
     op->weight_bytes = ops_bytes(n_vectors * (double)width * list->operand_e);
-    op->saved_bytes = ops_bytes(bytes);
-    if (list->eager_norms)
-        set_eager_norm(list, op, rows * (double)width);
 }
 
 /* Ranks of a group at this shape. */

@@ -45,9 +45,10 @@ ModelOp *ops_add_gemm(OpsList *list, const char *name, double rows, int64_t k, i
 /* Notes that the product keeps an input of @elements, for its weight's gradient. */
 void ops_keep_input(const OpsList *list, ModelOp *gemm, double elements);
 
-/* Adds a memory-bound op with one forward kernel and @n_backward backward kernels. */
+/* Adds a memory-bound op: what it moves each way, what it keeps, and its kernels each way. */
 ModelOp *ops_add_memory(OpsList *list, const char *name, double forward_bytes,
-                        double backward_bytes, int64_t n_backward);
+                        double backward_bytes, double saved_bytes, int64_t n_forward,
+                        int64_t n_backward);
 
 /* Adds the LayerNorm or RMSNorm of @rows x @width, which keeps its input. */
 void ops_add_norm(OpsList *list, const char *name, double rows, int64_t width);

@@ -13,41 +13,48 @@ static ModelOp *
 add_activation(OpsList *list, const char *name, double rows, int64_t width)
 {
     double inputs = (double)n_inputs(list->arch);
-    bool eager = list->eager && list->arch->family == MODEL_FAMILY_LLAMA;
     double bytes = rows * (double)width * list->e;
-    ModelOp *op = ops_add_memory(list, name, (inputs + 1.0) * bytes,
-                                 /* reads the output's gradient and the inputs, writes theirs */
-                                 (2.0 * inputs + 1.0) * bytes, 1);
 
-    op->saved_bytes = ops_bytes(inputs * bytes);
-    if (eager) {
-        /* SiLU (2), product (3); backward: the product's two (6), SiLU's (3).  SiLU's result stays.
-         */
-        op->forward_bytes = ops_bytes(5.0 * bytes);
-        op->backward_bytes = ops_bytes(9.0 * bytes);
-        op->saved_bytes = ops_bytes(3.0 * bytes);
-        op->n_kernels_forward = 2;
-        op->n_kernels_backward = 3;
-    }
-    return op;
+    /* SiLU (2), product (3); backward: the product's two (6), SiLU's (3).  SiLU's result stays. */
+    if (list->eager && list->arch->family == MODEL_FAMILY_LLAMA)
+        return ops_add_memory(list, name, 5.0 * bytes, 9.0 * bytes, 3.0 * bytes, 2, 3);
+    /* Backward reads the output's gradient and the inputs, and writes theirs. */
+    return ops_add_memory(list, name, (inputs + 1.0) * bytes, (2.0 * inputs + 1.0) * bytes,
+                          inputs * bytes, 1, 1);
+}
+
+/* The names of a dense MLP's ops. */
+typedef struct {
+    const char *input, *up, *again, *activation, *down, *output;
+} DenseNames;
+
+/* An MLP of @columns that tp splits.  Returns the first product, whose input is not kept yet. */
+static ModelOp *
+add_dense(OpsList *list, const DenseNames *names, int64_t columns)
+{
+    const ModelArch *arch = list->arch;
+    int64_t width = model_ceil_div(columns, list->shape->tp);
+    bool bias = arch->family == MODEL_FAMILY_GPT;
+    ModelOp *up, *down;
+
+    ops_add_tp_input(list, names->input, arch->hidden);
+    up = ops_add_gemm(list, names->up, list->rows, arch->hidden, n_inputs(arch) * width, bias);
+    ops_add_tp_input_again(list, names->again, arch->hidden);
+    add_activation(list, names->activation, list->rows, width);
+    down = ops_add_gemm(list, names->down, list->rows, width, arch->hidden, bias);
+    ops_keep_input(list, down, list->rows * (double)width);
+    ops_add_tp_output(list, names->output, arch->hidden);
+    return up;
 }
 
 void
 ops_add_mlp(OpsList *list)
 {
-    const ModelArch *arch = list->arch;
-    int64_t width = model_ceil_div(arch->ffn_hidden, list->shape->tp);
-    bool bias = arch->family == MODEL_FAMILY_GPT;
-    ModelOp *gemm;
+    static const DenseNames names = {"mlp_input",      "mlp_up",   "mlp_input_again",
+                                     "mlp_activation", "mlp_down", "mlp_output"};
+    ModelOp *up = add_dense(list, &names, list->arch->ffn_hidden);
 
-    ops_add_tp_input(list, "mlp_input", arch->hidden);
-    gemm = ops_add_gemm(list, "mlp_up", list->rows, arch->hidden, n_inputs(arch) * width, bias);
-    ops_keep_input(list, gemm, list->local_rows * (double)arch->hidden);
-    ops_add_tp_input_again(list, "mlp_input_again", arch->hidden);
-    add_activation(list, "mlp_activation", list->rows, width);
-    gemm = ops_add_gemm(list, "mlp_down", list->rows, width, arch->hidden, bias);
-    ops_keep_input(list, gemm, list->rows * (double)width);
-    ops_add_tp_output(list, "mlp_output", arch->hidden);
+    ops_keep_input(list, up, list->local_rows * (double)list->arch->hidden);
 }
 
 /*
@@ -70,24 +77,15 @@ add_expert_gemm(OpsList *list, const char *name, double rows, int64_t k, int64_t
     return gemm;
 }
 
-/* Experts that see every token: one dense MLP of their joint width, split by tp. */
+/* Experts that see every token: one dense MLP of their joint width.  Its input is the router's
+ * too, which keeps it. */
 static void
 add_shared_experts(OpsList *list)
 {
-    const ModelArch *arch = list->arch;
-    const ModelExperts *experts = &arch->experts;
-    int64_t width = model_ceil_div(experts->n_shared * experts->ffn_hidden, list->shape->tp);
-    bool bias = arch->family == MODEL_FAMILY_GPT;
-    ModelOp *gemm;
+    static const DenseNames names = {"shared_input",      "shared_up",   "shared_input_again",
+                                     "shared_activation", "shared_down", "shared_output"};
 
-    /* The input is the router's too, which keeps it. */
-    ops_add_tp_input(list, "shared_input", arch->hidden);
-    ops_add_gemm(list, "shared_up", list->rows, arch->hidden, n_inputs(arch) * width, bias);
-    ops_add_tp_input_again(list, "shared_input_again", arch->hidden);
-    add_activation(list, "shared_activation", list->rows, width);
-    gemm = ops_add_gemm(list, "shared_down", list->rows, width, arch->hidden, bias);
-    ops_keep_input(list, gemm, list->rows * (double)width);
-    ops_add_tp_output(list, "shared_output", arch->hidden);
+    add_dense(list, &names, list->arch->experts.n_shared * list->arch->experts.ffn_hidden);
 }
 
 /* Which experts each row goes to: scores, top k, and the map that permutes rows. */
@@ -104,11 +102,8 @@ add_router(OpsList *list, double rows)
     /* Scores in fp32, read by the softmax or sigmoid and by top-k, written once; kept with the
      * chosen experts' indices and probabilities (4 bytes each).  Launches: cast, softmax, top-k,
      * scatter of probabilities and of the map, tokens per expert, balance loss; their gradients. */
-    op = ops_add_memory(list, "route", 12.0 * scores + 8.0 * chosen, 12.0 * scores + 4.0 * chosen,
-                        5);
-    op->n_kernels_forward = 8;
-    op->saved_bytes = ops_bytes(4.0 * scores + 8.0 * chosen);
-    return op;
+    return ops_add_memory(list, "route", 12.0 * scores + 8.0 * chosen, 12.0 * scores + 4.0 * chosen,
+                          4.0 * scores + 8.0 * chosen, 8, 5);
 }
 
 /* Columns, on one tp rank, of queries, of keys and values, of the experts that see every row. */
@@ -201,7 +196,7 @@ ops_add_experts(OpsList *list)
     if (!sp)
         ops_add_collective(list, "experts_split", MODEL_GROUP_TP, MODEL_COMM_NONE,
                            MODEL_COMM_ALL_GATHER, list->rows * h * list->e);
-    ops_add_memory(list, "permute", permute_bytes, permute_bytes, 1)->memory_kind =
+    ops_add_memory(list, "permute", permute_bytes, permute_bytes, 0.0, 1, 1)->memory_kind =
         MODEL_MEMORY_PERMUTE;
     ops_add_collective(list, "dispatch", MODEL_GROUP_EP, MODEL_COMM_ALL_TO_ALL,
                        MODEL_COMM_ALL_TO_ALL, received * h * list->e);
@@ -225,7 +220,7 @@ ops_add_experts(OpsList *list)
                        MODEL_COMM_ALL_GATHER, gathered * h * list->e);
     ops_add_collective(list, "combine", MODEL_GROUP_EP, MODEL_COMM_ALL_TO_ALL,
                        MODEL_COMM_ALL_TO_ALL, received * h * list->e);
-    ops_add_memory(list, "unpermute", permute_bytes, permute_bytes, 1)->memory_kind =
+    ops_add_memory(list, "unpermute", permute_bytes, permute_bytes, 0.0, 1, 1)->memory_kind =
         MODEL_MEMORY_PERMUTE;
     if (!sp)
         ops_add_collective(list, "experts_merge", MODEL_GROUP_TP, MODEL_COMM_ALL_GATHER,

@@ -113,13 +113,14 @@ emit_rank(Builder *b, int32_t n, int32_t depth, int32_t m)
 
 /* Room for I and W of all, then cut: pairs keep their B whole. */
 static Schedule *
-build_streams(const ScheduleFamily *family, const ScheduleShape *shape, int32_t n, int32_t m,
-              GError **error)
+build(const ScheduleFamily *family, const ScheduleShape *shape, GError **error)
 {
+    const bool bidir = family->placement == SCHEDULE_PLACEMENT_BIDIR;
+    const int32_t n = (int32_t)shape->n_ranks / (bidir ? 2 : 1);
+    const int32_t m = (int32_t)shape->n_micro_batches / (bidir ? 2 : 1);
     Schedule *schedule = schedule_alloc_full(family, shape, 3, error);
     if (schedule == NULL)
         return NULL;
-    const bool bidir = family->placement == SCHEDULE_PLACEMENT_BIDIR;
     Builder b = {
         .schedule = schedule,
         .emitter = {schedule->ops, 0},
@@ -157,13 +158,6 @@ check(const ScheduleShape *shape, GError **error)
     return false;
 }
 
-static Schedule *
-build(const ScheduleFamily *family, const ScheduleShape *shape, GError **error)
-{
-    return build_streams(family, shape, (int32_t)shape->n_ranks / 2,
-                         (int32_t)shape->n_micro_batches / 2, error);
-}
-
 const ScheduleFamily schedule_family_dualpipe = {
     .name = "dualpipe",
     .summary = "two directions at once, forward and backward overlapped (DeepSeek-V3, 2412.19437)",
@@ -190,13 +184,6 @@ check_v(const ScheduleShape *shape, GError **error)
     return false;
 }
 
-static Schedule *
-build_v(const ScheduleFamily *family, const ScheduleShape *shape, GError **error)
-{
-    return build_streams(family, shape, (int32_t)shape->n_ranks, (int32_t)shape->n_micro_batches,
-                         error);
-}
-
 const ScheduleFamily schedule_family_dualpipev = {
     .name = "dualpipev",
     .summary = "DualPipe folded into a V: no second copy of the parameters (DeepSeek, 2412.19437)",
@@ -207,5 +194,5 @@ const ScheduleFamily schedule_family_dualpipev = {
     .placement = SCHEDULE_PLACEMENT_V,
     .torch_class = "DualPipeV",
     .check = check_v,
-    .build = build_v,
+    .build = build,
 };

@@ -44,11 +44,12 @@ emit_round(ScheduleEmitter *emitter, const Schedule *schedule, int32_t begin, in
     *emitter = to;
 }
 
-/* Rounds of @n_together micro-batches. */
+/* One round, or as many as micro-batches. */
 static Schedule *
-build_rounds(const ScheduleFamily *family, const ScheduleShape *shape, int32_t n_together,
-             bool last_first, GError **error)
+build(const ScheduleFamily *family, const ScheduleShape *shape, GError **error)
 {
+    const int32_t n_together = family->forwards_first ? (int32_t)shape->n_micro_batches : 1;
+    const bool last_first = family == &schedule_family_looped_bfs;
     Schedule *schedule = schedule_alloc_full(family, shape, 2, error);
     if (schedule == NULL)
         return NULL;
@@ -62,12 +63,6 @@ build_rounds(const ScheduleFamily *family, const ScheduleShape *shape, int32_t n
     return schedule;
 }
 
-static Schedule *
-build_gpipe(const ScheduleFamily *family, const ScheduleShape *shape, GError **error)
-{
-    return build_rounds(family, shape, (int32_t)shape->n_micro_batches, false, error);
-}
-
 const ScheduleFamily schedule_family_gpipe = {
     .name = "gpipe",
     .summary = "all forwards, then all backwards (GPipe, 1811.06965)",
@@ -78,7 +73,7 @@ const ScheduleFamily schedule_family_gpipe = {
     .placement = SCHEDULE_PLACEMENT_LOOP,
     .sliced = &schedule_family_terapipe,
     .torch_class = "GPipe",
-    .build = build_gpipe,
+    .build = build,
 };
 
 const ScheduleFamily schedule_family_terapipe = {
@@ -90,14 +85,8 @@ const ScheduleFamily schedule_family_terapipe = {
     .max_chunks = 1,
     .placement = SCHEDULE_PLACEMENT_LOOP,
     .whole = &schedule_family_gpipe,
-    .build = build_gpipe,
+    .build = build,
 };
-
-static Schedule *
-build_looped_bfs(const ScheduleFamily *family, const ScheduleShape *shape, GError **error)
-{
-    return build_rounds(family, shape, (int32_t)shape->n_micro_batches, true, error);
-}
 
 const ScheduleFamily schedule_family_looped_bfs = {
     .name = "looped-bfs",
@@ -107,14 +96,8 @@ const ScheduleFamily schedule_family_looped_bfs = {
     .max_chunks = SCHEDULE_MAX_CHUNKS,
     .placement = SCHEDULE_PLACEMENT_LOOP,
     .torch_class = "LoopedBFS",
-    .build = build_looped_bfs,
+    .build = build,
 };
-
-static Schedule *
-build_naive(const ScheduleFamily *family, const ScheduleShape *shape, GError **error)
-{
-    return build_rounds(family, shape, 1, false, error);
-}
 
 static int64_t
 in_flight_naive(const ScheduleShape *shape, int64_t rank)
@@ -132,5 +115,5 @@ const ScheduleFamily schedule_family_naive = {
     .torch_class = "1F1B",
     .torch_reads_ops = true,
     .in_flight = in_flight_naive,
-    .build = build_naive,
+    .build = build,
 };

@@ -448,8 +448,9 @@ fill_schedule(Schedule *schedule, const Grid *g)
 }
 
 static Schedule *
-build(const ScheduleFamily *family, const ScheduleShape *shape, Pattern pattern, GError **error)
+build(const ScheduleFamily *family, const ScheduleShape *shape, GError **error)
 {
+    const Pattern pattern = family == &schedule_family_v_half ? pattern_half : pattern_min;
     g_autoptr(Schedule) schedule = schedule_alloc_full(family, shape, 3, error);
     if (schedule == NULL)
         return NULL;
@@ -469,18 +470,6 @@ build(const ScheduleFamily *family, const ScheduleShape *shape, Pattern pattern,
     }
 }
 
-static Schedule *
-build_half(const ScheduleFamily *family, const ScheduleShape *shape, GError **error)
-{
-    return build(family, shape, pattern_half, error);
-}
-
-static Schedule *
-build_min(const ScheduleFamily *family, const ScheduleShape *shape, GError **error)
-{
-    return build(family, shape, pattern_min, error);
-}
-
 const ScheduleFamily schedule_family_v_half = {
     .name = "v-half",
     .summary = "half the memory of 1F1B, two chunks in a V (V-Half, 2405.15362)",
@@ -491,7 +480,7 @@ const ScheduleFamily schedule_family_v_half = {
     .placement = SCHEDULE_PLACEMENT_V,
     .torch_class = "ZBVZeroBubble",
     .torch_reads_ops = true,
-    .build = build_half,
+    .build = build,
 };
 
 const ScheduleFamily schedule_family_v_min = {
@@ -504,5 +493,5 @@ const ScheduleFamily schedule_family_v_min = {
     .placement = SCHEDULE_PLACEMENT_V,
     .torch_class = "ZBVZeroBubble",
     .torch_reads_ops = true,
-    .build = build_min,
+    .build = build,
 };

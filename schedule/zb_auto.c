@@ -160,7 +160,7 @@ set_ahead(const ZbProblem *problem, ZbPolicy *policy, int32_t eighths, int32_t m
 {
     for (int32_t r = 0; r < problem->p; r++) {
         const int64_t ahead = ((int64_t)(problem->p - r) * eighths + 7) / 8 + more;
-        policy->ahead[r] = (int32_t)CLAMP(ahead, 1, zb_problem_units(problem));
+        policy->ranks[r].ahead = (int32_t)CLAMP(ahead, 1, zb_problem_units(problem));
     }
 }
 
@@ -169,7 +169,7 @@ static void
 set_pending(const ZbProblem *problem, ZbPolicy *policy, int how)
 {
     for (int32_t r = 0; r < problem->p; r++)
-        policy->pending[r] = how == 0 ? INT32_MAX : how == 1 ? problem->v * r + 1 : 1;
+        policy->ranks[r].pending = how == 0 ? INT32_MAX : how == 1 ? problem->v * r + 1 : 1;
 }
 
 typedef struct {
@@ -196,12 +196,11 @@ try_grid(Auto *a, Tried *best)
     static const uint8_t patience[] = {8, 4, 0, 12};
     const int n_flags = a->problem.v == 1 ? 2 : 8;
     const int n = (int)(G_N_ELEMENTS(eighths) * 2 * G_N_ELEMENTS(patience)) * n_flags * 3;
-    ZbPolicy policy;
-
-    zb_policy_init(&policy, &a->problem);
+    ZbPolicy policy = {.ranks = g_malloc0_n((size_t)a->problem.p, sizeof *policy.ranks)};
     for (int i = 0; i < n && a->work > 0 && !is_done(a); i++) {
         int rest = i;
-        memset(policy.patience, patience[rest % 4], (size_t)a->problem.p);
+        for (int32_t r = 0; r < a->problem.p; r++)
+            policy.ranks[r].patience = patience[rest % 4];
         rest /= 4;
         policy.forward_first = rest % n_flags & 1;
         policy.first_chunk[0] = rest % n_flags & 2;
@@ -211,7 +210,7 @@ try_grid(Auto *a, Tried *best)
         set_pending(&a->problem, &policy, rest / 12);
         keep_if_better(best, &policy, try_policy(a, &policy), &a->problem);
     }
-    zb_policy_clear(&policy);
+    g_free(policy.ranks);
 }
 
 /* Changes the best policy's numbers on one rank, or on some in a row, until so much work is left.
@@ -220,9 +219,9 @@ static void
 refine(Auto *a, Tried *best, int64_t until)
 {
     const ZbProblem *problem = &a->problem;
-    ZbPolicy policy;
+    const int64_t most = zb_problem_units(problem);
+    ZbPolicy policy = {.ranks = g_malloc0_n((size_t)problem->p, sizeof *policy.ranks)};
 
-    zb_policy_init(&policy, problem);
     while (a->work > until && !is_done(a)) {
         zb_policy_copy(&policy, &best->policy, problem);
         const int32_t from = (int32_t)zb_random_below(&a->random, problem->p);
@@ -233,17 +232,15 @@ refine(Auto *a, Tried *best, int64_t until)
         const uint8_t patience = (uint8_t)zb_random_below(&a->random, 14);
         for (int32_t r = from; r <= from + more; r++)
             if (what < 4)
-                policy.ahead[r] =
-                    (int32_t)CLAMP(policy.ahead[r] + step, 1, zb_problem_units(problem));
+                policy.ranks[r].ahead = (int32_t)CLAMP(policy.ranks[r].ahead + step, 1, most);
             else if (what < 6)
-                policy.patience[r] = patience;
+                policy.ranks[r].patience = patience;
             else
-                policy.pending[r] =
-                    (int32_t)CLAMP(MIN(policy.pending[r], zb_problem_units(problem)) + step, 1,
-                                   zb_problem_units(problem));
+                policy.ranks[r].pending =
+                    (int32_t)CLAMP(MIN(policy.ranks[r].pending, most) + step, 1, most);
         keep_if_better(best, &policy, try_policy(a, &policy), problem);
     }
-    zb_policy_clear(&policy);
+    g_free(policy.ranks);
 }
 
 /* --- the answer --- */
@@ -258,10 +255,7 @@ to_schedule(const Auto *a, GError **error)
         .n_micro_batches = problem->m,
         .n_slices = 1,
     };
-    int64_t n = 0;
-
-    for (int32_t r = 0; r < problem->p; r++)
-        n += a->best.length[r];
+    const int64_t n = zb_order_n_ops(&a->best, problem);
     Schedule *schedule =
         schedule_alloc(schedule_family_zb_auto.name, &shape,
                        problem->v == 1 ? SCHEDULE_PLACEMENT_LOOP : SCHEDULE_PLACEMENT_V, n, error);
@@ -382,14 +376,14 @@ auto_search(Auto *a, GError **error)
     offer_serial(a);
     if (!offer_families(a, error))
         return false;
-    zb_policy_init(&best.policy, &a->problem);
+    best.policy.ranks = g_malloc0_n((size_t)a->problem.p, sizeof *best.policy.ranks);
     set_ahead(&a->problem, &best.policy, 8, 0);
     set_pending(&a->problem, &best.policy, 0);
     try_grid(a, &best);
     const bool fine = try_beam(a, MIN(a->work, all / 2), error);
     if (fine)
         refine(a, &best, a->work / 2);
-    zb_policy_clear(&best.policy);
+    g_free(best.policy.ranks);
     if (fine)
         improve(a);
     return fine;

@@ -22,36 +22,12 @@
 /* --- policies --- */
 
 void
-zb_policy_init(ZbPolicy *policy, const ZbProblem *problem)
-{
-    *policy = (ZbPolicy){
-        .ahead = g_new0(int32_t, (size_t)problem->p),
-        .pending = g_new0(int32_t, (size_t)problem->p),
-        .patience = g_new0(uint8_t, (size_t)problem->p),
-    };
-}
-
-void
-zb_policy_clear(ZbPolicy *policy)
-{
-    g_clear_pointer(&policy->ahead, g_free);
-    g_clear_pointer(&policy->pending, g_free);
-    g_clear_pointer(&policy->patience, g_free);
-}
-
-void
 zb_policy_copy(ZbPolicy *to, const ZbPolicy *from, const ZbProblem *problem)
 {
-    int32_t *ahead = to->ahead, *pending = to->pending;
-    uint8_t *patience = to->patience;
+    void *ranks = to->ranks;
 
     *to = *from;
-    to->ahead = ahead;
-    to->pending = pending;
-    to->patience = patience;
-    memcpy(to->pending, from->pending, (size_t)problem->p * sizeof(int32_t));
-    memcpy(to->ahead, from->ahead, (size_t)problem->p * sizeof(int32_t));
-    memcpy(to->patience, from->patience, (size_t)problem->p);
+    to->ranks = memcpy(ranks, from->ranks, (size_t)problem->p * sizeof *from->ranks);
 }
 
 /* --- state --- */
@@ -111,14 +87,6 @@ state_init(State *s)
     memset(s->times->taken, 0, (size_t)problem->n_channels * sizeof(int32_t));
 }
 
-static void
-state_clear(State *s)
-{
-    g_free(s->ranks);
-    g_free(s->wake_ns);
-    g_free(s->first);
-}
-
 /* --- what a rank could do --- */
 
 /* Bytes that a micro-batch needs at most, from F to W of a chunk. */
@@ -145,9 +113,8 @@ has_room(const State *s, int32_t rank, int chunk)
         bytes += MAX(i, 0) * (now->forwards[c] - now->inputs[c]);
         holds_last = c > 0 && now->forwards[c] > now->weights[c];
     }
-    if (chunk < problem->v - 1 && !holds_last) {
+    if (chunk < problem->v - 1 && !holds_last)
         bytes += unit_bytes(problem, rank, problem->v - 1);
-    }
     return bytes <= problem->limit_bytes[rank];
 }
 
@@ -170,44 +137,27 @@ typedef struct {
     bool memory_is_full; /* an F waits for memory */
 } View;
 
-static void
-look_at_forwards(const State *s, int32_t rank, int64_t now_ns, View *view)
+/* Looks at the F, or else at the I, of all chunks. */
+static inline void
+look_at(const State *s, bool forwards, int32_t rank, int64_t now_ns, View *view)
 {
     const ZbProblem *problem = s->problem;
-    const Rank *rank_state = &s->ranks[rank];
+    const Rank *now = &s->ranks[rank];
+    const int kind = forwards ? SCHEDULE_OP_FORWARD : SCHEDULE_OP_BACKWARD_INPUT;
 
     for (int i = 0; i < problem->v; i++) {
-        const int c = s->policy->first_chunk[0] ? i : problem->v - 1 - i;
-        const uint8_t type = zb_type(SCHEDULE_OP_FORWARD, c);
-        if (rank_state->forwards[c] == problem->m)
+        const int c = s->policy->first_chunk[forwards ? 0 : 1] ? i : problem->v - 1 - i;
+        const uint8_t type = zb_type(kind, c);
+        if ((forwards ? now->forwards : now->inputs)[c] == problem->m)
             continue;
-        if (c == 0 && rank_state->forwards[0] - rank_state->inputs[0] >= s->policy->ahead[rank])
+        if (forwards && c == 0 && now->forwards[0] - now->inputs[0] >= s->policy->ranks[rank].ahead)
             continue;
         const int64_t ns = arrival(s, zb_op(problem, rank, type));
         if (ns == NEVER)
             continue;
-        if (!has_room(s, rank, c)) {
+        if (forwards && !has_room(s, rank, c))
             view->memory_is_full |= ns <= now_ns;
-        } else if (ns > now_ns) {
-            view->next_ns = MIN(view->next_ns, ns);
-        } else if (view->type < 0) {
-            view->type = type;
-        }
-    }
-}
-
-static void
-look_at_inputs(const State *s, int32_t rank, int64_t now_ns, View *view)
-{
-    const ZbProblem *problem = s->problem;
-
-    for (int i = 0; i < problem->v; i++) {
-        const int c = s->policy->first_chunk[1] ? i : problem->v - 1 - i;
-        const uint8_t type = zb_type(SCHEDULE_OP_BACKWARD_INPUT, c);
-        if (s->ranks[rank].inputs[c] == problem->m)
-            continue;
-        const int64_t ns = arrival(s, zb_op(problem, rank, type));
-        if (ns > now_ns)
+        else if (ns > now_ns)
             view->next_ns = MIN(view->next_ns, ns);
         else if (view->type < 0)
             view->type = type;
@@ -275,19 +225,16 @@ decide(State *s, int32_t rank)
     int32_t n_pending;
     const int weight = pending_weight(s, rank, &n_pending);
 
-    if (n_pending >= s->policy->pending[rank] && weight >= 0) {
+    if (n_pending >= s->policy->ranks[rank].pending && weight >= 0) {
         start(s, rank, (uint8_t)weight, now_ns);
         return;
     }
-    if (s->policy->forward_first)
-        look_at_forwards(s, rank, now_ns, &view);
-    look_at_inputs(s, rank, now_ns, &view);
-    if (!s->policy->forward_first)
-        look_at_forwards(s, rank, now_ns, &view);
+    look_at(s, s->policy->forward_first, rank, now_ns, &view);
+    look_at(s, !s->policy->forward_first, rank, now_ns, &view);
     if (view.type < 0 && weight >= 0) {
         const int64_t ns = zb_op(s->problem, rank, (uint8_t)weight)->ns;
-        const int64_t share_ns =
-            ns / 8 * s->policy->patience[rank] + ns % 8 * s->policy->patience[rank] / 8;
+        const uint8_t patience = s->policy->ranks[rank].patience;
+        const int64_t share_ns = ns / 8 * patience + ns % 8 * patience / 8;
         if (view.memory_is_full || view.next_ns - now_ns >= share_ns)
             view.type = weight;
     }
@@ -301,13 +248,11 @@ bool
 zb_greedy(const ZbProblem *problem, const ZbPolicy *policy, ZbTimes *times, ZbOrder *order)
 {
     State s = {.problem = problem, .policy = policy, .times = times, .order = order};
-    int64_t n_left = problem->p * problem->max_length;
-
     state_init(&s);
     while (s.wake_ns[s.first[1]] != NEVER)
         decide(&s, s.first[1]);
-    for (int32_t r = 0; r < problem->p; r++)
-        n_left -= order->length[r];
-    state_clear(&s);
-    return n_left == 0;
+    g_free(s.ranks);
+    g_free(s.wake_ns);
+    g_free(s.first);
+    return zb_order_n_ops(order, problem) == problem->p * problem->max_length;
 }

@@ -61,10 +61,10 @@ end_of(const Search *s, int32_t rank, int64_t i)
     return start_of(s, rank, i) + zb_op(s->problem, rank, type)->ns;
 }
 
+/* The rank that ends last, or whose own span is the longest. */
 static int32_t
-longest_rank(const Search *s)
+longest_rank(const Search *s, bool span)
 {
-    const bool span = s->problem->objective == SCHEDULE_OBJECTIVE_SPAN;
     int32_t best = 0;
     int64_t longest = -1;
 
@@ -231,32 +231,19 @@ path_rank(Search *s, ZbValue value)
 
     if (zb_random_below(&s->random, 8) == 0)
         return (int32_t)zb_random_below(&s->random, s->problem->p);
-    if (value.ns <= s->problem->bound_ns) {
-        int32_t best = 0;
-        int64_t longest = -1;
-        for (int32_t r = 0; r < s->problem->p; r++) {
-            const int64_t ns = s->times->end_ns[r] - (span ? 0 : s->problem->first_ns[r]);
-            if (ns > longest) {
-                longest = ns;
-                best = r;
-            }
-        }
-        return best;
-    }
-    return longest_rank(s);
+    /* Where the objective cannot shrink, the other one may. */
+    return longest_rank(s, span != (value.ns <= s->problem->bound_ns));
 }
 
 void
 zb_improve(const ZbProblem *problem, ZbOrder *order, ZbTimes *times, ZbValue *value, int64_t work,
            uint64_t seed)
 {
-    int64_t n_ops = 0;
+    const int64_t n_ops = zb_order_n_ops(order, problem);
     ZbOrder best;
     Search s = {.problem = problem, .order = order, .times = times, .random = seed};
     ZbValue history[HISTORY], now;
 
-    for (int32_t r = 0; r < problem->p; r++)
-        n_ops += order->length[r];
     if (!zb_order_init(&best, problem, NULL))
         return;
     zb_order_copy(&best, order, problem);

@@ -101,6 +101,16 @@ zb_order_rank(const ZbOrder *order, const ZbProblem *problem, int32_t rank)
     return &order->types[rank * problem->max_length];
 }
 
+static inline int64_t
+zb_order_n_ops(const ZbOrder *order, const ZbProblem *problem)
+{
+    int64_t n = 0;
+
+    for (int32_t r = 0; r < problem->p; r++)
+        n += order->length[r];
+    return n;
+}
+
 /* How good an order is: smaller is better, from the first number on. */
 typedef struct {
     int64_t ns;       /* the objective */
@@ -160,15 +170,15 @@ ZbValue zb_order_value(const ZbProblem *problem, const ZbOrder *order, ZbTimes *
 
 /* How the list scheduler decides: zb_greedy.c. */
 typedef struct {
-    int32_t *ahead;    /* (owned) [rank] F that may be done without their B or I */
-    int32_t *pending;  /* (owned) [rank] so many I without their W: a W comes before all else */
-    uint8_t *patience; /* (owned) [rank] W starts if idle time ahead is this share of it, in 8ths */
-    bool forward_first;  /* F goes before I where both could start */
-    bool first_chunk[2]; /* of F, of I: chunk 0 before chunk 1 */
+    struct {
+        int32_t ahead;    /* F that may be done without their B or I */
+        int32_t pending;  /* so many I without their W: a W comes before all else */
+        uint8_t patience; /* W starts if idle time ahead is this share of it, in 8ths */
+    } * ranks;            /* (owned) */
+    bool forward_first;   /* F goes before I where both could start */
+    bool first_chunk[2];  /* of F, of I: chunk 0 before chunk 1 */
 } ZbPolicy;
 
-void zb_policy_init(ZbPolicy *policy, const ZbProblem *problem);
-void zb_policy_clear(ZbPolicy *policy);
 void zb_policy_copy(ZbPolicy *to, const ZbPolicy *from, const ZbProblem *problem);
 
 /* Fills @order.  Returns false if the policy comes to a stop.  Cost: O(ops log p). */

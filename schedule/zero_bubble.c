@@ -19,12 +19,14 @@
  */
 #include "schedule/build.h"
 
+/* zb-h1, and with chunks interleaved-zb. */
 static Schedule *
-build_h1(const ScheduleFamily *family, const ScheduleShape *shape, GError **error)
+build_interleaved(const ScheduleFamily *family, const ScheduleShape *shape, GError **error)
 {
+    const int64_t group = family->groups ? schedule_group(shape) : shape->n_micro_batches;
     const ScheduleInterleaving how = {
-        .group = shape->n_micro_batches,
-        .warmup_last = 0,
+        .group = group,
+        .warmup_last = (shape->n_chunks - 1) * group,
         .warmup_step = 1,
         .splits = true,
     };
@@ -42,7 +44,7 @@ const ScheduleFamily schedule_family_zb_h1 = {
     .placement = SCHEDULE_PLACEMENT_LOOP,
     .torch_class = "1F1B",
     .torch_reads_ops = true,
-    .build = build_h1,
+    .build = build_interleaved,
 };
 
 static Schedule *
@@ -89,20 +91,6 @@ const ScheduleFamily schedule_family_zb_h2 = {
     .build = build_h2,
 };
 
-static Schedule *
-build_interleaved_zb(const ScheduleFamily *family, const ScheduleShape *shape, GError **error)
-{
-    const int64_t group = schedule_group(shape);
-    const ScheduleInterleaving how = {
-        .group = group,
-        .warmup_last = (shape->n_chunks - 1) * group,
-        .warmup_step = 1,
-        .splits = true,
-    };
-
-    return schedule_build_interleaved(family, shape, &how, error);
-}
-
 const ScheduleFamily schedule_family_interleaved_zb = {
     .name = "interleaved-zb",
     .summary = "ZB-H1 over several chunks per rank (2401.10241; PyTorch)",
@@ -112,5 +100,5 @@ const ScheduleFamily schedule_family_interleaved_zb = {
     .max_chunks = SCHEDULE_MAX_CHUNKS,
     .placement = SCHEDULE_PLACEMENT_LOOP,
     .torch_class = "InterleavedZeroBubble",
-    .build = build_interleaved_zb,
+    .build = build_interleaved,
 };
