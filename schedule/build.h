@@ -35,6 +35,10 @@ G_BEGIN_DECLS
 SCHEDULE_FAMILIES(SCHEDULE_DECLARE_FAMILY)
 #undef SCHEDULE_DECLARE_FAMILY
 
+/* Sets @error to SCHEDULE_ERROR_@code with a message; the value is false. */
+#define schedule_refuse(error, code, ...)                                                          \
+    (g_set_error(error, SCHEDULE_ERROR, SCHEDULE_ERROR_##code, __VA_ARGS__), false)
+
 /* Appends ops; @n is the number of ops so far. */
 typedef struct {
     ScheduleOp *ops; /* (borrowed) the schedule's */

@@ -179,14 +179,14 @@ schedule_of_table(Table *table, GError **error)
         schedule_alloc("csv", &shape, SCHEDULE_PLACEMENT_LOOP, table->cells->len, error);
     if (schedule == NULL)
         return NULL;
-    if (!enter_cells(table, schedule)) {
-        schedule->placement = SCHEDULE_PLACEMENT_V;
-        if (!enter_cells(table, schedule)) {
+    while (!enter_cells(table, schedule)) {
+        if (schedule->placement == SCHEDULE_PLACEMENT_V) {
             g_set_error(error, SCHEDULE_ERROR, SCHEDULE_ERROR_SHAPE,
                         "%s: the stages lie on the ranks neither in a loop nor in a V",
                         table->path);
             return NULL;
         }
+        schedule->placement = SCHEDULE_PLACEMENT_V;
     }
     if (table->pairs->len > 0)
         schedule->overlap_pairs = g_array_ref(table->pairs);

@@ -151,11 +151,11 @@ check(const ScheduleShape *shape, GError **error)
     if (shape->n_ranks % 2 == 0 && shape->n_micro_batches % 2 == 0 &&
         shape->n_micro_batches >= 2 * shape->n_ranks)
         return true;
-    g_set_error(error, SCHEDULE_ERROR, SCHEDULE_ERROR_SHAPE,
-                "schedule dualpipe: pp and microbatches must be even and microbatches at least "
-                "2 * pp; got pp %" G_GINT64_FORMAT ", microbatches %" G_GINT64_FORMAT,
-                shape->n_ranks, shape->n_micro_batches);
-    return false;
+    return schedule_refuse(error, SHAPE,
+                           "schedule dualpipe: pp and microbatches must be even and microbatches "
+                           "at least 2 * pp; got pp %" G_GINT64_FORMAT
+                           ", microbatches %" G_GINT64_FORMAT,
+                           shape->n_ranks, shape->n_micro_batches);
 }
 
 const ScheduleFamily schedule_family_dualpipe = {
@@ -177,11 +177,10 @@ check_v(const ScheduleShape *shape, GError **error)
 {
     if (shape->n_micro_batches >= 2 * shape->n_ranks)
         return true;
-    g_set_error(error, SCHEDULE_ERROR, SCHEDULE_ERROR_SHAPE,
-                "schedule dualpipev: microbatches must be at least 2 * pp; got pp %" G_GINT64_FORMAT
-                ", microbatches %" G_GINT64_FORMAT,
-                shape->n_ranks, shape->n_micro_batches);
-    return false;
+    return schedule_refuse(error, SHAPE,
+                           "schedule dualpipev: microbatches must be at least 2 * pp; got pp "
+                           "%" G_GINT64_FORMAT ", microbatches %" G_GINT64_FORMAT,
+                           shape->n_ranks, shape->n_micro_batches);
 }
 
 const ScheduleFamily schedule_family_dualpipev = {

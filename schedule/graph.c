@@ -87,34 +87,22 @@ link_op(const Linker *linker, int64_t i, GError **error)
     const int64_t row = linker->rank * positions->n_virtual_ids;
     const ScheduleNeighbours *near =
         &linker->neighbours[(int64_t)linker->rank * schedule->n_chunks + op.chunk];
+    const bool forward = op.kind == SCHEDULE_OP_FORWARD;
+    const uint32_t *table = forward ? positions->forward : positions->backward;
+    const int32_t from = forward ? near->previous_rank : near->next_rank;
+    const int32_t chunk = forward ? near->previous_chunk : near->next_chunk;
+    const int32_t slice = op.slice + (forward ? -1 : 1); /* whose op comes first */
 
-    switch ((ScheduleOpKind)op.kind) {
-    case SCHEDULE_OP_FORWARD:
-        if (op.slice > 0 &&
-            !check_before(linker, i, positions->forward[row + virtual_id - 1], error))
-            return false;
-        return near->previous_rank < 0 ||
-               link_message(linker, i, near->previous_rank, positions->forward,
-                            virtual_id +
-                                (int64_t)(near->previous_chunk - op.chunk) * schedule->n_slices,
-                            error);
-    case SCHEDULE_OP_BACKWARD:
-    case SCHEDULE_OP_BACKWARD_INPUT:
-        if (!check_before(linker, i, positions->forward[row + virtual_id], error))
-            return false;
-        if (op.slice < schedule->n_slices - 1 &&
-            !check_before(linker, i, positions->backward[row + virtual_id + 1], error))
-            return false;
-        return near->next_rank < 0 ||
-               link_message(
-                   linker, i, near->next_rank, positions->backward,
-                   virtual_id + (int64_t)(near->next_chunk - op.chunk) * schedule->n_slices, error);
-    case SCHEDULE_OP_BACKWARD_WEIGHT:
+    if (op.kind == SCHEDULE_OP_BACKWARD_WEIGHT)
         return check_before(linker, i, positions->backward[row + virtual_id], error);
-    case SCHEDULE_OP_N:
-        break;
-    }
-    return true;
+    if (!forward && !check_before(linker, i, positions->forward[row + virtual_id], error))
+        return false;
+    if (slice >= 0 && slice < schedule->n_slices &&
+        !check_before(linker, i, table[row + virtual_id + slice - op.slice], error))
+        return false;
+    return from < 0 ||
+           link_message(linker, i, from, table,
+                        virtual_id + (int64_t)(chunk - op.chunk) * schedule->n_slices, error);
 }
 
 /* --- order --- */
@@ -130,15 +118,6 @@ typedef struct {
     int32_t n_ready;
     int64_t n_done;
 } Sorter;
-
-static void
-sorter_clear(Sorter *sorter)
-{
-    g_free(sorter->next);
-    g_free(sorter->ready);
-    g_free(sorter->waiting);
-    g_free(sorter->done);
-}
 
 static bool
 is_done(const Sorter *sorter, int64_t op)
@@ -245,7 +224,10 @@ sort_ops(ScheduleGraph *graph, const ScheduleNeighbours *neighbours, GError **er
     const bool complete = sorter.n_done == n_ops;
     if (!complete)
         fail_cycle(&sorter, error);
-    sorter_clear(&sorter);
+    g_free(sorter.next);
+    g_free(sorter.ready);
+    g_free(sorter.waiting);
+    g_free(sorter.done);
     return complete;
 }
 

@@ -4,7 +4,8 @@
 
 #define NOWHERE UINT32_MAX
 
-static void
+/* Returns: false. */
+static bool
 fail_op(GError **error, const Schedule *schedule, int32_t rank, ScheduleOp op, const char *what)
 {
     char name[32];
@@ -12,6 +13,7 @@ fail_op(GError **error, const Schedule *schedule, int32_t rank, ScheduleOp op, c
     schedule_op_name(schedule, op, name);
     g_set_error(error, SCHEDULE_ERROR, SCHEDULE_ERROR_INCOMPLETE, "rank %d: %s %s", rank, name,
                 what);
+    return false;
 }
 
 static ScheduleOp
@@ -42,10 +44,8 @@ check_ranges(const Schedule *schedule, GError **error)
             const ScheduleOp op = schedule->ops[i];
             if (op.micro_batch < 0 || op.micro_batch >= n_micro_batches ||
                 op.chunk >= schedule->n_chunks || op.slice >= schedule->n_slices ||
-                op.kind >= SCHEDULE_OP_N) {
-                fail_op(error, schedule, rank, op, "is outside of the schedule's shape");
-                return false;
-            }
+                op.kind >= SCHEDULE_OP_N)
+                return fail_op(error, schedule, rank, op, "is outside of the schedule's shape");
         }
     return true;
 }
@@ -94,10 +94,8 @@ enter_rank(const Schedule *schedule, int32_t rank, uint32_t *forward, uint32_t *
         const int64_t virtual_id = schedule_virtual_id(schedule, op);
         if (op.kind == SCHEDULE_OP_BACKWARD_WEIGHT) {
             const uint8_t bit = (uint8_t)(1u << virtual_id % 8);
-            if ((weights[virtual_id / 8] & bit) != 0) {
-                fail_op(error, schedule, rank, op, "is there twice");
-                return false;
-            }
+            if ((weights[virtual_id / 8] & bit) != 0)
+                return fail_op(error, schedule, rank, op, "is there twice");
             weights[virtual_id / 8] |= bit;
             continue;
         }
@@ -105,9 +103,8 @@ enter_rank(const Schedule *schedule, int32_t rank, uint32_t *forward, uint32_t *
             op.kind == SCHEDULE_OP_FORWARD ? &forward[virtual_id] : &backward[virtual_id];
         if (*at != NOWHERE) {
             const bool same = schedule->ops[begin + *at].kind == op.kind;
-            fail_op(error, schedule, rank, op,
-                    same ? "is there twice" : "is there beside the other kind of backward");
-            return false;
+            return fail_op(error, schedule, rank, op,
+                           same ? "is there twice" : "is there beside the other kind of backward");
         }
         *at = (uint32_t)(i - begin);
     }
@@ -128,10 +125,9 @@ check_rank(const Schedule *schedule, int32_t rank, const SchedulePositions *posi
             return false;
         } else if ((weights[virtual_id / 8] >> virtual_id % 8 & 1) != 0 &&
                    ops[backward[virtual_id]].kind == SCHEDULE_OP_BACKWARD) {
-            fail_op(error, schedule, rank,
-                    op_of_virtual_id(schedule, virtual_id, SCHEDULE_OP_BACKWARD_WEIGHT),
-                    "belongs to a B, which computes the weights' gradients itself");
-            return false;
+            return fail_op(error, schedule, rank,
+                           op_of_virtual_id(schedule, virtual_id, SCHEDULE_OP_BACKWARD_WEIGHT),
+                           "belongs to a B, which computes the weights' gradients itself");
         }
     return true;
 }

@@ -12,22 +12,15 @@ const char *const plan_rank_order_names[PLAN_RANK_ORDER_N + 1] = {
     "pp-cp-tp-dp", "pp-cp-dp-tp", "pp-dp-tp-cp", "pp-dp-cp-tp", NULL,
 };
 
-#define TP PLAN_DIM_TP
-#define CP PLAN_DIM_CP
-#define DP PLAN_DIM_DP
-#define PP PLAN_DIM_PP
-/* As the names. */
-static const uint8_t dims_of[PLAN_RANK_ORDER_N][PLAN_DIM_N] = {
-    {TP, CP, DP, PP}, {TP, CP, PP, DP}, {TP, DP, CP, PP}, {TP, DP, PP, CP}, {TP, PP, CP, DP},
-    {TP, PP, DP, CP}, {CP, TP, DP, PP}, {CP, TP, PP, DP}, {CP, DP, TP, PP}, {CP, DP, PP, TP},
-    {CP, PP, TP, DP}, {CP, PP, DP, TP}, {DP, TP, CP, PP}, {DP, TP, PP, CP}, {DP, CP, TP, PP},
-    {DP, CP, PP, TP}, {DP, PP, TP, CP}, {DP, PP, CP, TP}, {PP, TP, CP, DP}, {PP, TP, DP, CP},
-    {PP, CP, TP, DP}, {PP, CP, DP, TP}, {PP, DP, TP, CP}, {PP, DP, CP, TP},
-};
-#undef TP
-#undef CP
-#undef DP
-#undef PP
+/* The dimension that stands at place @i of an order's name. */
+static inline PlanDim
+dim_at(int64_t order, int i)
+{
+    static const PlanDim dims['t' + 1] = {
+        ['t'] = PLAN_DIM_TP, ['c'] = PLAN_DIM_CP, ['d'] = PLAN_DIM_DP, ['p'] = PLAN_DIM_PP};
+
+    return dims[(unsigned char)plan_rank_order_names[order][3 * i]];
+}
 
 int
 plan_rank_order_find(const char *name)
@@ -45,7 +38,7 @@ plan_rank_order_dims(int64_t order, PlanDim dims[PLAN_DIM_N])
     g_return_if_fail(order >= 0 && order < PLAN_RANK_ORDER_N);
 
     for (int i = 0; i < PLAN_DIM_N; i++)
-        dims[i] = (PlanDim)dims_of[order][i];
+        dims[i] = dim_at(order, i);
 }
 
 int64_t
@@ -60,12 +53,12 @@ void
 plan_strides(const PlanDegrees *d, int64_t strides[PLAN_DIM_N])
 {
     const int64_t degrees[PLAN_DIM_N] = {d->tp, d->cp, d->dp, d->pp};
-    const uint8_t *dims = dims_of[d->rank_order];
     int64_t stride = 1;
 
     for (int i = 0; i < PLAN_DIM_N; i++) {
-        strides[dims[i]] = stride;
-        stride *= degrees[dims[i]];
+        const PlanDim dim = dim_at(d->rank_order, i);
+        strides[dim] = stride;
+        stride *= degrees[dim];
     }
 }
 

@@ -49,22 +49,18 @@ schedule_family_usual(int64_t n_chunks, bool is_sliced)
 
 /* --- shapes --- */
 
+#define INT "%" G_GINT64_FORMAT
+
 static bool
 check_degree(const ScheduleFamily *family, const char *what, int64_t value, int64_t max,
              GError **error)
 {
-    if (value < 1) {
-        g_set_error(error, SCHEDULE_ERROR, SCHEDULE_ERROR_SHAPE,
-                    "schedule %s: %s must be at least 1, got %" G_GINT64_FORMAT, family->name, what,
-                    value);
-        return false;
-    }
-    if (value > max) {
-        g_set_error(error, SCHEDULE_ERROR, SCHEDULE_ERROR_LIMIT,
-                    "schedule %s: %s is %" G_GINT64_FORMAT ", the limit is %" G_GINT64_FORMAT,
-                    family->name, what, value, max);
-        return false;
-    }
+    if (value < 1)
+        return schedule_refuse(error, SHAPE, "schedule %s: %s must be at least 1, got " INT,
+                               family->name, what, value);
+    if (value > max)
+        return schedule_refuse(error, LIMIT, "schedule %s: %s is " INT ", the limit is " INT,
+                               family->name, what, value, max);
     return true;
 }
 
@@ -74,14 +70,10 @@ check_chunks(const ScheduleFamily *family, int64_t n_chunks, GError **error)
     if (n_chunks >= family->min_chunks && n_chunks <= family->max_chunks)
         return true;
     if (family->min_chunks == family->max_chunks)
-        g_set_error(error, SCHEDULE_ERROR, SCHEDULE_ERROR_SHAPE,
-                    "schedule %s: vpp must be %d, got %" G_GINT64_FORMAT, family->name,
-                    family->min_chunks, n_chunks);
-    else
-        g_set_error(error, SCHEDULE_ERROR, SCHEDULE_ERROR_SHAPE,
-                    "schedule %s: vpp must be from %d to %d, got %" G_GINT64_FORMAT, family->name,
-                    family->min_chunks, family->max_chunks, n_chunks);
-    return false;
+        return schedule_refuse(error, SHAPE, "schedule %s: vpp must be %d, got " INT, family->name,
+                               family->min_chunks, n_chunks);
+    return schedule_refuse(error, SHAPE, "schedule %s: vpp must be from %d to %d, got " INT,
+                           family->name, family->min_chunks, family->max_chunks, n_chunks);
 }
 
 /* Ops of all ranks, or -1 beyond SCHEDULE_MAX_OPS; a rank then has less than 2^31. */
@@ -108,31 +100,23 @@ schedule_shape_check(const ScheduleFamily *family, const ScheduleShape *shape, G
         !check_degree(family, "slices", shape->n_slices, SCHEDULE_MAX_SLICES, error) ||
         !check_chunks(family, shape->n_chunks, error))
         return false;
-    if (shape->n_slices > 1 && !family->slices) {
-        g_set_error(error, SCHEDULE_ERROR, SCHEDULE_ERROR_SHAPE,
-                    "schedule %s does not cut sequences: slices must be 1, got %" G_GINT64_FORMAT,
-                    family->name, shape->n_slices);
-        return false;
-    }
-    if (shape->group != 0 && !family->groups) {
-        g_set_error(error, SCHEDULE_ERROR, SCHEDULE_ERROR_SHAPE,
-                    "schedule %s has no groups: group must be 0, got %" G_GINT64_FORMAT,
-                    family->name, shape->group);
-        return false;
-    }
+    if (shape->n_slices > 1 && !family->slices)
+        return schedule_refuse(error, SHAPE,
+                               "schedule %s does not cut sequences: slices must be 1, got " INT,
+                               family->name, shape->n_slices);
+    if (shape->group != 0 && !family->groups)
+        return schedule_refuse(error, SHAPE, "schedule %s has no groups: group must be 0, got " INT,
+                               family->name, shape->group);
     if (shape->group != 0 && !check_degree(family, "group", shape->group, INT32_MAX, error))
         return false;
     if (family->check != NULL && !family->check(shape, error))
         return false;
-    if (count_ops(family, shape) < 0) {
-        g_set_error(error, SCHEDULE_ERROR, SCHEDULE_ERROR_LIMIT,
-                    "schedule %s: more than %" G_GINT64_FORMAT " ops (pp %" G_GINT64_FORMAT
-                    ", vpp %" G_GINT64_FORMAT ", microbatches %" G_GINT64_FORMAT
-                    ", slices %" G_GINT64_FORMAT ")",
-                    family->name, SCHEDULE_MAX_OPS, shape->n_ranks, shape->n_chunks,
-                    shape->n_micro_batches, shape->n_slices);
-        return false;
-    }
+    if (count_ops(family, shape) < 0)
+        return schedule_refuse(error, LIMIT,
+                               "schedule %s: more than " INT " ops (pp " INT ", vpp " INT
+                               ", microbatches " INT ", slices " INT ")",
+                               family->name, SCHEDULE_MAX_OPS, shape->n_ranks, shape->n_chunks,
+                               shape->n_micro_batches, shape->n_slices);
     return true;
 }
 

@@ -243,21 +243,13 @@ unfused_attention_s(const Profile *profile, const ModelDevice *device, const Mod
     const Product to_scores = {count, m, n, k, 1.0, false, false};
     const Product from_scores = {count, m, k, n, 1.0, false, false};
     const Product from_scores_transposed = {count, n, k, m, 1.0, false, false};
-    double products, passes, bytes;
+    const double bytes = (double)(backward ? op->backward_bytes : op->forward_bytes);
+    const double passes = fmin((backward ? 4.0 : 2.0) * scores_bytes, bytes);
+    double products = product_s(profile, device, dtype, &to_scores) +
+                      product_s(profile, device, dtype, &from_scores);
 
-    if (backward) {
-        products = product_s(profile, device, dtype, &to_scores) +
-                   product_s(profile, device, dtype, &from_scores) +
-                   2.0 * product_s(profile, device, dtype, &from_scores_transposed);
-        passes = 4.0 * scores_bytes;
-        bytes = (double)op->backward_bytes;
-    } else {
-        products = product_s(profile, device, dtype, &to_scores) +
-                   product_s(profile, device, dtype, &from_scores);
-        passes = 2.0 * scores_bytes;
-        bytes = (double)op->forward_bytes;
-    }
-    passes = fmin(passes, bytes);
+    if (backward)
+        products += 2.0 * product_s(profile, device, dtype, &from_scores_transposed);
     return fmax(products, profile_cost_memory_s(profile, device, passes)) +
            profile_cost_memory_s(profile, device, bytes - passes);
 }
@@ -582,7 +574,7 @@ profile_cost_recompute(const Profile *profile, const ProfileQuery *query, bool f
 static double
 modelled_s(const Profile *profile, const ProfileQuery *query, ProfilePass pass)
 {
-    const ModelDevice *device = model_cluster_device(profile->cluster, query->rank);
+    const ModelDevice *device = query_device(profile, query);
     const double rate =
         profile->parameters.gemm_fraction * profile_peak_flops_per_s(device, query->shape.dtype);
     const double n_products = pass == PROFILE_PASS_FORWARD ? 1.0 : 2.0;

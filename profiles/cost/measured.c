@@ -9,24 +9,30 @@
 #define N_FEATURES 3
 
 typedef struct {
+    int64_t batch, tokens, context;
+} Shape;
+
+typedef struct {
     double x[N_FEATURES]; /* 1, batch * tokens, batch * tokens * (2 context + tokens) */
-} Features;
+    Shape shape;
+    double time_s;
+} Row;
 
-static Features
-features_of(int64_t batch, int64_t tokens, int64_t context)
+static Row
+row_of(Shape shape, double time_s)
 {
-    double n = (double)batch * (double)tokens;
+    double n = (double)shape.batch * (double)shape.tokens;
 
-    return (Features){{1.0, n, n * (2.0 * (double)context + (double)tokens)}};
+    return (Row){{1.0, n, n * (2.0 * (double)shape.context + (double)shape.tokens)}, shape, time_s};
 }
 
 static double
-evaluate(const Features *features, const double coefficients[N_FEATURES])
+evaluate(const double x[N_FEATURES], const double coefficients[N_FEATURES])
 {
     double sum = 0.0;
 
     for (int i = 0; i < N_FEATURES; i++)
-        sum += coefficients[i] * features->x[i];
+        sum += coefficients[i] * x[i];
     return sum;
 }
 
@@ -71,8 +77,7 @@ solve(double matrix[N_FEATURES][N_FEATURES + 1], int n, double solution[N_FEATUR
  * "independent" has a meaning.  Returns the squared error, or infinity if a coefficient would be
  * negative or the rows do not determine them. */
 static double
-fit_subset(const Features *features, const double *times, size_t n_rows, unsigned mask,
-           double coefficients[N_FEATURES])
+fit_subset(const Row *rows, size_t n_rows, unsigned mask, double coefficients[N_FEATURES])
 {
     double matrix[N_FEATURES][N_FEATURES + 1] = {0}, solution[N_FEATURES] = {0};
     double scale[N_FEATURES] = {0}, error = 0.0;
@@ -83,14 +88,16 @@ fit_subset(const Features *features, const double *times, size_t n_rows, unsigne
             continue;
         chosen[n++] = i;
         for (size_t row = 0; row < n_rows; row++)
-            scale[i] = fmax(scale[i], features[row].x[i] / times[row]);
+            scale[i] = fmax(scale[i], rows[row].x[i] / rows[row].time_s);
     }
     for (size_t row = 0; row < n_rows; row++) {
+        const double *x = rows[row].x, time_s = rows[row].time_s;
+
         for (int i = 0; i < n; i++) {
-            double xi = features[row].x[chosen[i]] / times[row] / scale[chosen[i]];
+            double xi = x[chosen[i]] / time_s / scale[chosen[i]];
 
             for (int j = 0; j < n; j++)
-                matrix[i][j] += xi * (features[row].x[chosen[j]] / times[row] / scale[chosen[j]]);
+                matrix[i][j] += xi * (x[chosen[j]] / time_s / scale[chosen[j]]);
             matrix[i][n] += xi;
         }
     }
@@ -104,7 +111,7 @@ fit_subset(const Features *features, const double *times, size_t n_rows, unsigne
         coefficients[chosen[i]] = solution[i] / scale[chosen[i]];
     }
     for (size_t row = 0; row < n_rows; row++) {
-        double relative = evaluate(&features[row], coefficients) / times[row] - 1.0;
+        double relative = evaluate(rows[row].x, coefficients) / rows[row].time_s - 1.0;
 
         error += relative * relative;
     }
@@ -114,14 +121,14 @@ fit_subset(const Features *features, const double *times, size_t n_rows, unsigne
 /* The best subset of features with no negative coefficient.  Fewer rows than features leave only
  * small subsets determined; work per token comes first. */
 static void
-fit(const Features *features, const double *times, size_t n_rows, double coefficients[N_FEATURES])
+fit(const Row *rows, size_t n_rows, double coefficients[N_FEATURES])
 {
     static const unsigned subsets[] = {2u, 3u, 6u, 7u, 4u, 5u, 1u};
     double best = INFINITY;
 
     for (size_t i = 0; i < G_N_ELEMENTS(subsets); i++) {
         double candidate[N_FEATURES] = {0};
-        double error = fit_subset(features, times, n_rows, subsets[i], candidate);
+        double error = fit_subset(rows, n_rows, subsets[i], candidate);
 
         /* A larger subset must be better by more than rounding. */
         if (error < best * (1.0 - 1e-9)) {
@@ -137,58 +144,35 @@ fit(const Features *features, const double *times, size_t n_rows, double coeffic
 /* Rows that take part in one fit. */
 #define MAX_FIT_ROWS 4096
 
-typedef struct {
-    int64_t batch, tokens, context;
-} Shape;
-
-typedef struct {
-    Features *features; /* (owned) */
-    double *times;      /* (owned) */
-    Shape *shapes;      /* (owned) */
-    size_t n;
-} Rows;
-
-static void
-rows_clear(Rows *rows)
-{
-    g_free(rows->features);
-    g_free(rows->times);
-    g_free(rows->shapes);
-}
-G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(Rows, rows_clear)
-
 static bool
 row_fits(const ProfileMeasurement *row, ProfileOp op, ProfilePass pass, int64_t tp)
 {
     return row->op == op && row->pass == pass && row->tp == tp && row->median_s > 0.0;
 }
 
-static void
-collect(const Profile *profile, ProfileOp op, ProfilePass pass, int64_t tp, Rows *rows)
+static const ProfileMeasurement *
+measurement(const Profile *profile, guint i)
 {
-    guint n = profile->measurements->len;
-    size_t n_fitting = 0;
+    return &g_array_index(profile->measurements, ProfileMeasurement, i);
+}
 
-    for (guint i = 0; i < n; i++)
-        n_fitting +=
-            row_fits(&g_array_index(profile->measurements, ProfileMeasurement, i), op, pass, tp);
-    n_fitting = MIN(n_fitting, MAX_FIT_ROWS);
-    *rows = (Rows){
-        .features = g_new(Features, n_fitting),
-        .times = g_new(double, n_fitting),
-        .shapes = g_new(Shape, n_fitting),
-    };
-    for (guint i = 0; i < n && rows->n < n_fitting; i++) {
-        const ProfileMeasurement *row =
-            &g_array_index(profile->measurements, ProfileMeasurement, i);
+/* Returns: (owned) the rows, *n of them. */
+static Row *
+collect(const Profile *profile, ProfileOp op, ProfilePass pass, int64_t tp, size_t *n)
+{
+    GArray *rows = g_array_new(FALSE, FALSE, sizeof(Row));
 
-        if (!row_fits(row, op, pass, tp))
-            continue;
-        rows->features[rows->n] = features_of(row->batch, row->tokens, row->context);
-        rows->times[rows->n] = profile_measurement_mean_s(row);
-        rows->shapes[rows->n] = (Shape){row->batch, row->tokens, row->context};
-        rows->n++;
+    for (guint i = 0; i < profile->measurements->len && rows->len < MAX_FIT_ROWS; i++) {
+        const ProfileMeasurement *m = measurement(profile, i);
+
+        if (row_fits(m, op, pass, tp)) {
+            const Row row =
+                row_of((Shape){m->batch, m->tokens, m->context}, profile_measurement_mean_s(m));
+            g_array_append_val(rows, row);
+        }
     }
+    *n = rows->len;
+    return (Row *)(void *)g_array_free(rows, FALSE);
 }
 
 /* Squared distance of two shapes: logarithms of batch and tokens, context against the length. */
@@ -205,21 +189,27 @@ distance2(const Shape *a, const Shape *b)
 /* The fit times the deviation of the rows around @shape, weighted by inverse fourth powers of the
  * distance: rows next to it decide. */
 static double
-between_rows(const Rows *rows, const Shape *shape)
+between_rows(const Row *rows, size_t n, const Shape *shape)
 {
     double coefficients[N_FEATURES] = {0};
     double weights = 0.0, deviations = 0.0;
-    Features features = features_of(shape->batch, shape->tokens, shape->context);
+    const Row there = row_of(*shape, 0.0);
 
-    fit(rows->features, rows->times, rows->n, coefficients);
-    for (size_t i = 0; i < rows->n; i++) {
-        double distance = distance2(&rows->shapes[i], shape) + 1e-12;
+    fit(rows, n, coefficients);
+    for (size_t i = 0; i < n; i++) {
+        double distance = distance2(&rows[i].shape, shape) + 1e-12;
         double weight = 1.0 / (distance * distance);
 
         weights += weight;
-        deviations += weight * (rows->times[i] / evaluate(&rows->features[i], coefficients));
+        deviations += weight * (rows[i].time_s / evaluate(rows[i].x, coefficients));
     }
-    return evaluate(&features, coefficients) * (deviations / weights);
+    return evaluate(there.x, coefficients) * (deviations / weights);
+}
+
+static bool
+is_at(const Shape *shape, int64_t batch, int64_t tokens)
+{
+    return shape->batch == batch && shape->tokens == tokens;
 }
 
 /* False without rows; @source says whether the very shape was measured. */
@@ -227,20 +217,20 @@ static bool
 measured_time(const Profile *profile, ProfileOp op, ProfilePass pass, int64_t tp,
               const Shape *shape, double *seconds, ProfileSource *source)
 {
-    g_auto(Rows) rows = {0};
+    size_t n;
+    g_autofree Row *rows = collect(profile, op, pass, tp, &n);
 
-    collect(profile, op, pass, tp, &rows);
-    if (rows.n == 0)
+    if (n == 0)
         return false;
-    for (size_t i = 0; i < rows.n; i++) {
-        if (rows.shapes[i].batch == shape->batch && rows.shapes[i].tokens == shape->tokens &&
-            rows.shapes[i].context == shape->context) {
-            *seconds = rows.times[i];
+    for (size_t i = 0; i < n; i++) {
+        if (is_at(&rows[i].shape, shape->batch, shape->tokens) &&
+            rows[i].shape.context == shape->context) {
+            *seconds = rows[i].time_s;
             *source = PROFILE_SOURCE_MEASURED;
             return true;
         }
     }
-    *seconds = between_rows(&rows, shape);
+    *seconds = between_rows(rows, n, shape);
     *source = PROFILE_SOURCE_INTERPOLATED;
     return true;
 }
@@ -318,20 +308,21 @@ profile_measured_sliced_floor(const Profile *profile, const ProfileQuery *query,
 {
     const ModelShape *s = &query->shape;
     const double tokens = (double)s->batch * (double)s->tokens / (double)s->cp;
-    const Features whole = {{1.0, tokens, tokens * (double)s->tokens}};
+    const double whole[N_FEATURES] = {1.0, tokens, tokens * (double)s->tokens};
     double coefficients[N_FEATURES] = {0}, least = INFINITY;
-    g_auto(Rows) rows = {0};
+    g_autofree Row *rows = NULL;
+    size_t n;
 
     if (!is_measured(profile, query))
         return false;
-    collect(profile, op_of_part[query->part], pass, query->shape.tp, &rows);
-    if (rows.n == 0)
+    rows = collect(profile, op_of_part[query->part], pass, query->shape.tp, &n);
+    if (n == 0)
         return false;
-    fit(rows.features, rows.times, rows.n, coefficients);
+    fit(rows, n, coefficients);
     /* Between rows the deviation is a mean of theirs. */
-    for (size_t i = 0; i < rows.n; i++)
-        least = fmin(least, rows.times[i] / evaluate(&rows.features[i], coefficients));
-    *seconds = least * evaluate(&whole, coefficients);
+    for (size_t i = 0; i < n; i++)
+        least = fmin(least, rows[i].time_s / evaluate(rows[i].x, coefficients));
+    *seconds = least * evaluate(whole, coefficients);
     return true;
 }
 
@@ -362,20 +353,14 @@ profile_measured_part(const Profile *profile, const ProfileQuery *query, Profile
 
 /* --- how good the fit is --- */
 
-static bool
-is_at(const Shape *shape, int64_t batch, int64_t tokens)
-{
-    return shape->batch == batch && shape->tokens == tokens;
-}
-
 /* Whether (@batch, @tokens) has rows on both sides that are not its own. */
 static bool
-is_inside(const Rows *rows, int64_t batch, int64_t tokens)
+is_inside(const Row *rows, size_t n, int64_t batch, int64_t tokens)
 {
     bool below[2] = {false, false}, above[2] = {false, false};
 
-    for (size_t i = 0; i < rows->n; i++) {
-        const Shape *s = &rows->shapes[i];
+    for (size_t i = 0; i < n; i++) {
+        const Shape *s = &rows[i].shape;
 
         if (is_at(s, batch, tokens))
             continue;
@@ -389,24 +374,16 @@ is_inside(const Rows *rows, int64_t batch, int64_t tokens)
 
 /* Moves the rows of (@batch, @tokens) behind the others; returns how many others there are. */
 static size_t
-set_aside(Rows *rows, int64_t batch, int64_t tokens)
+set_aside(Row *rows, size_t n_all, int64_t batch, int64_t tokens)
 {
     size_t n = 0;
 
-    for (size_t i = 0; i < rows->n; i++) {
-        if (is_at(&rows->shapes[i], batch, tokens))
+    for (size_t i = 0; i < n_all; i++) {
+        if (is_at(&rows[i].shape, batch, tokens))
             continue;
-        const Shape shape = rows->shapes[n];
-        const Features features = rows->features[n];
-        const double time = rows->times[n];
-
-        rows->shapes[n] = rows->shapes[i];
-        rows->features[n] = rows->features[i];
-        rows->times[n] = rows->times[i];
-        rows->shapes[i] = shape;
-        rows->features[i] = features;
-        rows->times[i] = time;
-        n++;
+        const Row other = rows[n];
+        rows[n++] = rows[i];
+        rows[i] = other;
     }
     return n;
 }
@@ -415,15 +392,14 @@ void
 profile_measured_left_out(const Profile *profile, const ProfileRows *which, int64_t batch,
                           int64_t tokens, GArray *errors)
 {
-    g_auto(Rows) rows = {0};
+    size_t n_all;
+    g_autofree Row *rows = collect(profile, which->op, which->pass, which->tp, &n_all);
 
-    collect(profile, which->op, which->pass, which->tp, &rows);
-    if (!is_inside(&rows, batch, tokens))
+    if (!is_inside(rows, n_all, batch, tokens))
         return;
-    const size_t n_all = rows.n;
-    rows.n = set_aside(&rows, batch, tokens);
-    for (size_t i = rows.n; i < n_all; i++) {
-        const double error = fabs(between_rows(&rows, &rows.shapes[i]) / rows.times[i] - 1.0);
+    const size_t n = set_aside(rows, n_all, batch, tokens);
+    for (size_t i = n; i < n_all; i++) {
+        const double error = fabs(between_rows(rows, n, &rows[i].shape) / rows[i].time_s - 1.0);
 
         g_array_append_val(errors, error);
     }
@@ -438,8 +414,7 @@ add_fit_error(Profile *profile, const ProfileRows *rows)
 
     /* Sorted by batch, then tokens, then context. */
     for (guint i = 0; i < profile->measurements->len; i++) {
-        const ProfileMeasurement *row =
-            &g_array_index(profile->measurements, ProfileMeasurement, i);
+        const ProfileMeasurement *row = measurement(profile, i);
 
         if (!row_fits(row, rows->op, rows->pass, rows->tp))
             continue;
@@ -469,8 +444,7 @@ profile_measured_fit_errors(Profile *profile)
     g_array_set_size(profile->fit_errors, 0);
     /* Sorted by op, then pass, then tp. */
     for (guint i = 0; i < profile->measurements->len; i++) {
-        const ProfileMeasurement *row =
-            &g_array_index(profile->measurements, ProfileMeasurement, i);
+        const ProfileMeasurement *row = measurement(profile, i);
 
         if (row->op > PROFILE_OP_HEAD)
             break;
@@ -501,8 +475,7 @@ neighbours(const Profile *profile, ProfileOp op, int64_t n_ranks, int64_t size)
 
     /* Rows are sorted by size among equal (op, n_ranks). */
     for (guint i = 0; i < profile->measurements->len && found.above == NULL; i++) {
-        const ProfileMeasurement *row =
-            &g_array_index(profile->measurements, ProfileMeasurement, i);
+        const ProfileMeasurement *row = measurement(profile, i);
 
         if (row->op != op || row->n_ranks != n_ranks)
             continue;
@@ -571,8 +544,7 @@ double
 profile_measured_overhead_s(const Profile *profile)
 {
     for (guint i = 0; i < profile->measurements->len; i++) {
-        const ProfileMeasurement *row =
-            &g_array_index(profile->measurements, ProfileMeasurement, i);
+        const ProfileMeasurement *row = measurement(profile, i);
 
         if (row->op == PROFILE_OP_OVERHEAD)
             return row->median_s;

@@ -11,25 +11,9 @@ G_DEFINE_QUARK(profile_import_error, profile_import_error)
 
 /* --- rows and samples --- */
 
-static void
-add_row(Import *import, ProfileOp op, int64_t n_ranks, int64_t bytes, double seconds, double low_s,
-        double high_s)
-{
-    const ProfileMeasurement row = {
-        .op = op,
-        .n_ranks = n_ranks,
-        .bytes = bytes,
-        .median_s = seconds,
-        .p10_s = fmin(low_s, seconds),
-        .p90_s = fmax(high_s, seconds),
-    };
-
-    profile_add(import->profile, &row);
-}
-
 bool
 import_collective(Import *import, const char *op, int64_t n_ranks, int64_t bytes, double seconds,
-                  double low_s, double high_s)
+                  double other_s)
 {
     static const struct {
         const char *op;
@@ -39,13 +23,19 @@ import_collective(Import *import, const char *op, int64_t n_ranks, int64_t bytes
         {"reduce_scatter", MODEL_COMM_REDUCE_SCATTER},
         {"alltoall", MODEL_COMM_ALL_TO_ALL},
     };
+    const bool is_message = strcmp(op, "sendrecv") == 0;
 
-    if (strcmp(op, "all_reduce") == 0) {
-        add_row(import, PROFILE_OP_ALL_REDUCE, n_ranks, bytes, seconds, low_s, high_s);
-        return true;
-    }
-    if (strcmp(op, "sendrecv") == 0) {
-        add_row(import, PROFILE_OP_P2P, 2, bytes, seconds, low_s, high_s);
+    if (is_message || strcmp(op, "all_reduce") == 0) {
+        const ProfileMeasurement row = {
+            .op = is_message ? PROFILE_OP_P2P : PROFILE_OP_ALL_REDUCE,
+            .n_ranks = is_message ? 2 : n_ranks,
+            .bytes = bytes,
+            .median_s = seconds,
+            .p10_s = fmin(other_s, seconds),
+            .p90_s = fmax(other_s, seconds),
+        };
+
+        profile_add(import->profile, &row);
         return true;
     }
     for (size_t i = 0; i < G_N_ELEMENTS(others); i++) {
@@ -304,15 +294,6 @@ read_text(Import *import, const char *path, const char *text, GError **error)
     return import_nccl_text(import, path, text, error);
 }
 
-static void
-set_measured_on(Import *import, guint n_before)
-{
-    Profile *profile = import->profile;
-
-    if (profile->measurements->len > n_before && profile->measured_on == NULL)
-        profile->measured_on = g_strdup_printf("imported from %s", import->tool);
-}
-
 Profile *
 profile_import(const Profile *profile, const char *path, const ProfileImportOptions *options,
                char **summary, GError **error)
@@ -339,7 +320,8 @@ profile_import(const Profile *profile, const char *path, const ProfileImportOpti
         return NULL;
     }
     fit_samples(&import);
-    set_measured_on(&import, n_before);
+    if (import.profile->measurements->len > n_before && import.profile->measured_on == NULL)
+        import.profile->measured_on = g_strdup_printf("imported from %s", import.tool);
     *summary =
         g_strdup_printf("%s: %u rows, %u times fitted%s%s", import.tool,
                         import.profile->measurements->len - n_before, samples->len,

@@ -42,13 +42,6 @@ typedef struct {
 
 /* --- what is in an event --- */
 
-static bool
-has_text(JsonDoc *doc, const JsonValue *event, const char *key, const char *text)
-{
-    return json_has(doc, event, key) && json_is_string(json_member(doc, event, key)) &&
-           strcmp(json_string(doc, event, key), text) == 0;
-}
-
 static const JsonValue *
 args_of(JsonDoc *doc, const JsonValue *event)
 {
@@ -76,19 +69,19 @@ read_external_id(JsonDoc *doc, const JsonValue *args)
     return id != NULL ? id : read_id(doc, args, "external id");
 }
 
-static const ImportOperator *
-operator_of(JsonDoc *doc, const JsonValue *event)
+/* The text of @key; "" where it is none. */
+static const char *
+text_of(JsonDoc *doc, const JsonValue *event, const char *key)
 {
-    return json_has(doc, event, "name") && json_is_string(json_member(doc, event, "name"))
-               ? import_operator(json_string(doc, event, "name"))
-               : NULL;
+    return json_has(doc, event, key) && json_is_string(json_member(doc, event, key))
+               ? json_string(doc, event, key)
+               : "";
 }
 
 static bool
 is_collective(JsonDoc *doc, const JsonValue *event)
 {
-    return json_has(doc, event, "name") && json_is_string(json_member(doc, event, "name")) &&
-           g_str_has_prefix(json_string(doc, event, "name"), "nccl");
+    return g_str_has_prefix(text_of(doc, event, "name"), "nccl");
 }
 
 /* --- first reading: operators, launches, collectives --- */
@@ -98,9 +91,10 @@ note_event(Compute *compute, const JsonValue *event)
 {
     JsonDoc *doc = compute->doc;
     const JsonValue *args = args_of(doc, event);
+    const char *category = text_of(doc, event, "cat");
 
-    if (has_text(doc, event, "cat", "cpu_op")) {
-        const ImportOperator *op = operator_of(doc, event);
+    if (strcmp(category, "cpu_op") == 0) {
+        const ImportOperator *op = import_operator(text_of(doc, event, "name"));
         gint64 *id = op == NULL ? NULL : read_id(doc, args, "External id");
 
         if (id != NULL) {
@@ -108,8 +102,7 @@ note_event(Compute *compute, const JsonValue *event)
 
             g_hash_table_insert(compute->calls, id, g_memdup2(&call, sizeof call));
         }
-    } else if (has_text(doc, event, "cat", "cuda_runtime") ||
-               has_text(doc, event, "cat", "cuda_driver")) {
+    } else if (strcmp(category, "cuda_runtime") == 0 || strcmp(category, "cuda_driver") == 0) {
         gint64 *correlation = read_id(doc, args, "correlation");
         gint64 *id = read_external_id(doc, args);
 
@@ -118,7 +111,7 @@ note_event(Compute *compute, const JsonValue *event)
                                 g_steal_pointer(&id));
         g_free(correlation);
         g_free(id);
-    } else if (has_text(doc, event, "cat", "kernel") && is_collective(doc, event) &&
+    } else if (strcmp(category, "kernel") == 0 && is_collective(doc, event) &&
                json_has(doc, event, "ts")) {
         const double start = json_double(doc, event, "ts", -MAX_TS_US, MAX_TS_US);
         const Span span = {start, start + json_double(doc, event, "dur", 0.0, IMPORT_MAX_US)};
@@ -316,7 +309,7 @@ take_compute(Import *import, JsonDoc *doc, const JsonValue *events)
     sort_spans(spans);
     for (const JsonValue *v = json_first(events); v != NULL && !json_doc_failed(doc);
          v = json_next(v)) {
-        if (has_text(doc, v, "cat", "kernel") && !is_collective(doc, v))
+        if (strcmp(text_of(doc, v, "cat"), "kernel") == 0 && !is_collective(doc, v))
             add_kernel(&compute, v);
     }
     take_calls(&compute);
@@ -393,9 +386,8 @@ read_kernel(JsonDoc *doc, const JsonValue *event, Kernel *kernel)
 static bool
 is_nccl_kernel(JsonDoc *doc, const JsonValue *event)
 {
-    return json_is_object(event) && json_has(doc, event, "cat") && json_has(doc, event, "args") &&
-           json_is_string(json_member(doc, event, "cat")) &&
-           strcmp(json_string(doc, event, "cat"), "kernel") == 0 &&
+    return json_is_object(event) && json_has(doc, event, "args") &&
+           strcmp(text_of(doc, event, "cat"), "kernel") == 0 &&
            g_str_has_prefix(json_string(doc, event, "name"), "nccl") &&
            json_has(doc, json_object(doc, event, "args"), "Collective name");
 }
@@ -436,7 +428,6 @@ import_kineto(Import *import, JsonDoc *doc, const JsonValue *root)
         const Kernel *kernel = &g_array_index(kernels, Kernel, i);
         const double seconds = kernel->us / IMPORT_US_PER_S;
 
-        import_collective(import, kernel->op, kernel->n_ranks, kernel->bytes, seconds, seconds,
-                          seconds);
+        import_collective(import, kernel->op, kernel->n_ranks, kernel->bytes, seconds, seconds);
     }
 }

@@ -92,31 +92,32 @@ import_terapipe_messages(Import *import, JsonDoc *doc, const JsonValue *root)
 
         if (!json_doc_failed(doc) && seconds > 0.0)
             import_collective(import, "sendrecv", 2, n * import->options->arch->hidden * 2, seconds,
-                              seconds, seconds);
+                              seconds);
     }
 }
 
 /* --- Sailor --- */
 
-typedef struct {
-    double forward, backward, update;
-} Times;
+/* Of a layer, in the order of the file. */
+enum {
+    FORWARD,
+    BACKWARD,
+    UPDATE,
+    N_TIMES,
+    N_PASSES = UPDATE,
+};
 
-static Times
-read_times(JsonDoc *doc, const JsonValue *array)
+static const ProfilePass passes[N_PASSES] = {PROFILE_PASS_FORWARD, PROFILE_PASS_BACKWARD};
+
+static void
+read_times(JsonDoc *doc, const JsonValue *array, double times[N_TIMES])
 {
-    Times times = {0};
-    double *const members[] = {&times.forward, &times.backward, &times.update};
-    size_t i = 0;
-
-    if (!json_is_array(array) || json_length(array) != G_N_ELEMENTS(members)) {
+    if (!json_is_array(array) || json_length(array) != N_TIMES) {
         json_fail(doc, array, "expected [forward, backward, update] in seconds");
-        return times;
+        return;
     }
-    for (const JsonValue *v = json_first(array); v != NULL && i < G_N_ELEMENTS(members);
-         v = json_next(v))
-        *members[i++] = json_value_double(doc, v, 0.0, MAX_TIME_S);
-    return times;
+    for (const JsonValue *v = json_first(array); v != NULL; v = json_next(v))
+        *times++ = json_value_double(doc, v, 0.0, MAX_TIME_S);
 }
 
 /* A row of all layers' times of one pass: their median, 10 and 90 %. */
@@ -134,15 +135,6 @@ add_median(Import *import, ProfilePass pass, int64_t batch, int64_t tp, double *
     row.p10_s = times[n / 10];
     row.p90_s = times[n - 1 - n / 10];
     profile_add(import->profile, &row);
-}
-
-static void
-add_end(Import *import, ProfileOp op, int64_t batch, int64_t tp, const Times *times)
-{
-    add_layer(import, op, PROFILE_PASS_FORWARD, batch, import->options->seq_len, 0, tp,
-              times->forward, 0.0);
-    add_layer(import, op, PROFILE_PASS_BACKWARD, batch, import->options->seq_len, 0, tp,
-              times->backward, 0.0);
 }
 
 /* The update of one layer's parameters. */
@@ -168,9 +160,8 @@ read_layers(Import *import, JsonDoc *doc, const JsonValue *object, int64_t batch
 {
     const int64_t n_layers = import->options->arch->n_layers;
     const int64_t n = (int64_t)json_length(object);
-    g_autofree double *forward = g_new(double, n_layers);
-    g_autofree double *backward = g_new(double, n_layers);
-    Times embedding = {0}, head = {0};
+    g_autofree double *layers = g_new(double, N_PASSES *n_layers);
+    double ends[2][N_PASSES] = {{0}}; /* the embedding and the head */
     int64_t i = 0;
 
     if (!json_is_object(object) || n < n_layers + 2) {
@@ -182,26 +173,25 @@ read_layers(Import *import, JsonDoc *doc, const JsonValue *object, int64_t batch
     }
     for (const JsonValue *v = json_first(object); v != NULL && !json_doc_failed(doc);
          v = json_next(v), i++) {
-        const Times times = read_times(doc, v);
+        double times[N_TIMES] = {0};
 
-        if (i == 0) {
-            embedding = times;
-        } else if (i <= n_layers) {
-            forward[i - 1] = times.forward;
-            backward[i - 1] = times.backward;
-            if (i == 1)
-                add_update(import, tp, times.update);
-        } else {
-            head.forward += times.forward;
-            head.backward += times.backward;
-        }
+        read_times(doc, v, times);
+        if (i == 1)
+            add_update(import, tp, times[UPDATE]);
+        for (int pass = 0; pass < N_PASSES; pass++)
+            if (i >= 1 && i <= n_layers)
+                layers[pass * n_layers + i - 1] = times[pass];
+            else
+                ends[i > 0][pass] += times[pass];
     }
     if (json_doc_failed(doc))
         return;
-    add_median(import, PROFILE_PASS_FORWARD, batch, tp, forward, (size_t)n_layers);
-    add_median(import, PROFILE_PASS_BACKWARD, batch, tp, backward, (size_t)n_layers);
-    add_end(import, PROFILE_OP_EMBEDDING, batch, tp, &embedding);
-    add_end(import, PROFILE_OP_HEAD, batch, tp, &head);
+    for (int pass = 0; pass < N_PASSES; pass++) {
+        add_median(import, passes[pass], batch, tp, &layers[pass * n_layers], (size_t)n_layers);
+        for (int end = 0; end < 2; end++)
+            add_layer(import, end == 0 ? PROFILE_OP_EMBEDDING : PROFILE_OP_HEAD, passes[pass],
+                      batch, import->options->seq_len, 0, tp, ends[end][pass], 0.0);
+    }
 }
 
 static int64_t

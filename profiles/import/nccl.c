@@ -56,13 +56,13 @@ static bool G_GNUC_PRINTF(3, 4)
     fail(GError **error, const TextReader *reader, const char *format, ...)
 {
     va_list args;
-    g_autofree char *what = NULL;
 
     va_start(args, format);
-    what = g_strdup_vprintf(format, args);
+    if (error != NULL)
+        *error =
+            g_error_new_valist(PROFILE_IMPORT_ERROR, PROFILE_IMPORT_ERROR_INVALID, format, args);
     va_end(args);
-    g_set_error(error, PROFILE_IMPORT_ERROR, PROFILE_IMPORT_ERROR_INVALID, "%s:%zu: %s",
-                reader->name, reader->line, what);
+    g_prefix_error(error, "%s:%zu: ", reader->name, reader->line);
     return false;
 }
 
@@ -124,8 +124,7 @@ read_row(TextReader *reader, char **words, guint n_words, GError **error)
         return true;
     /* Frameworks reduce and gather in place. */
     if (!import_collective(reader->import, op, n_ranks, bytes, in_us / IMPORT_US_PER_S,
-                           fmin(in_us, out_us) / IMPORT_US_PER_S,
-                           fmax(in_us, out_us) / IMPORT_US_PER_S)) {
+                           out_us / IMPORT_US_PER_S)) {
         g_autofree char *shown = text_escape(op, 40);
 
         return fail(error, reader,
@@ -223,8 +222,7 @@ import_nccl_json(Import *import, JsonDoc *doc, const JsonValue *root)
         if (json_doc_failed(doc) || bytes == 0 || in_us == 0.0)
             continue;
         if (!import_collective(import, op, n_ranks, bytes, in_us / IMPORT_US_PER_S,
-                               fmin(in_us, out_us) / IMPORT_US_PER_S,
-                               fmax(in_us, out_us) / IMPORT_US_PER_S))
+                               out_us / IMPORT_US_PER_S))
             json_fail(doc, v,
                       "this collective has no place in a profile: all_reduce, sendrecv, "
                       "all_gather, reduce_scatter, alltoall have");

@@ -68,11 +68,11 @@ void import_calculon(Import *import, JsonDoc *doc, const JsonValue *root);
 
 /*
  * Adds a time of the collective @op, named as nccl-tests names its programs without "_perf", as a
- * row or as a sample.  @low_s and @high_s become p10_s and p90_s of a row.  Returns false for an op
- * that a profile cannot hold.
+ * row or as a sample; @other_s is a second time of it: p10_s and p90_s of a row are the smaller and
+ * the larger of the two.  Returns false for an op that a profile cannot hold.
  */
 bool import_collective(Import *import, const char *op, int64_t n_ranks, int64_t bytes,
-                       double seconds, double low_s, double high_s);
+                       double seconds, double other_s);
 
 /* Sets the model whose layers were timed, which --model says.  Returns false after recording that
  * it is missing, or that the profile has rows of another model. */

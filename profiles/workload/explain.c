@@ -127,14 +127,12 @@ inputs_of(const ModelOp *op, bool backward)
     case MODEL_OP_ATTENTION:
         return g_strdup_printf(INT " heads x " INT " queries, " INT " keys, size " INT, op->count,
                                op->m, op->n, op->k);
-    case MODEL_OP_MEMORY: {
+    case MODEL_OP_MEMORY:
         return g_strdup_printf(
             "%s through memory",
             units_format_bytes((double)(backward ? op->backward_bytes : op->forward_bytes)).text);
-    }
-    case MODEL_OP_COLLECTIVE: {
+    case MODEL_OP_COLLECTIVE:
         return g_strdup(units_format_bytes((double)op->comm_bytes).text);
-    }
     }
     g_return_val_if_reached(NULL);
 }
@@ -263,8 +261,7 @@ add_stages(const Explainer *e, int32_t rank)
         if (stage->rank != rank)
             continue;
         for (int32_t slice = 0; slice < build->n_slices; slice++) {
-            int64_t n_of_kind[2] = {0};
-            int64_t layer_of_kind[2] = {0};
+            int64_t n_of_kind[WORKLOAD_LAYER_KINDS] = {0}, layer_of_kind[WORKLOAD_LAYER_KINDS];
 
             for (int64_t i = 0; i < stage->n_layers; i++) {
                 const int kind = workload_build_layer_kind(build, stage->first_layer + i);
@@ -272,11 +269,10 @@ add_stages(const Explainer *e, int32_t rank)
                 n_of_kind[kind]++;
                 layer_of_kind[kind] = stage->first_layer + i;
             }
-            for (int kind = 0; kind < 2; kind++) {
+            for (int kind = 0; kind < WORKLOAD_LAYER_KINDS; kind++)
                 if (n_of_kind[kind] > 0)
                     add_part(e, stage, MODEL_PART_LAYER, layer_of_kind[kind], slice,
                              n_of_kind[kind]);
-            }
             if (stage->embedding)
                 add_part(e, stage, MODEL_PART_EMBEDDING, 0, slice, 1);
             if (stage->head)
@@ -328,24 +324,16 @@ rest_time(const Profile *profile, const void *user_data)
     const RestQuery *query = user_data;
     g_autoptr(Workload) workload =
         workload_new(query->build->arch, profile, query->build->plan, 0, NULL);
-    const WorkloadRank *rank;
-
     if (workload == NULL)
         return 0.0;
-    rank = &workload->ranks[query->rank];
-    switch (query->rest) {
-    case REST_OPS:
-        return units_s_from_ns(ops_ns(query, workload));
-    case REST_REDUCE:
-        return units_s_from_ns(rank->dp_reduce_ns);
-    case REST_GATHER:
-        return units_s_from_ns(rank->dp_gather_ns);
-    case REST_OPTIMIZER:
-        return units_s_from_ns(rank->optimizer_ns);
-    case REST_N:
-        break;
-    }
-    g_return_val_if_reached(0.0);
+    const WorkloadRank *rank = &workload->ranks[query->rank];
+    const int64_t ns[REST_N] = {
+        [REST_OPS] = ops_ns(query, workload),
+        [REST_REDUCE] = rank->dp_reduce_ns,
+        [REST_GATHER] = rank->dp_gather_ns,
+        [REST_OPTIMIZER] = rank->optimizer_ns,
+    };
+    return units_s_from_ns(ns[query->rest]);
 }
 
 /* What the simulator's ops take beyond (or, where communication hides, below) the sum of the lines.

@@ -79,16 +79,11 @@ weights_of(const Walk *c, int64_t i)
 static int64_t
 gradients_of(const Walk *c, const WorkloadCoursePart *part)
 {
-    switch (c->kind) {
-    case SCHEDULE_OP_BACKWARD:
-        return part->gradients_bytes;
-    case SCHEDULE_OP_BACKWARD_INPUT:
-        return is_embedding(c, part) ? part->gradients_bytes : 0;
-    case SCHEDULE_OP_BACKWARD_WEIGHT:
-        return is_embedding(c, part) ? 0 : part->gradients_bytes;
-    default:
-        return 0;
-    }
+    const bool here = c->kind == SCHEDULE_OP_BACKWARD ||
+                      c->kind == (is_embedding(c, part) ? SCHEDULE_OP_BACKWARD_INPUT
+                                                        : SCHEDULE_OP_BACKWARD_WEIGHT);
+
+    return here ? part->gradients_bytes : 0;
 }
 
 /* How many bytes more @part leaves than it has found. */

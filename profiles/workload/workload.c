@@ -99,6 +99,16 @@ n_buckets(const WorkloadBuild *build, int64_t elements)
                           (double)WORKLOAD_MAX_BUCKETS);
 }
 
+/* Adds a collective of @bytes to the @sum_bytes and the @traffic of its kind; its seconds. */
+static double
+add_collective(const WorkloadBuild *build, ModelComm comm, int64_t bytes, const ProfileGroup *group,
+               int64_t *sum_bytes, double traffic_bytes[MODEL_CLUSTER_MAX_LEVELS])
+{
+    *sum_bytes += bytes;
+    profile_collective_traffic(build->profile, comm, bytes, group, traffic_bytes);
+    return profile_cost_collective_s(build->profile, comm, bytes, group);
+}
+
 /* The reduction of @n gradients over @group, and the gathering of parameters after the step. */
 static void
 add_reduction(const WorkloadBuild *build, const ProfileGroup *group, int64_t n, double *reduce_s,
@@ -112,17 +122,11 @@ add_reduction(const WorkloadBuild *build, const ProfileGroup *group, int64_t n, 
         return;
     const ModelComm reduce =
         plan->zero_stage == 0 ? MODEL_COMM_ALL_REDUCE : MODEL_COMM_REDUCE_SCATTER;
-    rank->dp_reduce_bytes += gradient_bytes;
-    profile_collective_traffic(build->profile, reduce, gradient_bytes, group,
-                               rank->dp_reduce_traffic_bytes);
-    *reduce_s += profile_cost_collective_s(build->profile, reduce, gradient_bytes, group);
-    if (plan->zero_stage == 0)
-        return;
-    profile_collective_traffic(build->profile, MODEL_COMM_ALL_GATHER, weight_bytes, group,
-                               rank->dp_gather_traffic_bytes);
-    *gather_s +=
-        profile_cost_collective_s(build->profile, MODEL_COMM_ALL_GATHER, weight_bytes, group);
-    rank->dp_gather_bytes += weight_bytes;
+    *reduce_s += add_collective(build, reduce, gradient_bytes, group, &rank->dp_reduce_bytes,
+                                rank->dp_reduce_traffic_bytes);
+    if (plan->zero_stage > 0)
+        *gather_s += add_collective(build, MODEL_COMM_ALL_GATHER, weight_bytes, group,
+                                    &rank->dp_gather_bytes, rank->dp_gather_traffic_bytes);
 }
 
 /* The sum of @n gradients between two pipeline ranks that both hold them; its seconds. */
@@ -132,12 +136,9 @@ add_pair_reduction(const WorkloadBuild *build, int64_t from, int64_t to, int64_t
 {
     const ProfileMesh mesh = workload_build_mesh(build);
     const ProfileGroup pair = profile_group_pair(&mesh, from, to);
-    const int64_t bytes = n * dtype_bytes(build->plan->conventions.grad_dtype);
-
-    rank->dp_reduce_bytes += bytes;
-    profile_collective_traffic(build->profile, MODEL_COMM_ALL_REDUCE, bytes, &pair,
-                               rank->dp_reduce_traffic_bytes);
-    return profile_cost_collective_s(build->profile, MODEL_COMM_ALL_REDUCE, bytes, &pair);
+    return add_collective(build, MODEL_COMM_ALL_REDUCE,
+                          n * dtype_bytes(build->plan->conventions.grad_dtype), &pair,
+                          &rank->dp_reduce_bytes, rank->dp_reduce_traffic_bytes);
 }
 
 static void
@@ -154,14 +155,12 @@ set_rank(const WorkloadBuild *build, const WorkloadLocation *location, int32_t r
 
     add_reduction(build, &dense, n.dense, &reduce_s, &gather_s, rank);
     add_reduction(build, &expert, n.expert, &reduce_s, &gather_s, rank);
-    if (n.tied > 0 && plan->degrees.pp > 1) {
-        /* The two copies of the table add their gradients. */
+    /* The two copies of the table add their gradients. */
+    if (n.tied > 0 && plan->degrees.pp > 1)
         reduce_s += add_pair_reduction(build, 0, plan->degrees.pp - 1, n.tied, rank);
-    }
-    if (build->n_chains == 2 && plan->degrees.pp - 1 != 2 * r) {
-        /* Rank r and its mirror image hold the same stages, one for each direction. */
+    /* Rank r and its mirror image hold the same stages, one for each direction. */
+    if (build->n_chains == 2 && plan->degrees.pp - 1 != 2 * r)
         reduce_s += add_pair_reduction(build, r, plan->degrees.pp - 1 - r, elements, rank);
-    }
     rank->n_buckets = n_buckets(build, elements);
     rank->dp_reduce_ns = units_ns_from_s(reduce_s);
     rank->dp_gather_ns = units_ns_from_s(gather_s);
