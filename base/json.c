@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/embedded.h"
 #include "base/file.h"
 #include "base/json_scan.h"
 #include "base/text.h"
@@ -528,6 +529,33 @@ json_doc_parse(const char *name, const char *text, size_t n_bytes, GError **erro
         memcpy(copy, text, n_bytes);
     copy[n_bytes] = 0;
     return parse(name, copy, n_bytes, error);
+}
+
+JsonDoc *
+json_doc_load_builtin(const char *folder, const char *name, const char *missing, GError **error)
+{
+    g_autofree char *prefix = g_strconcat(folder, "/", NULL);
+    g_autofree char *path = g_strconcat(prefix, name, ".json", NULL);
+    const EmbeddedFile *file = embedded_find(path);
+    GError *local = NULL;
+    JsonDoc *doc = file == NULL ? json_doc_load(name, &local)
+                                : json_doc_parse(file->path, file->text,
+                                                 (size_t)(file->end - file->text), &local);
+
+    if (g_error_matches(local, G_FILE_ERROR, G_FILE_ERROR_NOENT)) {
+        g_autoptr(GPtrArray) names = embedded_names(prefix, ".json");
+        g_autofree char *suggestion = NULL;
+        g_autofree char *shown = text_escape(name, 200);
+
+        g_clear_error(&local);
+        g_ptr_array_add(names, NULL);
+        suggestion = text_suggestion(name, (const char *const *)names->pdata);
+        g_set_error(error, G_FILE_ERROR, G_FILE_ERROR_NOENT, "%s: %s%s", shown, missing,
+                    suggestion);
+    } else if (local != NULL) {
+        g_propagate_error(error, local);
+    }
+    return doc;
 }
 
 void

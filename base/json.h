@@ -59,6 +59,14 @@ typedef struct JsonValue JsonValue;
 /* Reads and scans a file; "-" is standard input.  NULL on JSON_ERROR_INVALID or G_FILE_ERROR. */
 JsonDoc *json_doc_load(const char *path, GError **error);
 
+/*
+ * Reads the built-in file FOLDER/NAME.json (base/embedded.h), or where there is none the file
+ * @name. Where that does not exist either, the G_FILE_ERROR_NOENT says @missing ("no such model")
+ * and suggests the nearest built-in name.
+ */
+JsonDoc *json_doc_load_builtin(const char *folder, const char *name, const char *missing,
+                               GError **error);
+
 /* As json_doc_load(), from memory; @name stands for the file in messages. */
 JsonDoc *json_doc_parse(const char *name, const char *text, size_t n_bytes, GError **error);
 

@@ -2,7 +2,6 @@
 
 #include "base/embedded.h"
 #include "base/json_fields.h"
-#include "base/text.h"
 
 #include <math.h>
 #include <string.h>
@@ -422,29 +421,6 @@ model_arch_builtin_names(void)
     return embedded_names("models/", ".json");
 }
 
-/* (nullable) */
-static const EmbeddedFile *
-find_builtin(const char *name)
-{
-    g_autofree char *path = g_strconcat("models/", name, ".json", NULL);
-
-    return embedded_find(path);
-}
-
-/* A name that is neither built in nor a file. */
-static void
-set_unknown_error(GError **error, const char *name)
-{
-    g_autoptr(GPtrArray) names = model_arch_builtin_names();
-    g_autofree char *shown = text_escape(name, 200);
-    g_autofree char *suggestion = NULL;
-
-    g_ptr_array_add(names, NULL);
-    suggestion = text_suggestion(name, (const char *const *)names->pdata);
-    g_set_error(error, G_FILE_ERROR, G_FILE_ERROR_NOENT,
-                "%s: neither a built-in model nor a file%s", shown, suggestion);
-}
-
 /* "dir/llama.json" -> "llama", "dir/mistral-7b/config.json" -> "mistral-7b", "-" -> "custom". */
 static char *
 name_from_path(const char *path)
@@ -488,26 +464,14 @@ read_any(JsonDoc *doc, const char *path, GPtrArray *warnings)
 ModelArch *
 model_arch_load(const char *name_or_path, GPtrArray **warnings, GError **error)
 {
-    g_autoptr(JsonDoc) doc = NULL;
-    g_autoptr(ModelArch) arch = NULL;
-    g_autoptr(GPtrArray) lines = g_ptr_array_new_with_free_func(g_free);
-    const EmbeddedFile *builtin;
-
     g_return_val_if_fail(name_or_path != NULL, NULL);
 
-    builtin = find_builtin(name_or_path);
-    if (builtin != NULL) {
-        doc = json_doc_parse(builtin->path, builtin->text, (size_t)(builtin->end - builtin->text),
-                             error);
-    } else if (strcmp(name_or_path, "-") != 0 && !g_file_test(name_or_path, G_FILE_TEST_EXISTS)) {
-        set_unknown_error(error, name_or_path);
-        return NULL;
-    } else {
-        doc = json_doc_load(name_or_path, error);
-    }
+    g_autoptr(GPtrArray) lines = g_ptr_array_new_with_free_func(g_free);
+    g_autoptr(JsonDoc) doc =
+        json_doc_load_builtin("models", name_or_path, "neither a built-in model nor a file", error);
     if (doc == NULL)
         return NULL;
-    arch = read_any(doc, name_or_path, lines);
+    g_autoptr(ModelArch) arch = read_any(doc, name_or_path, lines);
     if (!json_doc_finish(doc, error))
         return NULL;
     if (warnings != NULL)

@@ -2,7 +2,6 @@
 
 #include "base/embedded.h"
 #include "base/json_fields.h"
-#include "base/text.h"
 
 #include <math.h>
 #include <string.h>
@@ -476,67 +475,26 @@ profile_write(JsonWriter *writer, const char *key, const Profile *profile)
 
 /* --- loading --- */
 
-#define LOCAL_CPU "local-cpu"
-
 GPtrArray *
 profile_builtin_names(void)
 {
     return embedded_names("profiles/", ".json");
 }
 
-/* The whole document as a profile; NULL with its first error. */
-static Profile *
-read_document(JsonDoc *doc, GError **error)
-{
-    const JsonValue *root = json_doc_root(doc, "degas-profile", 1);
-    g_autoptr(Profile) profile = profile_read(doc, root);
-
-    if (!json_doc_finish(doc, error))
-        return NULL;
-    return g_steal_pointer(&profile);
-}
-
-static Profile *
-load_file(const char *path, GError **error)
-{
-    g_autoptr(GError) local = NULL;
-    g_autoptr(JsonDoc) doc = json_doc_load(path, &local);
-
-    if (doc != NULL)
-        return read_document(doc, error);
-    if (g_error_matches(local, G_FILE_ERROR, G_FILE_ERROR_NOENT)) {
-        g_autoptr(GPtrArray) names = profile_builtin_names();
-        g_autofree char *suggestion = NULL;
-        g_autofree char *shown = text_escape(path, 200);
-
-        g_ptr_array_add(names, NULL);
-        suggestion = text_suggestion(path, (const char *const *)names->pdata);
-        g_set_error(error, G_FILE_ERROR, G_FILE_ERROR_NOENT,
-                    "%s: no built-in cluster and no file of this name%s", shown, suggestion);
-    } else {
-        g_propagate_error(error, g_steal_pointer(&local));
-    }
-    return NULL;
-}
-
 Profile *
 profile_load(const char *name_or_path, GError **error)
 {
-    g_autofree char *path = NULL;
-    g_autoptr(JsonDoc) doc = NULL;
-    const EmbeddedFile *file;
-    Profile *profile;
-
     g_return_val_if_fail(name_or_path != NULL, NULL);
     g_return_val_if_fail(error == NULL || *error == NULL, NULL);
 
-    path = g_strconcat("profiles/", name_or_path, ".json", NULL);
-    file = embedded_find(path);
-    if (file == NULL)
-        return load_file(name_or_path, error);
-    doc = json_doc_parse(file->path, file->text, (size_t)(file->end - file->text), error);
-    profile = doc == NULL ? NULL : read_document(doc, error);
-    if (profile != NULL && strcmp(name_or_path, LOCAL_CPU) == 0)
+    g_autoptr(JsonDoc) doc = json_doc_load_builtin(
+        "profiles", name_or_path, "no built-in cluster and no file of this name", error);
+    if (doc == NULL)
+        return NULL;
+    g_autoptr(Profile) profile = profile_read(doc, json_doc_root(doc, "degas-profile", 1));
+    if (!json_doc_finish(doc, error))
+        return NULL;
+    if (strcmp(name_or_path, "local-cpu") == 0)
         profile_set_local_cpu(profile->cluster);
-    return profile;
+    return g_steal_pointer(&profile);
 }
