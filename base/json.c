@@ -967,16 +967,22 @@ json_enum_or(JsonDoc *doc, const JsonValue *object, const char *key, const char 
     return member == NULL ? fallback : value_enum(doc, member, names, fallback);
 }
 
+/* @member if it is what was asked for, else @otherwise, with an error unless it is absent. */
+static const JsonValue *
+accept(JsonDoc *doc, const JsonValue *member, bool is_right, const char *what,
+       const JsonValue *otherwise)
+{
+    if (member != NULL && !is_right)
+        fail_expected(doc, member, what);
+    return is_right ? member : otherwise;
+}
+
 const JsonValue *
 json_object(JsonDoc *doc, const JsonValue *object, const char *key)
 {
     const JsonValue *member = require(doc, object, key);
 
-    if (member != NULL && json_is_object(member))
-        return member;
-    if (member != NULL)
-        fail_expected(doc, member, "an object");
-    return &empty_object;
+    return accept(doc, member, json_is_object(member), "an object", &empty_object);
 }
 
 const JsonValue *
@@ -984,11 +990,7 @@ json_array(JsonDoc *doc, const JsonValue *object, const char *key)
 {
     const JsonValue *member = require(doc, object, key);
 
-    if (member != NULL && json_is_array(member))
-        return member;
-    if (member != NULL)
-        fail_expected(doc, member, "an array");
-    return &empty_array;
+    return accept(doc, member, json_is_array(member), "an array", &empty_array);
 }
 
 const JsonValue *
@@ -996,12 +998,9 @@ json_object_or_null(JsonDoc *doc, const JsonValue *object, const char *key)
 {
     const JsonValue *member = ask_member(doc, object, key);
 
-    if (member == NULL || json_is_null(member))
+    if (json_is_null(member))
         return NULL;
-    if (json_is_object(member))
-        return member;
-    fail_expected(doc, member, "an object or null");
-    return NULL;
+    return accept(doc, member, json_is_object(member), "an object or null", NULL);
 }
 
 const JsonValue *
@@ -1009,12 +1008,9 @@ json_array_or_null(JsonDoc *doc, const JsonValue *object, const char *key)
 {
     const JsonValue *member = ask_member(doc, object, key);
 
-    if (member == NULL || json_is_null(member))
+    if (json_is_null(member))
         return NULL;
-    if (json_is_array(member))
-        return member;
-    fail_expected(doc, member, "an array or null");
-    return NULL;
+    return accept(doc, member, json_is_array(member), "an array or null", NULL);
 }
 
 /* --- elements --- */

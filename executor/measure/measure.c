@@ -286,8 +286,6 @@ partial_read(Partial *partial, const char *path, GError **error)
     if (doc == NULL)
         return false;
     const JsonValue *root = json_doc_root(doc, FORMAT, 1);
-    json_ignore(doc, root, "format");
-    json_ignore(doc, root, "version");
     g_autofree char *of = g_strdup(json_string(doc, root, "of"));
     partial->between = g_strdup(json_string_or(doc, root, "between", NULL));
     const JsonValue *rounds = json_array(doc, root, "rounds");

@@ -328,8 +328,6 @@ exec_collectives_from_text(const char *text, ExecSamples *samples, char **betwee
     if (doc == NULL)
         return false;
     const JsonValue *root = json_doc_root(doc, FORMAT, 1);
-    json_ignore(doc, root, "format");
-    json_ignore(doc, root, "version");
     g_autofree char *words = g_strdup(json_string(doc, root, "between"));
     exec_samples_read(samples, doc, json_array(doc, root, "samples"));
     json_object_end(doc, root);
