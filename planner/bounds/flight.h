@@ -57,6 +57,18 @@ plan_flight_n_held(const PlanFlight *flight, int32_t rank, PlanMoment moment, in
         ->counts[((rank * PLAN_MOMENT_N + (int)moment) * 2 + half) * flight->n_chunks + chunk];
 }
 
+/* Returns: the most virtual micro-batches of @chunk, whole and half, at any of the moments. */
+static inline int32_t
+plan_flight_most_held(const PlanFlight *flight, int32_t rank, int32_t chunk)
+{
+    int32_t most = 0;
+
+    for (PlanMoment moment = 0; moment < PLAN_MOMENT_N; moment++)
+        most = MAX(most, plan_flight_n_held(flight, rank, moment, 0, chunk) +
+                             plan_flight_n_held(flight, rank, moment, 1, chunk));
+    return most;
+}
+
 G_END_DECLS
 
 #endif /* PLANNER_BOUNDS_FLIGHT_H */

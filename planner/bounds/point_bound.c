@@ -12,12 +12,11 @@
 static double
 state_bytes(const PlanRequest *request, const PlanLayerCost *cost, const PlanPoint *point)
 {
-    const int64_t n[PLAN_PART_N] = {cost->n_dense, cost->n_moe, 1, 1};
     int64_t dense = 0, expert = 0;
 
     for (int i = 0; i < PLAN_PART_N; i++) {
-        dense += n[i] * cost->parts[i].dense_parameters;
-        expert += n[i] * cost->parts[i].expert_parameters;
+        dense += cost->n[i] * cost->parts[i].dense_parameters;
+        expert += cost->n[i] * cost->parts[i].expert_parameters;
     }
     return (double)plan_layer_state_bytes(request, &point->degrees, point->zero_stage,
                                           point->offload, dense, expert) /
@@ -29,10 +28,7 @@ state_bytes(const PlanRequest *request, const PlanLayerCost *cost, const PlanPoi
 static double
 kept_bytes(const PlanLayerCost *cost, int kind)
 {
-    const PlanSketchStage all = {
-        .n_dense = cost->n_dense, .n_moe = cost->n_moe, .embedding = true, .head = true};
-
-    return (double)plan_sketch_stage_kept(cost, &all, kind);
+    return (double)plan_sketch_kept(cost, cost->n, kind);
 }
 
 /* Of one micro-batch, with the recompute kind that keeps least. */
@@ -78,8 +74,7 @@ average_end_s(const PlanRequest *request, const PlanLayerCost *cost, const PlanP
 {
     if (!plan_sketch_ranks_are_alike(request, &point->degrees))
         return 0.0;
-    return plan_sketch_end_s(request, cost, point, cost->n_dense, cost->n_moe) /
-           (double)point->degrees.pp;
+    return plan_sketch_end_s(request, cost, point, cost->n) / (double)point->degrees.pp;
 }
 
 /* The collectives of ZeRO 3 (profiles/workload/zero3.c), all tensors of a layer at once, in the
@@ -130,7 +125,7 @@ plan_point_bound_bytes(const PlanRequest *request, const PlanLayerCost *cost, in
     point->bound_bytes = (int64_t)bytes;
     point->sliced_bytes = (int64_t)fmin(
         state + fmin(least, kept_bytes(cost, PLAN_RECOMPUTE_SELECTIVE)) / p * 0.5, 9e18);
-    point->recompute_s = cost->recompute_s[plain];
+    point->recompute_s = cost->all.recompute_s[plain];
     point->end_s = average_end_s(request, cost, point);
     set_gathering(request, cost, point);
     if (request->recompute != PLAN_AUTO || memory_bytes == INT64_MAX)
@@ -151,7 +146,6 @@ static double
 least_fraction(const PlanRequest *request, const PlanLayerCost *cost, const PlanLayerCost *slice,
                int first, int last, const double *beside_s, bool splits)
 {
-    const int64_t n[PLAN_PART_N] = {cost->n_dense, cost->n_moe, 1, 1};
     double least = 1.0;
 
     for (int i = 0; i < PLAN_PART_N; i++)
@@ -161,7 +155,7 @@ least_fraction(const PlanRequest *request, const PlanLayerCost *cost, const Plan
                 all->forward_s + all->backward_s + all->recompute_s[kind] + beside_s[i];
             const double one_s =
                 one->forward_s + (splits ? 0.0 : one->backward_s + one->recompute_s[kind]);
-            if (n[i] > 0 && all_s > 0.0 && plan_request_allows(request, kind))
+            if (cost->n[i] > 0 && all_s > 0.0 && plan_request_allows(request, kind))
                 least = fmin(least, one_s / all_s);
         }
     return least;
@@ -180,19 +174,11 @@ geometric_bound_s(const PlanPoint *point, double whole_s, double fraction)
     return power < 1.0 ? whole_s * fraction / (1.0 - power) : 0.0;
 }
 
-/* What overlapped pairs hide of a layer at the most; of all parts. */
+/* What overlapped pairs hide of a layer at the most. */
 static double
 most_hidden_s(const PlanLayerCost *cost)
 {
     return fmax(cost->parts[PLAN_PART_DENSE].hidden_s, cost->parts[PLAN_PART_MOE].hidden_s);
-}
-
-static double
-all_hidden_s(const PlanLayerCost *cost)
-{
-    return (double)cost->n_dense * cost->parts[PLAN_PART_DENSE].hidden_s +
-           (double)cost->n_moe * cost->parts[PLAN_PART_MOE].hidden_s +
-           cost->parts[PLAN_PART_EMBEDDING].hidden_s + cost->parts[PLAN_PART_HEAD].hidden_s;
 }
 
 /*
@@ -213,11 +199,11 @@ even_bound_s(const PlanRequest *request, const PlanLayerCost *cost, const PlanLa
     const int64_t n_longer = (longer + point->degrees.pp - 1) / point->degrees.pp; /* of a rank */
     const double n = (double)n_layers;
     const double layer_s =
-        cost->layer_forward_s + cost->layer_backward_s + cost->layer_recompute_s[plain];
+        cost->layer.forward_s + cost->layer.backward_s + cost->layer.recompute_s[plain];
     const double layer_wait_s =
-        slice->layer_forward_s + (families->splits_backward
+        slice->layer.forward_s + (families->splits_backward
                                       ? 0.0
-                                      : slice->layer_backward_s + slice->layer_recompute_s[plain]);
+                                      : slice->layer.backward_s + slice->layer.recompute_s[plain]);
     const double layer_work_s = layer_s - (families->overlaps ? most_hidden_s(cost) : 0.0);
     const double head_s =
         cost->parts[PLAN_PART_HEAD].forward_s + cost->parts[PLAN_PART_HEAD].backward_s;
@@ -266,14 +252,14 @@ part_beside_s(const PlanRequest *request, const PlanLayerCost *cost, const PlanP
 static double
 gathering_s(const PlanRequest *request, const PlanLayerCost *cost, const PlanPoint *point)
 {
-    const double n[2] = {(double)cost->n_dense, (double)cost->n_moe};
     double sum = 0.0;
 
     for (int i = 0; i < 2 && plan_sketch_prefetch(request, cost) <= 1; i++) {
         const PlanPartCost *part = &cost->parts[i];
-        sum += n[i] * (fmax(0.0, point->gather_s[i] - part->forward_slack_s - part->forward_s) +
-                       fmax(0.0, point->gather_s[i] + point->scatter_s[i] - most_slack_s(part) -
-                                     part->backward_s));
+        sum += (double)cost->n[i] *
+               (fmax(0.0, point->gather_s[i] - part->forward_slack_s - part->forward_s) +
+                fmax(0.0, point->gather_s[i] + point->scatter_s[i] - most_slack_s(part) -
+                              part->backward_s));
     }
     return sum;
 }
@@ -293,7 +279,8 @@ chained_bound_s(const PlanRequest *request, const PlanLayerCost *cost, const Pla
         geometric_bound_s(
             point, whole_s,
             least_fraction(request, cost, slice, plain, PLAN_RECOMPUTE_N - 1, beside_s, splits)),
-        geometric_bound_s(point, cost->forward_s + cost->backward_s + cost->recompute_s[plain],
+        geometric_bound_s(point,
+                          cost->all.forward_s + cost->all.backward_s + cost->all.recompute_s[plain],
                           least_fraction(request, cost, slice, plain, plain, nothing, splits)));
 }
 
@@ -309,12 +296,12 @@ way_bound_s(const PlanRequest *request, const PlanLayerCost *cost, const PlanLay
     const bool splits = families->splits_backward;
     const int64_t n_layers = request->arch->n_layers / (point->degrees.pp * point->degrees.vpp);
     const double n_last = families->bidirectional || point->is_balanced ? 0.0 : (double)n_layers;
-    const double path_s = slice->forward_s + slice->recompute_s[plain] +
-                          (splits ? slice->input_s : slice->backward_s);
-    const double last_s = cost->layer_forward_s + cost->layer_recompute_s[plain] +
-                          (splits ? cost->layer_input_s : cost->layer_backward_s);
-    const double first_s = slice->layer_forward_s + slice->layer_recompute_s[plain] +
-                           (splits ? slice->layer_input_s : slice->layer_backward_s);
+    const double path_s = slice->all.forward_s + slice->all.recompute_s[plain] +
+                          (splits ? slice->all.input_s : slice->all.backward_s);
+    const double last_s = cost->layer.forward_s + cost->layer.recompute_s[plain] +
+                          (splits ? cost->layer.input_s : cost->layer.backward_s);
+    const double first_s = slice->layer.forward_s + slice->layer.recompute_s[plain] +
+                           (splits ? slice->layer.input_s : slice->layer.backward_s);
 
     return path_s + n_last * ((double)point->n_micro_batches * last_s - first_s);
 }
@@ -334,23 +321,22 @@ plan_point_bound_ns(const PlanRequest *request, const PlanLayerCost *cost,
                     const PlanLayerCost *slice, const PlanPoint *point,
                     const PlanPointFamilies *families)
 {
-    const int64_t n[PLAN_PART_N] = {cost->n_dense, cost->n_moe, 1, 1};
     const double m = (double)point->n_micro_batches, v = (double)point->degrees.vpp;
     const double n_virtual_ids = m * (double)plan_request_n_slices(request);
     const PlanLayerShape shape = plan_point_layer_shape(point);
     const double accumulated = plan_layer_accumulated(request, &shape, n_virtual_ids);
-    const double least_s = cost->forward_s + cost->backward_s + point->recompute_s;
+    const double least_s = cost->all.forward_s + cost->all.backward_s + point->recompute_s;
     const bool chained = !families->bidirectional && point->degrees.pp > 1;
     double beside_s[PLAN_PART_N], whole_s = least_s;
 
     for (int i = 0; i < PLAN_PART_N; i++) {
         beside_s[i] = part_beside_s(request, cost, point, accumulated, i);
-        whole_s += (double)n[i] * beside_s[i];
+        whole_s += (double)cost->n[i] * beside_s[i];
     }
     const double gathered_s =
         fmax(whole_s, least_s - point->recompute_s + gathering_s(request, cost, point));
     /* Overlapped pairs hide collectives, ZeRO 3's too. */
-    const double work_s = families->overlaps ? least_s - all_hidden_s(cost) : gathered_s;
+    const double work_s = families->overlaps ? least_s - cost->all.hidden_s : gathered_s;
     double bound_s = m * work_s / (double)point->degrees.pp + point->end_s;
 
     if (chained && point->is_balanced && point->degrees.vpp == 1)
@@ -370,9 +356,9 @@ plan_point_least_ns(const PlanRequest *request, const PlanLayerCost *cost, const
                     int64_t most_chunks, bool overlaps)
 {
     const double m = (double)point->n_micro_batches;
-    const double work_s = cost->forward_s + cost->backward_s +
-                          cost->recompute_s[plan_request_fastest_recompute(request)] -
-                          (overlaps ? all_hidden_s(cost) : 0.0);
+    const double work_s = cost->all.forward_s + cost->all.backward_s +
+                          cost->all.recompute_s[plan_request_fastest_recompute(request)] -
+                          (overlaps ? cost->all.hidden_s : 0.0);
 
     return rounded_ns(m * work_s / (double)point->degrees.pp,
                       m * (double)plan_request_n_slices(request) * (double)most_chunks);
@@ -381,10 +367,10 @@ plan_point_least_ns(const PlanRequest *request, const PlanLayerCost *cost, const
 int64_t
 plan_point_sliced_ns(const PlanRequest *request, const PlanLayerCost *cost, const PlanPoint *point)
 {
-    double whole_s = cost->sliced_forward_s + cost->sliced_backward_s;
+    double whole_s = cost->all.sliced_forward_s + cost->all.sliced_backward_s;
 
     if (request->recompute == PLAN_RECOMPUTE_FULL)
-        whole_s += cost->sliced_forward_s - cost->parts[PLAN_PART_EMBEDDING].sliced_forward_s -
+        whole_s += cost->all.sliced_forward_s - cost->parts[PLAN_PART_EMBEDDING].sliced_forward_s -
                    cost->parts[PLAN_PART_HEAD].sliced_forward_s;
     /* Rounding takes half a nanosecond off an op: less than a thousandth, as kernels take longer
      * than half a microsecond to start. */

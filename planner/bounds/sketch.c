@@ -39,17 +39,15 @@ set_stages(PlanSketch *sketch, const PlanSketchInput *input)
     for (int64_t chain = 0, i = 0; chain < n_chains; chain++)
         for (int64_t k = 0, first = 0; k < length; k++, i++) {
             const int64_t last = first + input->counts[k];
-            const int64_t n_dense =
-                MAX(0, MIN(last, input->cost->n_dense) - MIN(first, input->cost->n_dense));
+            const int64_t n_dense = MAX(0, MIN(last, input->cost->n[PLAN_PART_DENSE]) -
+                                               MIN(first, input->cost->n[PLAN_PART_DENSE]));
             sketch->stages[i] = (PlanSketchStage){
                 .rank =
                     schedule_placement_rank(placement, (int32_t)d->pp, (int32_t)k, (int32_t)chain),
                 .chunk =
                     schedule_placement_chunk(placement, (int32_t)d->pp, (int32_t)k, (int32_t)chain),
-                .n_dense = n_dense,
-                .n_moe = input->counts[k] - n_dense,
-                .embedding = has_vocab && k == 0,
-                .head = has_vocab && k == length - 1,
+                .n = {n_dense, input->counts[k] - n_dense, has_vocab && k == 0,
+                      has_vocab && k == length - 1},
             };
             first = last;
         }
@@ -58,30 +56,23 @@ set_stages(PlanSketch *sketch, const PlanSketchInput *input)
 /* --- bytes --- */
 
 int64_t
-plan_sketch_stage_kept(const PlanLayerCost *cost, const PlanSketchStage *stage, int kind)
+plan_sketch_kept(const PlanLayerCost *cost, const int64_t n[PLAN_PART_N], int kind)
 {
-    const PlanPartCost *parts = cost->parts;
-    int64_t kept = plus(times(stage->n_dense, parts[PLAN_PART_DENSE].kept_bytes[kind]),
-                        times(stage->n_moe, parts[PLAN_PART_MOE].kept_bytes[kind]));
+    int64_t kept = 0;
 
-    if (stage->embedding)
-        kept = plus(kept, parts[PLAN_PART_EMBEDDING].kept_bytes[kind]);
-    if (stage->head)
-        kept = plus(kept, parts[PLAN_PART_HEAD].kept_bytes[kind]);
+    for (int i = 0; i < PLAN_PART_N; i++)
+        kept = plus(kept, times(n[i], cost->parts[i].kept_bytes[kind]));
     return kept;
 }
 
+/* Likewise from I to W. */
 static int64_t
-stage_weight_kept(const PlanLayerCost *cost, const PlanSketchStage *stage)
+weight_kept(const PlanLayerCost *cost, const int64_t n[PLAN_PART_N])
 {
-    const PlanPartCost *parts = cost->parts;
-    int64_t kept = plus(times(stage->n_dense, parts[PLAN_PART_DENSE].weight_bytes),
-                        times(stage->n_moe, parts[PLAN_PART_MOE].weight_bytes));
+    int64_t kept = 0;
 
-    if (stage->embedding)
-        kept = plus(kept, parts[PLAN_PART_EMBEDDING].weight_bytes);
-    if (stage->head)
-        kept = plus(kept, parts[PLAN_PART_HEAD].weight_bytes);
+    for (int i = 0; i < PLAN_PART_N; i++)
+        kept = plus(kept, times(n[i], cost->parts[i].weight_bytes));
     return kept;
 }
 
@@ -102,7 +93,8 @@ part_workspace(const PlanSketchInput *input, const PlanPartCost *part, PlanMomen
 static int64_t
 first_layer_elements(const PlanLayerCost *cost)
 {
-    const PlanPartCost *layer = &cost->parts[cost->n_dense > 0 ? PLAN_PART_DENSE : PLAN_PART_MOE];
+    const PlanPartCost *layer =
+        &cost->parts[cost->n[PLAN_PART_DENSE] > 0 ? PLAN_PART_DENSE : PLAN_PART_MOE];
 
     return layer->dense_parameters + layer->expert_parameters;
 }
@@ -133,15 +125,15 @@ apart_bytes(const PlanSketchInput *input, int64_t dense, int64_t expert)
                  element_bytes(request));
 }
 
-/* The smaller kind of layer, of those that are asked for. */
+/* The smaller kind of layer, of those that @n has. */
 static int64_t
-least_gathered_layer(const PlanSketchInput *input, bool has_dense, bool has_moe)
+least_gathered_layer(const PlanSketchInput *input, const int64_t n[PLAN_PART_N])
 {
     const PlanPartCost *parts = input->cost->parts;
     int64_t least = INT64_MAX;
 
     for (int i = PLAN_PART_DENSE; i <= PLAN_PART_MOE; i++)
-        if (i == PLAN_PART_DENSE ? has_dense : has_moe)
+        if (n[i] > 0)
             least = MIN(least,
                         apart_bytes(input, parts[i].dense_parameters, parts[i].expert_parameters));
     return least == INT64_MAX ? 0 : least;
@@ -157,14 +149,14 @@ static int64_t
 least_gathered(const PlanSketchInput *input, const PlanSketchStage *stage, PlanMoment moment)
 {
     const int32_t depth = plan_sketch_prefetch(input->request, input->cost);
-    const int64_t n = stage->n_dense + stage->n_moe;
-    const int64_t layer = least_gathered_layer(input, stage->n_dense > 0, stage->n_moe > 0);
+    const int64_t n = stage->n[PLAN_PART_DENSE] + stage->n[PLAN_PART_MOE];
+    const int64_t layer = least_gathered_layer(input, stage->n);
     const PlanPartCost *head = &input->cost->parts[PLAN_PART_HEAD];
     int64_t bytes = times(MIN(n, 1 + depth), layer);
 
     if (!workload_counts_gathered(input->point->zero_stage, &input->request->conventions))
         return 0;
-    if (moment != PLAN_MOMENT_FORWARD && stage->head)
+    if (moment != PLAN_MOMENT_FORWARD && stage->n[PLAN_PART_HEAD] > 0)
         bytes = plus(apart_bytes(input, head->dense_parameters + input->cost->tied_parameters, 0),
                      times(MIN(n, depth), layer));
     return moment == PLAN_MOMENT_INPUT ? MIN(bytes, times(MIN(n, 1), layer)) : bytes;
@@ -188,12 +180,10 @@ int64_t
 plan_sketch_workspace(const PlanSketchInput *input, const PlanSketchStage *stage, PlanMoment moment,
                       int kind)
 {
-    const bool has[PLAN_PART_N] = {stage->n_dense > 0, stage->n_moe > 0, stage->embedding,
-                                   stage->head};
     int64_t most = 0;
 
     for (int i = 0; i < PLAN_PART_N; i++)
-        if (has[i])
+        if (stage->n[i] > 0)
             most = MAX(most, part_workspace(input, &input->slice->parts[i], moment, kind));
     return plus(most, least_gathered(input, stage, moment));
 }
@@ -208,27 +198,30 @@ parameter_bytes(const PlanSketchInput *input, int64_t dense, int64_t expert)
                                   input->point->offload, dense, expert);
 }
 
+/* Whether a stage of @n parts has a tied table of its own for the head. */
+static bool
+has_own_table(const int64_t n[PLAN_PART_N])
+{
+    return n[PLAN_PART_HEAD] > 0 && n[PLAN_PART_EMBEDDING] == 0;
+}
+
 static void
-add_parameters(const PlanSketchInput *input, const PlanSketchStage *stage, int64_t *dense,
+add_parameters(const PlanSketchInput *input, const int64_t n[PLAN_PART_N], int64_t *dense,
                int64_t *expert)
 {
-    const PlanPartCost *parts = input->cost->parts;
-
-    *dense += stage->n_dense * parts[PLAN_PART_DENSE].dense_parameters +
-              stage->n_moe * parts[PLAN_PART_MOE].dense_parameters;
-    *expert += stage->n_moe * parts[PLAN_PART_MOE].expert_parameters;
-    *dense += stage->embedding ? parts[PLAN_PART_EMBEDDING].dense_parameters : 0;
-    if (stage->head)
-        *dense += parts[PLAN_PART_HEAD].dense_parameters +
-                  (stage->embedding ? 0 : input->cost->tied_parameters);
+    for (int i = 0; i < PLAN_PART_N; i++) {
+        *dense += n[i] * input->cost->parts[i].dense_parameters;
+        *expert += n[i] * input->cost->parts[i].expert_parameters;
+    }
+    *dense += has_own_table(n) ? input->cost->tied_parameters : 0;
 }
 
 int64_t
-plan_sketch_state_bytes(const PlanSketchInput *input, const PlanSketchStage *stage)
+plan_sketch_state_bytes(const PlanSketchInput *input, const int64_t n[PLAN_PART_N])
 {
     int64_t dense = 0, expert = 0;
 
-    add_parameters(input, stage, &dense, &expert);
+    add_parameters(input, n, &dense, &expert);
     return parameter_bytes(input, dense, expert);
 }
 
@@ -246,9 +239,9 @@ set_static(PlanSketch *sketch, const PlanSketchInput *input, int32_t rank)
     for (int64_t chunk = 0; chunk < sketch->n_stages / sketch->n_ranks; chunk++) {
         const PlanSketchStage *stage = plan_sketch_stage_at(sketch, rank, chunk);
         const int64_t at = (stage - sketch->stages) % length;
-        add_parameters(input, stage, &dense, &expert);
-        embeds = embeds || stage->embedding;
-        heads_apart = heads_apart || (stage->head && !stage->embedding);
+        add_parameters(input, stage->n, &dense, &expert);
+        embeds = embeds || stage->n[PLAN_PART_EMBEDDING] > 0;
+        heads_apart = heads_apart || has_own_table(stage->n);
         sends = sends || (at < length - 1 && stage[1].rank != rank);
         receives = receives || (at > 0 && stage[-1].rank != rank);
     }
@@ -262,8 +255,7 @@ set_static(PlanSketch *sketch, const PlanSketchInput *input, int32_t rank)
     sketch->fixed_bytes[rank] = buffers;
     /* Whoever has a layer has it whole once in a while. */
     if (workload_counts_gathered(input->point->zero_stage, &request->conventions))
-        sketch->fixed_bytes[rank] = plus(
-            buffers, least_gathered_layer(input, input->cost->n_dense > 0, input->cost->n_moe > 0));
+        sketch->fixed_bytes[rank] = plus(buffers, least_gathered_layer(input, input->cost->n));
 }
 
 /* What a stage keeps of one slice with one recompute kind, and the workspace of its ops. */
@@ -289,8 +281,8 @@ slice_bytes_new(const PlanSketch *sketch, const PlanSketchInput *input)
         for (int kind = 0; kind < PLAN_RECOMPUTE_N; kind++) {
             if (!plan_request_allows(input->request, kind))
                 continue;
-            of_stage[kind].kept = plan_sketch_stage_kept(input->slice, stage, kind);
-            of_stage[kind].weight_kept = stage_weight_kept(input->slice, stage);
+            of_stage[kind].kept = plan_sketch_kept(input->slice, stage->n, kind);
+            of_stage[kind].weight_kept = weight_kept(input->slice, stage->n);
             for (int moment = 0; moment < PLAN_MOMENT_N; moment++)
                 of_stage[kind].workspace[moment] =
                     plan_sketch_workspace(input, stage, (PlanMoment)moment, kind);
@@ -314,9 +306,8 @@ int64_t
 plan_sketch_held(const PlanSketchInput *input, const PlanSketchStage *stage, PlanMoment moment,
                  int kind)
 {
-    return held_bytes(input->flight, stage, moment,
-                      plan_sketch_stage_kept(input->slice, stage, kind),
-                      stage_weight_kept(input->slice, stage));
+    return held_bytes(input->flight, stage, moment, plan_sketch_kept(input->slice, stage->n, kind),
+                      weight_kept(input->slice, stage->n));
 }
 
 /* Of @rank with the recompute kind @kind on all its layers. */

@@ -22,6 +22,8 @@
 #ifndef PLANNER_BOUNDS_SKETCH_H
 #define PLANNER_BOUNDS_SKETCH_H
 
+#include <string.h>
+
 #include "planner/bounds/flight.h"
 #include "planner/cost/point.h"
 
@@ -30,8 +32,7 @@ G_BEGIN_DECLS
 /* One stage of a chain. */
 typedef struct {
     int32_t rank, chunk;
-    int64_t n_dense, n_moe; /* layers */
-    bool embedding, head;
+    int64_t n[PLAN_PART_N]; /* layers of both kinds; 1 or 0 of each end */
 } PlanSketchStage;
 
 /* What is sketched.  Everything is borrowed. */
@@ -68,8 +69,7 @@ typedef struct {
 static inline bool
 plan_sketch_same_contents(const PlanSketchStage *a, const PlanSketchStage *b)
 {
-    return a->n_dense == b->n_dense && a->n_moe == b->n_moe && a->embedding == b->embedding &&
-           a->head == b->head;
+    return memcmp(a->n, b->n, sizeof a->n) == 0;
 }
 
 /* (borrowed) the stage of @rank's @chunk; of bidir the chunk names the chain. */
@@ -94,12 +94,13 @@ G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(PlanSketch, plan_sketch_clear)
  * layers. */
 int32_t plan_sketch_prefetch(const PlanRequest *request, const PlanLayerCost *cost);
 
-/* Returns: the state of the parameters of @stage on one device, with what the allocator adds. */
-int64_t plan_sketch_state_bytes(const PlanSketchInput *input, const PlanSketchStage *stage);
+/* Returns: the state of the parameters of @n of each part on one device, with what the allocator
+ * adds. */
+int64_t plan_sketch_state_bytes(const PlanSketchInput *input, const int64_t n[PLAN_PART_N]);
 
-/* Returns: what @stage keeps of one micro-batch from F to B if its layers have the recompute kind
- * @kind. */
-int64_t plan_sketch_stage_kept(const PlanLayerCost *cost, const PlanSketchStage *stage, int kind);
+/* Returns: what @n of each part keep of one micro-batch from F to B if the layers have the
+ * recompute kind @kind. */
+int64_t plan_sketch_kept(const PlanLayerCost *cost, const int64_t n[PLAN_PART_N], int kind);
 
 /* Returns: what @stage holds in flight at @moment; and the workspace of its ops there. */
 int64_t plan_sketch_held(const PlanSketchInput *input, const PlanSketchStage *stage,
@@ -124,17 +125,17 @@ int64_t plan_sketch_recomputes_ns(const PlanSketch *sketch, const PlanSketchInpu
  * its reduction: no bubble. */
 int64_t plan_sketch_work_ns(const PlanSketch *sketch, const PlanSketchInput *input);
 
-/* Returns: the time per micro-batch of @stage, both passes, if its layers have the recompute kind
- * @kind. */
-double plan_sketch_stage_s(const PlanLayerCost *cost, const PlanSketchStage *stage, int kind);
+/* Returns: the time per micro-batch of @n of each part, both passes, if the layers have the
+ * recompute kind @kind. */
+double plan_sketch_passes_s(const PlanLayerCost *cost, const int64_t n[PLAN_PART_N], int kind);
 
 /* Whether the groups of every rank lie on the cluster as those of rank 0 do. */
 bool plan_sketch_ranks_are_alike(const PlanRequest *request, const PlanDegrees *degrees);
 
-/* Returns: what follows the last op of a rank with these layers and cannot be hidden: reducing
- * their gradients, and gathering their weights. */
+/* Returns: what follows the last op of a rank with @n layers of both kinds and cannot be hidden:
+ * reducing their gradients, and gathering their weights. */
 double plan_sketch_end_s(const PlanRequest *request, const PlanLayerCost *cost,
-                         const PlanPoint *point, int64_t n_dense, int64_t n_moe);
+                         const PlanPoint *point, const int64_t n[PLAN_PART_N]);
 
 G_END_DECLS
 

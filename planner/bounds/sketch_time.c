@@ -82,15 +82,14 @@ times_of(const PlanSketchInput *input, const PlanLayerCost *cost, double fractio
          const PlanSketchStage *stage, int kind, double accumulated)
 {
     const PlanPoint *point = input->point;
-    const double n[PLAN_PART_N] = {(double)stage->n_dense, (double)stage->n_moe,
-                                   stage->embedding ? 1.0 : 0.0, stage->head ? 1.0 : 0.0};
     StageTimes t = {0};
 
     for (int i = 0; i < PLAN_PART_N; i++) {
         const PlanPartCost *part = &cost->parts[i];
         const double accumulate_s = accumulated * part->accumulate_s;
+        const double n = (double)stage->n[i];
         StageTimes one;
-        if (n[i] == 0.0)
+        if (n == 0.0)
             continue;
         /* Overlapped pairs hide what is gathered too, and gathers far ahead hide behind others. */
         if (point->zero_stage >= 3 && i <= PLAN_PART_MOE && !input->family->overlaps &&
@@ -103,11 +102,11 @@ times_of(const PlanSketchInput *input, const PlanLayerCost *cost, double fractio
         } else {
             one = part_times(part, kind, accumulate_s);
         }
-        t.forward_s += n[i] * one.forward_s;
-        t.backward_s += n[i] * one.backward_s;
-        t.gradient_s += n[i] * one.gradient_s;
-        t.weight_s += n[i] * one.weight_s;
-        t.hidden_s += input->family->overlaps ? n[i] * part->hidden_s : 0.0;
+        t.forward_s += n * one.forward_s;
+        t.backward_s += n * one.backward_s;
+        t.gradient_s += n * one.gradient_s;
+        t.weight_s += n * one.weight_s;
+        t.hidden_s += input->family->overlaps ? n * part->hidden_s : 0.0;
     }
     return t;
 }
@@ -132,15 +131,13 @@ first_times(const PlanSketchInput *input, const PlanSketchStage *stage, int kind
 }
 
 double
-plan_sketch_stage_s(const PlanLayerCost *cost, const PlanSketchStage *stage, int kind)
+plan_sketch_passes_s(const PlanLayerCost *cost, const int64_t n[PLAN_PART_N], int kind)
 {
-    const double n[PLAN_PART_N] = {(double)stage->n_dense, (double)stage->n_moe,
-                                   stage->embedding ? 1.0 : 0.0, stage->head ? 1.0 : 0.0};
     double sum = 0.0;
 
     for (int i = 0; i < PLAN_PART_N; i++) {
         const StageTimes one = part_times(&cost->parts[i], kind, 0.0);
-        sum += n[i] * (one.forward_s + one.backward_s);
+        sum += (double)n[i] * (one.forward_s + one.backward_s);
     }
     return sum;
 }
@@ -191,15 +188,16 @@ order_end_s(const PlanRequest *request, const PlanDegrees *d, int32_t zero_stage
 
 double
 plan_sketch_end_s(const PlanRequest *request, const PlanLayerCost *cost, const PlanPoint *point,
-                  int64_t n_dense, int64_t n_moe)
+                  const int64_t n[PLAN_PART_N])
 {
-    const PlanPartCost *parts = cost->parts;
-    const int64_t dense = n_dense * parts[PLAN_PART_DENSE].dense_parameters +
-                          n_moe * parts[PLAN_PART_MOE].dense_parameters;
-    const int64_t expert = n_moe * parts[PLAN_PART_MOE].expert_parameters;
     PlanDegrees d = point->degrees;
     double least_s = INFINITY;
+    int64_t dense = 0, expert = 0;
 
+    for (int i = PLAN_PART_DENSE; i <= PLAN_PART_MOE; i++) {
+        dense += n[i] * cost->parts[i].dense_parameters;
+        expert += n[i] * cost->parts[i].expert_parameters;
+    }
     for (uint32_t orders = plan_point_orders(point); orders != 0; orders &= orders - 1) {
         d.rank_order = g_bit_nth_lsf(orders, -1);
         least_s = fmin(least_s, order_end_s(request, &d, point->zero_stage, dense, expert));
@@ -220,8 +218,8 @@ saving_rate(const PlanSketchInput *input, const PlanSketchStage *stage, int plai
 
     for (int kind = plain + 1; kind < PLAN_RECOMPUTE_N; kind++) {
         const StageTimes slow = stage_times(input, stage, kind, accumulated);
-        const int64_t saved = plan_sketch_stage_kept(input->slice, stage, plain) -
-                              plan_sketch_stage_kept(input->slice, stage, kind);
+        const int64_t saved = plan_sketch_kept(input->slice, stage->n, plain) -
+                              plan_sketch_kept(input->slice, stage->n, kind);
         const double added = slow.forward_s + slow.backward_s - fast.forward_s - fast.backward_s;
         if (saved > 0)
             most = added > 0.0 ? fmax(most, (double)saved / added) : INFINITY;
@@ -246,15 +244,10 @@ saving_s(const PlanSketch *sketch, const PlanSketchInput *input, int32_t rank, d
         return 0.0;
     for (int64_t chunk = 0; chunk < sketch->n_stages / sketch->n_ranks; chunk++) {
         const PlanSketchStage *stage = plan_sketch_stage_at(sketch, rank, chunk);
-        int32_t n_held = 0;
+        const int32_t n_held = plan_flight_most_held(input->flight, rank, stage->chunk);
         if (before == NULL || !plan_sketch_same_contents(stage, before))
             rate = saving_rate(input, stage, plain, accumulated);
         before = stage;
-        for (int moment = 0; moment < PLAN_MOMENT_N; moment++)
-            n_held = MAX(
-                n_held,
-                plan_flight_n_held(input->flight, rank, (PlanMoment)moment, 0, stage->chunk) +
-                    plan_flight_n_held(input->flight, rank, (PlanMoment)moment, 1, stage->chunk));
         most = fmax(most, (double)n_held * rate);
     }
     return most > 0.0 ? (double)excess / most : 0.0;
@@ -263,7 +256,7 @@ saving_s(const PlanSketch *sketch, const PlanSketchInput *input, int32_t rank, d
 /* One rank, or one stage, as in plan_bound.c. */
 typedef struct {
     double work_s, wait_s, drain_s;
-    int64_t n_dense, n_moe;
+    int64_t n[PLAN_PART_N]; /* of its parts */
 } RankTimes;
 
 /* Of a backward, what the stage before waits for. */
@@ -324,8 +317,8 @@ walk_chain(const PlanSketch *sketch, const PlanSketchInput *input, int64_t first
         rank->work_s += m * (t.forward_s + t.backward_s - t.hidden_s);
         rank->wait_s = fmin(rank->wait_s, wait_s);
         rank->drain_s = fmin(rank->drain_s, drain_s);
-        rank->n_dense += stages[k].n_dense;
-        rank->n_moe += stages[k].n_moe;
+        for (int i = 0; i <= PLAN_PART_MOE; i++)
+            rank->n[i] += stages[k].n[i];
         longest_s = fmax(longest_s, wait_s + m * (t.forward_s + gradient_s) + drain_s);
         wait_s += first_t.forward_s;
         drain_s += first_gradient_s;
@@ -342,18 +335,18 @@ plan_sketch_work_ns(const PlanSketch *sketch, const PlanSketchInput *input)
 
     for (int32_t r = 0; r < sketch->n_ranks; r++) {
         double work_s = 0.0;
-        int64_t n_dense = 0, n_moe = 0;
+        int64_t n[PLAN_PART_N] = {0};
         for (int64_t chunk = 0; chunk < sketch->n_stages / sketch->n_ranks; chunk++) {
             const PlanSketchStage *stage = plan_sketch_stage_at(sketch, r, chunk);
-            work_s += m * plan_sketch_stage_s(input->cost, stage,
-                                              plan_request_fastest_recompute(input->request));
-            n_dense += stage->n_dense;
-            n_moe += stage->n_moe;
+            work_s += m * plan_sketch_passes_s(input->cost, stage->n,
+                                               plan_request_fastest_recompute(input->request));
+            for (int i = 0; i < PLAN_PART_N; i++)
+                n[i] += stage->n[i];
         }
         best_s = fmax(best_s, work_s);
         if (alike && r == sketch->n_ranks - 1)
-            best_s = fmax(best_s, work_s + plan_sketch_end_s(input->request, input->cost,
-                                                             input->point, n_dense, n_moe));
+            best_s = fmax(best_s,
+                          work_s + plan_sketch_end_s(input->request, input->cost, input->point, n));
     }
     return units_ns_from_s(best_s);
 }
@@ -384,9 +377,8 @@ recomputes_ns(const PlanSketch *sketch, const PlanSketchInput *input, const int 
                                          accumulated, m, ranks, path_s));
     for (int32_t r = 0; r < sketch->n_ranks; r++) {
         const RankTimes *rank = &ranks[r];
-        if (alike && (r == 0 || rank->n_dense != rank[-1].n_dense || rank->n_moe != rank[-1].n_moe))
-            end = plan_sketch_end_s(input->request, input->cost, input->point, rank->n_dense,
-                                    rank->n_moe);
+        if (alike && (r == 0 || memcmp(rank->n, rank[-1].n, sizeof rank->n) != 0))
+            end = plan_sketch_end_s(input->request, input->cost, input->point, rank->n);
         first_end = r == 0 ? end : first_end;
         const bool drains = !input->family->splits_backward && n_chains == 1;
         const double more_s = saves ? m * saving_s(sketch, input, r, accumulated) : 0.0;

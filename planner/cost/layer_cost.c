@@ -1,12 +1,15 @@
 #include "planner/cost/layer_cost.h"
 
 #include <math.h>
-#include <string.h>
+#include <stddef.h>
 
 #include "base/units.h"
 #include "profiles/cost/cost.h"
 #include "profiles/workload/memory.h"
 #include "profiles/workload/ops.h"
+
+static const ModelPart model_parts[PLAN_PART_N] = {MODEL_PART_LAYER, MODEL_PART_LAYER,
+                                                   MODEL_PART_EMBEDDING, MODEL_PART_HEAD};
 
 /* A group from @first on, or the last one that there is: none lies in fewer devices alone. */
 static ProfileGroup
@@ -96,8 +99,6 @@ static void
 set_parameters(const PlanRequest *request, const PlanDegrees *d, PlanPart part, int64_t layer,
                PlanLayerCost *cost)
 {
-    static const ModelPart model_parts[PLAN_PART_N] = {MODEL_PART_LAYER, MODEL_PART_LAYER,
-                                                       MODEL_PART_EMBEDDING, MODEL_PART_HEAD};
     const ModelArch *arch = request->arch;
     PlanPartCost *p = &cost->parts[part];
     const int64_t etp = plan_expert_tp(d, &request->conventions);
@@ -262,23 +263,19 @@ set_times(const PlanRequest *request, const PlanLayerShape *shape, const Profile
         part->recompute_s[kind] = recompute_s(&costs.backward, &costs.again[kind]);
 }
 
+/* Which number of a PlanPartCost a member begins with. */
+#define AT(member) (offsetof(PlanPartCost, member) / sizeof(double))
+G_STATIC_ASSERT(sizeof(double) == sizeof(int64_t));
+
+/* Of another kind of nodes. */
 static void
 lower_times(PlanPartCost *part, const PlanPartCost *other)
 {
-    part->forward_s = fmin(part->forward_s, other->forward_s);
-    part->backward_s = fmin(part->backward_s, other->backward_s);
-    part->sliced_forward_s = fmin(part->sliced_forward_s, other->sliced_forward_s);
-    part->sliced_backward_s = fmin(part->sliced_backward_s, other->sliced_backward_s);
-    part->input_s = fmin(part->input_s, other->input_s);
-    part->weight_s = fmin(part->weight_s, other->weight_s);
-    part->accumulate_s = fmin(part->accumulate_s, other->accumulate_s);
-    part->forward_slack_s = fmax(part->forward_slack_s, other->forward_slack_s);
-    part->hidden_s = fmax(part->hidden_s, other->hidden_s);
-    part->weight_slack_s = fmax(part->weight_slack_s, other->weight_slack_s);
-    for (int kind = 0; kind < PLAN_RECOMPUTE_N; kind++) {
-        part->recompute_s[kind] = fmin(part->recompute_s[kind], other->recompute_s[kind]);
-        part->host_slack_s[kind] = fmax(part->host_slack_s[kind], other->host_slack_s[kind]);
-        part->input_slack_s[kind] = fmax(part->input_slack_s[kind], other->input_slack_s[kind]);
+    double *times = (double *)part;
+
+    for (size_t i = 0; i < AT(kept_bytes); i++) {
+        const double time = ((const double *)other)[i];
+        times[i] = i < AT(hidden_s) ? fmin(times[i], time) : fmax(times[i], time);
     }
 }
 
@@ -287,37 +284,19 @@ lower_times(PlanPartCost *part, const PlanPartCost *other)
 static void
 add_up(PlanLayerCost *cost)
 {
-    const int64_t n[PLAN_PART_N] = {cost->n_dense, cost->n_moe, 1, 1};
+    double *all = (double *)&cost->all, *layer = (double *)&cost->layer;
     bool is_first = true;
 
-    cost->forward_s = cost->backward_s = cost->input_s = 0.0;
-    cost->sliced_forward_s = cost->sliced_backward_s = 0.0;
-    memset(cost->recompute_s, 0, sizeof cost->recompute_s);
-    for (int i = 0; i < PLAN_PART_N; i++) {
-        const PlanPartCost *part = &cost->parts[i];
-        cost->forward_s += (double)n[i] * part->forward_s;
-        cost->backward_s += (double)n[i] * part->backward_s;
-        cost->sliced_forward_s += (double)n[i] * part->sliced_forward_s;
-        cost->sliced_backward_s += (double)n[i] * part->sliced_backward_s;
-        cost->input_s += (double)n[i] * part->input_s;
-        for (int kind = 0; kind < PLAN_RECOMPUTE_N; kind++)
-            cost->recompute_s[kind] += (double)n[i] * part->recompute_s[kind];
-    }
-    for (int i = PLAN_PART_DENSE; i <= PLAN_PART_MOE; i++) {
-        const PlanPartCost *part = &cost->parts[i];
-        if (n[i] == 0)
-            continue;
-        cost->layer_forward_s =
-            is_first ? part->forward_s : fmin(cost->layer_forward_s, part->forward_s);
-        cost->layer_backward_s =
-            is_first ? part->backward_s : fmin(cost->layer_backward_s, part->backward_s);
-        cost->layer_input_s = is_first ? part->input_s : fmin(cost->layer_input_s, part->input_s);
-        for (int kind = 0; kind < PLAN_RECOMPUTE_N; kind++) {
-            cost->layer_recompute_s[kind] =
-                is_first ? part->recompute_s[kind]
-                         : fmin(cost->layer_recompute_s[kind], part->recompute_s[kind]);
+    cost->all = cost->layer = (PlanPartCost){0};
+    for (int part = 0; part < PLAN_PART_N; part++) {
+        const double *times = (const double *)&cost->parts[part];
+        const bool is_layer = part <= PLAN_PART_MOE && cost->n[part] > 0;
+        for (size_t i = 0; i < AT(kept_bytes); i++) {
+            all[i] += (double)cost->n[part] * times[i];
+            if (is_layer)
+                layer[i] = is_first ? times[i] : fmin(layer[i], times[i]);
         }
-        is_first = false;
+        is_first = is_first && !is_layer;
     }
 }
 
@@ -331,8 +310,6 @@ static void
 set_part(const PlanRequest *request, const PlanLayerShape *shape, Slice slice, PlanPart part,
          int64_t layer, PlanLayerCost *cost)
 {
-    static const ModelPart model_parts[PLAN_PART_N] = {MODEL_PART_LAYER, MODEL_PART_LAYER,
-                                                       MODEL_PART_EMBEDDING, MODEL_PART_HEAD};
     const ModelCluster *cluster = request->profile->cluster;
     const bool is_layer = model_parts[part] == MODEL_PART_LAYER;
     int64_t first = 0;
@@ -364,65 +341,40 @@ slice_cost(const PlanRequest *request, const PlanLayerShape *shape, Slice slice)
     ProfileQuery query = plan_layer_query(request, shape, 0);
     query.shape.tokens = slice.tokens;
     query.shape.context = slice.context;
-    PlanLayerCost cost = {.boundary_bytes = model_boundary_bytes(arch, &query.shape)};
+    PlanLayerCost cost = {.n = {[PLAN_PART_EMBEDDING] = 1, [PLAN_PART_HEAD] = 1},
+                          .boundary_bytes = model_boundary_bytes(arch, &query.shape)};
 
     for (int64_t layer = 0; layer < arch->n_layers; layer++)
-        *(model_layer_is_moe(arch, layer) ? &cost.n_moe : &cost.n_dense) += 1;
-    if (cost.n_dense > 0)
-        set_part(request, shape, slice, PLAN_PART_DENSE, 0, &cost);
-    if (cost.n_moe > 0)
-        set_part(request, shape, slice, PLAN_PART_MOE, arch->n_layers - 1, &cost);
-    if (arch->vocab > 0) {
-        set_part(request, shape, slice, PLAN_PART_EMBEDDING, 0, &cost);
-        set_part(request, shape, slice, PLAN_PART_HEAD, 0, &cost);
-    }
+        cost.n[model_layer_is_moe(arch, layer) ? PLAN_PART_MOE : PLAN_PART_DENSE]++;
+    for (PlanPart part = 0; part < PLAN_PART_N; part++)
+        if (part <= PLAN_PART_MOE ? cost.n[part] > 0 : arch->vocab > 0)
+            set_part(request, shape, slice, part, part == PLAN_PART_MOE ? arch->n_layers - 1 : 0,
+                     &cost);
     add_up(&cost);
     return cost;
 }
 
 /* --- slices --- */
 
+/* The least of the bytes from number @first on. */
 static void
-lower_workspace(PlanPartCost *part, const PlanPartCost *other, int kind)
+lower_bytes(PlanPartCost *part, const PlanPartCost *other, size_t first)
 {
-    part->forward_workspace_bytes[kind] =
-        MIN(part->forward_workspace_bytes[kind], other->forward_workspace_bytes[kind]);
-    part->backward_workspace_bytes[kind] =
-        MIN(part->backward_workspace_bytes[kind], other->backward_workspace_bytes[kind]);
-    part->input_workspace_bytes[kind] =
-        MIN(part->input_workspace_bytes[kind], other->input_workspace_bytes[kind]);
+    int64_t *bytes = (int64_t *)part;
+
+    for (size_t i = first; i < AT(dense_parameters); i++)
+        bytes[i] = MIN(bytes[i], ((const int64_t *)other)[i]);
 }
 
 /* Adds one more slice's ops to @sum; the least of workspaces. */
 static void
 add_part(PlanPartCost *sum, const PlanPartCost *more)
 {
-    sum->forward_s += more->forward_s;
-    sum->backward_s += more->backward_s;
-    sum->input_s += more->input_s;
-    sum->weight_s += more->weight_s;
-    sum->accumulate_s += more->accumulate_s;
-    sum->hidden_s += more->hidden_s;
-    sum->forward_slack_s += more->forward_slack_s;
-    sum->weight_slack_s += more->weight_slack_s;
-    sum->weight_bytes += more->weight_bytes;
-    for (int kind = 0; kind < PLAN_RECOMPUTE_N; kind++) {
-        sum->recompute_s[kind] += more->recompute_s[kind];
-        sum->host_slack_s[kind] += more->host_slack_s[kind];
-        sum->input_slack_s[kind] += more->input_slack_s[kind];
-        sum->kept_bytes[kind] += more->kept_bytes[kind];
-        lower_workspace(sum, more, kind);
-    }
-}
-
-static void
-lower_bytes(PlanPartCost *part, const PlanPartCost *other)
-{
-    part->weight_bytes = MIN(part->weight_bytes, other->weight_bytes);
-    for (int kind = 0; kind < PLAN_RECOMPUTE_N; kind++) {
-        part->kept_bytes[kind] = MIN(part->kept_bytes[kind], other->kept_bytes[kind]);
-        lower_workspace(part, other, kind);
-    }
+    for (size_t i = 0; i < AT(kept_bytes); i++)
+        ((double *)sum)[i] += ((const double *)more)[i];
+    for (size_t i = AT(kept_bytes); i < AT(forward_workspace_bytes); i++)
+        ((int64_t *)sum)[i] += ((const int64_t *)more)[i];
+    lower_bytes(sum, more, AT(forward_workspace_bytes));
 }
 
 PlanSlicedCost
@@ -442,7 +394,7 @@ plan_layer_sliced_cost(const PlanRequest *request, const PlanLayerShape *shape,
         }
         for (int k = 0; k < PLAN_PART_N; k++) {
             add_part(&cost.whole.parts[k], &one.parts[k]);
-            lower_bytes(&cost.slice.parts[k], &one.parts[k]);
+            lower_bytes(&cost.slice.parts[k], &one.parts[k], AT(kept_bytes));
         }
         /* Buffers are as large as the largest message. */
         cost.whole.boundary_bytes = MAX(cost.whole.boundary_bytes, one.boundary_bytes);

@@ -28,17 +28,21 @@ typedef enum {
  * that matters, which it does not for embedding and head.  All 0 where the model has no such part.
  */
 typedef struct {
+    /* Times, nothing but double; of several kinds of nodes the least. */
     double forward_s, backward_s;
     double sliced_forward_s, sliced_backward_s; /* of all slices of any slicing, at the least */
     /* The input gradient's share of a whole backward, at most all of it; the weight gradient. */
     double input_s, weight_s;
     double recompute_s[PLAN_RECOMPUTE_N]; /* what the recompute kind adds to the backward */
     double accumulate_s; /* adding up gradients, in a backward that adds all of them to others */
-    double hidden_s;     /* what overlapped pairs hide of both passes at the most (plan_bound.c) */
+    /* Of several kinds of nodes the most: what overlapped pairs hide of both passes (plan_bound.c).
+     */
+    double hidden_s;
     /* What the device may do besides without the op taking longer, since the host does take so
      * long: of a forward, of a backward, and of its halves. */
     double forward_slack_s, host_slack_s[PLAN_RECOMPUTE_N];
     double input_slack_s[PLAN_RECOMPUTE_N], weight_slack_s;
+    /* Bytes, nothing but int64_t. */
     int64_t kept_bytes[PLAN_RECOMPUTE_N]; /* from forward to backward */
     int64_t weight_bytes;                 /* from the input's gradient to the weight's */
     /* While an op runs; that of an I is on top of both kept_bytes and weight_bytes. */
@@ -49,16 +53,11 @@ typedef struct {
 
 typedef struct {
     PlanPartCost parts[PLAN_PART_N];
-    int64_t n_dense, n_moe;  /* layers; the dense ones come first */
+    int64_t n[PLAN_PART_N];  /* layers of both kinds, the dense ones come first; 1 of each end */
     int64_t tied_parameters; /* of a head that needs its own copy of the embedding's table */
     int64_t boundary_bytes;  /* of a message between stages */
-    /* Sums over all layers, the embedding and the head. */
-    double sliced_forward_s, sliced_backward_s;
-    double forward_s, backward_s, input_s;
-    double recompute_s[PLAN_RECOMPUTE_N];
-    /* The least of both kinds of layers. */
-    double layer_forward_s, layer_backward_s, layer_input_s;
-    double layer_recompute_s[PLAN_RECOMPUTE_N];
+    PlanPartCost all;        /* times: sums over all layers, the embedding and the head */
+    PlanPartCost layer;      /* times: the least of both kinds of layers */
 } PlanLayerCost;
 
 /* Returns: the mesh of @degrees on the cluster of the request. */

@@ -151,22 +151,26 @@ plan_partition_even(const PlanRequest *request, const PlanPoint *point,
 
 /* --- under memory --- */
 
+/* One of each part. */
+static const int64_t one_of[PLAN_PART_N][PLAN_PART_N] = {
+    {1, 0, 0, 0}, {0, 1, 0, 0}, {0, 0, 1, 0}, {0, 0, 0, 1}};
+
 /* What the layers take and keep with each recompute kind, for plan_partition(). */
 static void
 set_layers(const PlanSketchInput *input, const PlanPartition *p, int64_t *layer_ns,
            int64_t *layer_bytes, int64_t *kept_bytes, const int *kind_of_recompute)
 {
     const PlanLayerCost *cost = input->cost;
-    const PlanSketchStage dense = {.n_dense = 1}, moe = {.n_moe = 1};
 
     for (int64_t i = 0; i < p->n_layers; i++) {
-        const PlanSketchStage *layer = i < cost->n_dense ? &dense : &moe;
+        const int64_t *layer =
+            one_of[i < cost->n[PLAN_PART_DENSE] ? PLAN_PART_DENSE : PLAN_PART_MOE];
         layer_bytes[i] = plan_sketch_state_bytes(input, layer);
         for (int64_t recompute = 0; recompute < p->n_recomputes; recompute++) {
             layer_ns[recompute * p->n_layers + i] =
-                units_ns_from_s(plan_sketch_stage_s(cost, layer, kind_of_recompute[recompute]));
+                units_ns_from_s(plan_sketch_passes_s(cost, layer, kind_of_recompute[recompute]));
             kept_bytes[recompute * p->n_layers + i] =
-                plan_sketch_stage_kept(cost, layer, kind_of_recompute[recompute]);
+                plan_sketch_kept(cost, layer, kind_of_recompute[recompute]);
         }
     }
 }
@@ -182,17 +186,16 @@ static void
 set_least_layers(const PlanSketchInput *input, LeastLayer *recomputes)
 {
     const PlanLayerCost *cost = input->cost;
-    const PlanSketchStage layers[2] = {{.n_dense = 1}, {.n_moe = 1}};
 
     for (int kind = 0; kind < PLAN_RECOMPUTE_N; kind++) {
         LeastLayer *least = &recomputes[kind];
         *least = (LeastLayer){INFINITY, INT64_MAX, INT64_MAX};
-        for (int i = cost->n_dense > 0 ? 0 : 1; i < (cost->n_moe > 0 ? 2 : 1); i++) {
-            least->s = fmin(least->s, plan_sketch_stage_s(cost, &layers[i], kind));
-            least->state_bytes =
-                MIN(least->state_bytes, plan_sketch_state_bytes(input, &layers[i]));
-            least->kept_bytes =
-                MIN(least->kept_bytes, plan_sketch_stage_kept(cost, &layers[i], kind));
+        for (int i = PLAN_PART_DENSE; i <= PLAN_PART_MOE; i++) {
+            if (cost->n[i] == 0)
+                continue;
+            least->s = fmin(least->s, plan_sketch_passes_s(cost, one_of[i], kind));
+            least->state_bytes = MIN(least->state_bytes, plan_sketch_state_bytes(input, one_of[i]));
+            least->kept_bytes = MIN(least->kept_bytes, plan_sketch_kept(cost, one_of[i], kind));
         }
     }
 }
@@ -268,8 +271,6 @@ plan_partition_fitted_bound_s(const PlanSketchInput *input, const PlanSketch *sk
 bool
 plan_partition_fitted(const PlanSketchInput *input, const PlanSketch *sketch, int64_t *counts)
 {
-    const PlanSketchStage ends[2] = {{.embedding = input->request->arch->vocab > 0},
-                                     {.head = input->request->arch->vocab > 0}};
     const int64_t n_layers = input->request->arch->n_layers, p = input->point->degrees.pp;
     const size_t n_cells = (size_t)(PLAN_RECOMPUTE_N * n_layers);
     g_autofree int64_t *layer_ns = g_new(int64_t, n_cells), *kept = g_new(int64_t, n_cells);
@@ -301,16 +302,14 @@ plan_partition_fitted(const PlanSketchInput *input, const PlanSketch *sketch, in
     }
     set_layers(input, &partition, layer_ns, layer_bytes, kept, kind_of_recompute);
     for (int i = 0; i < 2; i++) {
-        end_ns[i] = units_ns_from_s(plan_sketch_stage_s(input->cost, &ends[i], 0));
-        end_bytes[i] = plan_sketch_state_bytes(input, &ends[i]);
-        end_kept_bytes[i] = plan_sketch_stage_kept(input->cost, &ends[i], 0);
+        const bool has_vocab = input->request->arch->vocab > 0;
+        const int64_t end[PLAN_PART_N] = {0, 0, i == 0 && has_vocab, i == 1 && has_vocab};
+        end_ns[i] = units_ns_from_s(plan_sketch_passes_s(input->cost, end, 0));
+        end_bytes[i] = plan_sketch_state_bytes(input, end);
+        end_kept_bytes[i] = plan_sketch_kept(input->cost, end, 0);
     }
     for (int32_t r = 0; r < p; r++) {
-        n_in_flight[r] = 0;
-        for (int moment = 0; moment < PLAN_MOMENT_N; moment++)
-            n_in_flight[r] = MAX(
-                n_in_flight[r], plan_flight_n_held(input->flight, r, (PlanMoment)moment, 0, 0) +
-                                    plan_flight_n_held(input->flight, r, (PlanMoment)moment, 1, 0));
+        n_in_flight[r] = plan_flight_most_held(input->flight, r, 0);
         limits[r] = sketch->usable_bytes[r];
         if (limits[r] > 0)
             limits[r] = MAX(1, limits[r] - sketch->fixed_bytes[r]);

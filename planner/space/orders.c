@@ -115,7 +115,6 @@ int64_t
 plan_space_order_ns(const PlanRequest *request, const PlanLayerCost *cost, const PlanPoint *point,
                     bool overlaps)
 {
-    const double n[PLAN_PART_N] = {(double)cost->n_dense, (double)cost->n_moe, 1.0, 1.0};
     const bool hides = overlaps && !plan_framework(request->conventions.framework)->pairs_in_turn;
     double work_s = 0.0;
 
@@ -127,13 +126,15 @@ plan_space_order_ns(const PlanRequest *request, const PlanLayerCost *cost, const
     /* An op takes the larger of device and host; the device's part is what changes. */
     for (int i = 0; i < PLAN_PART_N; i++) {
         const PlanPartCost *part = &cost->parts[i];
-        work_s += n[i] * (part->forward_s - part->forward_slack_s + part->backward_s -
-                          part->host_slack_s[PLAN_RECOMPUTE_NONE] - (hides ? part->hidden_s : 0.0));
+        work_s += (double)cost->n[i] *
+                  (part->forward_s - part->forward_slack_s + part->backward_s -
+                   part->host_slack_s[PLAN_RECOMPUTE_NONE] - (hides ? part->hidden_s : 0.0));
     }
     for (int i = PLAN_PART_DENSE; i <= PLAN_PART_MOE && !hides; i++)
-        if (n[i] > 0.0)
-            work_s -= n[i] * saved_s(request, point,
-                                     i == PLAN_PART_DENSE ? 0 : request->arch->n_layers - 1);
+        if (cost->n[i] > 0)
+            work_s -=
+                (double)cost->n[i] *
+                saved_s(request, point, i == PLAN_PART_DENSE ? 0 : request->arch->n_layers - 1);
     const double bound_s =
         (double)point->n_micro_batches * fmax(0.0, work_s) / (double)point->degrees.pp;
     /* Rounding, as in plan_point_bound_ns(). */

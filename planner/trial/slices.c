@@ -31,9 +31,9 @@ may_fit(const PlanTrial *trial, const PlanSketch *sketch, const ScheduleFamily *
         const PlanSketchStage *stage = &sketch->stages[k];
         const int64_t limit = sketch->usable_bytes[stage->rank];
         const double kept =
-            fmin((double)plan_sketch_stage_kept(cost, stage, recompute),
-                 0.5 * ((double)plan_sketch_stage_kept(cost, stage, recompute) +
-                        (double)plan_sketch_stage_kept(cost, stage, PLAN_RECOMPUTE_SELECTIVE)));
+            fmin((double)plan_sketch_kept(cost, stage->n, recompute),
+                 0.5 * ((double)plan_sketch_kept(cost, stage->n, recompute) +
+                        (double)plan_sketch_kept(cost, stage->n, PLAN_RECOMPUTE_SELECTIVE)));
         const double n_in_flight =
             (double)plan_flight_n_held(flight, stage->rank, PLAN_MOMENT_BACKWARD, 0, stage->chunk) /
             (double)n_slices;

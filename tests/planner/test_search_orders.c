@@ -309,7 +309,7 @@ test_remembered_costs_know_the_order(void)
         counts[i] = plan_partition_balanced(memo, &request, &point, family);
         const int64_t *alone = plan_partition_balanced(own, &request, &point, family);
         g_assert_cmpint(counts[i][0], ==, alone[0]);
-        forward_s[i] = plan_layer_uniform_cost(memo, &request, &shape, 1)->whole.forward_s;
+        forward_s[i] = plan_layer_uniform_cost(memo, &request, &shape, 1)->whole.all.forward_s;
         g_assert_true(forward_s[i] == whole_cost(&request, &shape).forward_s);
     }
     g_assert_cmpfloat(forward_s[0], <, forward_s[1]);
