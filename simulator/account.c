@@ -23,10 +23,7 @@ add_cost(const SimProgram *program, int64_t cost, Usage *usage)
 {
     const int64_t n = program->counts[cost];
     const SimCostDetail *detail = &program->details[cost];
-    const int kind = (int)(cost % SIM_KIND_N);
-    const int64_t *part =
-        sim_program_workload_op(program, cost)
-            ->part_ns[kind == SIM_KIND_LONE_INPUT ? SCHEDULE_OP_BACKWARD_INPUT : kind];
+    const int64_t *part = sim_part_ns(program, cost);
 
     usage->op_ns += n * detail->op_ns;
     usage->tp_ns += n * part[PROFILE_PART_TP];
@@ -35,31 +32,6 @@ add_cost(const SimProgram *program, int64_t cost, Usage *usage)
     usage->recompute_ns += n * part[PROFILE_PART_RECOMPUTE];
     usage->dp_ns += n * part[PROFILE_PART_DP];
     usage->blocked_ns += n * (detail->in.compute_ns + detail->out.compute_ns);
-}
-
-/* All that @rank's dp stream carries. */
-static int64_t
-pieces_ns(const SimTimes *times, int32_t rank)
-{
-    const GArray *pieces = times->pieces;
-    guint begin = 0, end = pieces->len;
-    int64_t sum_ns = 0;
-
-    /* Pieces before begin are of ranks before @rank, those from end on are not. */
-    while (begin < end) {
-        const guint middle = begin + (end - begin) / 2;
-        if (g_array_index(pieces, SimPiece, middle).rank < rank)
-            begin = middle + 1;
-        else
-            end = middle;
-    }
-    for (; begin < pieces->len; begin++) {
-        const SimPiece *piece = &g_array_index(pieces, SimPiece, begin);
-        if (piece->rank != rank)
-            break;
-        sum_ns += piece->end_ns - piece->start_ns;
-    }
-    return sum_ns;
 }
 
 /* Shares links' time out to the parts that use them, and to messages. */
@@ -100,8 +72,7 @@ account_rank(const SimProgram *program, const SimTimes *times, int32_t rank, Usa
     row->busy_ns = usage->op_ns - usage->hidden_ns + usage->blocked_ns + usage->dp_blocked_ns +
                    usage->optimizer_ns;
     row->communication_ns = usage->message_ns + usage->tp_ns + usage->cp_ns + usage->ep_ns +
-                            usage->dp_ns - extra->wait_ns + usage->shared_ns +
-                            pieces_ns(times, rank);
+                            usage->dp_ns - extra->wait_ns + usage->shared_ns;
     row->peak_in_flight = program->in_flight[rank];
     if (first < 0)
         return finish->end_ns;
@@ -263,6 +234,11 @@ sim_account(const SimProgram *program, const SimTimes *times, const SimPeak *pea
         const int64_t span_ns = account_rank(program, times, rank, &usages[rank], row);
         report->span_ns = MAX(report->span_ns, span_ns);
         report->iteration_ns = MAX(report->iteration_ns, usages[rank].end_ns);
+    }
+    for (guint i = 0; i < times->pieces->len; i++) {
+        const SimPiece *piece = &g_array_index(times->pieces, SimPiece, i);
+        g_array_index(report->ranks, ReportRank, piece->rank).communication_ns +=
+            piece->end_ns - piece->start_ns;
     }
     for (int32_t rank = 0; rank < n_ranks; rank++) {
         ReportRank *row = &g_array_index(report->ranks, ReportRank, rank);

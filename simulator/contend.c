@@ -323,8 +323,7 @@ dp_piece(const Contest *contest, const Runner *runner, int64_t number, int64_t *
     const WorkloadRank *work = &contest->program->workload->ranks[runner->rank];
     const int64_t n = sim_n_buckets(work);
     const int64_t n_ahead = n * runner->n_gathers, n_behind = n * runner->n_reduces;
-    const bool reduces_at_end =
-        n_behind == 0 && (work->dp_reduce_ns > 0 || work->dp_reduce_bytes > 0);
+    const bool reduces_at_end = n_behind == 0 && sim_reduces(work);
     SimPiece piece = {.rank = runner->rank, .number = (int32_t)number};
     int64_t all_ns, all_bytes, n_chunks = 1, n_parts = 1;
 
@@ -401,7 +400,7 @@ end_optimizer(Contest *contest, Runner *runner)
     SimFinish *finish = &contest->times->finish[runner->rank];
 
     finish->optimizer_end_ns = finish->end_ns = *contest->now_ns;
-    if ((work->dp_gather_ns > 0 || work->dp_gather_bytes > 0) && runner->n_gathers == 0)
+    if (sim_gathers(work) && runner->n_gathers == 0)
         queue_dp(contest, runner, 1);
 }
 
@@ -418,7 +417,7 @@ finish_rank(Contest *contest, Runner *runner)
         .optimizer_start_ns = UNKNOWN,
         .optimizer_end_ns = UNKNOWN,
     };
-    if ((work->dp_reduce_ns > 0 || work->dp_reduce_bytes > 0) && runner->n_reduces == 0)
+    if (sim_reduces(work) && runner->n_reduces == 0)
         queue_dp(contest, runner, 1);
     go_on_after_dp(contest, runner);
 }
@@ -779,15 +778,6 @@ go_on_all(Contest *contest)
 
 /* --- all of it --- */
 
-/* --- all --- */
-
-static bool
-fail_limit(GError **error, const char *what)
-{
-    g_set_error(error, SCHEDULE_ERROR, SCHEDULE_ERROR_LIMIT, "workload: %s", what);
-    return false;
-}
-
 /*
  * At any time something gets on at full speed, or at that beside others, or several that share a
  * link do together: so the iteration is no longer than everything one after the other at the lowest
@@ -802,16 +792,16 @@ check_times(const SimProgram *program, GError **error)
     if (!(workload->interference_fraction >= 0 && workload->interference_fraction <= 1) ||
         !(workload->message_interference_fraction >= 0 &&
           workload->message_interference_fraction <= 1))
-        return fail_limit(error, "interference is not between 0 and 1");
+        return sim_fail_limit(error, "interference is not between 0 and 1");
     for (int64_t cost = 0; cost < program->n_costs; cost++)
         if (program->counts[cost] > 0 && (program->details[cost].op_ns > SIM_FLOW_MAX_NS ||
                                           program->details[cost].out.ns > SIM_FLOW_MAX_NS))
-            return fail_limit(error, too_long);
+            return sim_fail_limit(error, too_long);
     for (int32_t rank = 0; rank < workload->n_ranks; rank++)
         if (workload->ranks[rank].dp_reduce_ns > SIM_FLOW_MAX_NS ||
             workload->ranks[rank].dp_gather_ns > SIM_FLOW_MAX_NS ||
             workload->ranks[rank].optimizer_ns > SIM_FLOW_MAX_NS)
-            return fail_limit(error, too_long);
+            return sim_fail_limit(error, too_long);
     return true;
 }
 

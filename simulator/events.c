@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "base/host_memory.h"
+#include "base/order.h"
 #include "simulator/memory.h"
 
 /* GArray counts in 32 bits. */
@@ -23,14 +24,21 @@ typedef struct {
     SimOpTimes *at; /* (owned) */
 } Writer;
 
+/* Notes whether @event, on the stream that is being filled, has the times of the one before. */
+static inline void
+note_tie(Writer *writer, const TraceEvent *event)
+{
+    if (event > writer->first && event[-1].start_ns == event->start_ns &&
+        event[-1].end_ns == event->end_ns)
+        writer->ties = true;
+}
+
 static inline void
 put(Writer *writer, const TraceEvent *event)
 {
     g_assert(writer->event != NULL);
-    if (writer->event > writer->first)
-        writer->ties = writer->ties || (writer->event[-1].start_ns == event->start_ns &&
-                                        writer->event[-1].end_ns == event->end_ns);
-    *writer->event++ = *event;
+    *writer->event = *event;
+    note_tie(writer, writer->event++);
 }
 
 static void
@@ -52,10 +60,9 @@ producer_op(const SimProgram *program, ScheduleOp op, uint32_t producer)
     const Workload *workload = program->workload;
     const uint32_t cost = program->steps[producer].cost;
     const int64_t place = cost / SIM_KIND_N / ((int64_t)workload->n_classes * workload->n_slices);
-    const int32_t kind = (int32_t)(cost % SIM_KIND_N);
 
     /* Of the same micro-batch and slice. */
-    op.kind = (uint8_t)(kind == SIM_KIND_LONE_INPUT ? SCHEDULE_OP_BACKWARD_INPUT : kind);
+    op.kind = (uint8_t)sim_op_kind(cost);
     op.chunk =
         (uint8_t)schedule_chunk_of_stage(program->schedule, (int32_t)(place % workload->n_stages),
                                          (int32_t)(place / workload->n_stages));
@@ -87,13 +94,9 @@ static float
 recompute_fraction(const SimProgram *program, uint32_t step)
 {
     const uint32_t cost = program->steps[step].cost;
-    const uint32_t kind = cost % SIM_KIND_N;
-    const int64_t part_ns =
-        kind == SCHEDULE_OP_FORWARD
-            ? 0
-            : sim_program_workload_op(program, cost)
-                  ->part_ns[kind == SIM_KIND_LONE_INPUT ? SCHEDULE_OP_BACKWARD_INPUT : kind]
-                           [PROFILE_PART_RECOMPUTE];
+    const int64_t part_ns = sim_op_kind(cost) == SCHEDULE_OP_FORWARD
+                                ? 0
+                                : sim_part_ns(program, cost)[PROFILE_PART_RECOMPUTE];
 
     return part_ns == 0 ? 0 : (float)((double)part_ns / (double)program->details[cost].op_ns);
 }
@@ -166,18 +169,18 @@ compare_ends(const void *left, const void *right)
 {
     const TraceEvent *a = left, *b = right;
 
-    if (a->end_ns != b->end_ns)
-        return a->end_ns < b->end_ns ? -1 : 1;
-    if (a->start_ns != b->start_ns)
-        return a->start_ns < b->start_ns ? -1 : 1;
     /* Which of two equal messages is shown at full length must not depend on the sort. */
-    if (a->op.micro_batch != b->op.micro_batch)
-        return a->op.micro_batch < b->op.micro_batch ? -1 : 1;
-    if (a->op.chunk != b->op.chunk)
-        return a->op.chunk < b->op.chunk ? -1 : 1;
-    if (a->op.slice != b->op.slice)
-        return a->op.slice < b->op.slice ? -1 : 1;
-    return (a->op.kind > b->op.kind) - (a->op.kind < b->op.kind);
+    const int orders[] = {ORDER(a->end_ns, b->end_ns),
+                          ORDER(a->start_ns, b->start_ns),
+                          ORDER(a->op.micro_batch, b->op.micro_batch),
+                          ORDER(a->op.chunk, b->op.chunk),
+                          ORDER(a->op.slice, b->op.slice),
+                          ORDER(a->op.kind, b->op.kind)};
+    size_t i = 0;
+
+    while (i + 1 < G_N_ELEMENTS(orders) && orders[i] == 0)
+        i++;
+    return orders[i];
 }
 
 /* Writes what @rank sends, or receives, with the times at which it leaves and arrives.  Returns
@@ -224,9 +227,7 @@ write_messages(Writer *writer, int32_t rank, TraceStream stream)
     for (TraceEvent *event = first; event < end; event++) {
         event->start_ns = MAX(event->start_ns, before_ns);
         before_ns = event->end_ns;
-        if (event > first)
-            writer->ties = writer->ties || (event[-1].start_ns == event->start_ns &&
-                                            event[-1].end_ns == event->end_ns);
+        note_tie(writer, event);
     }
 }
 

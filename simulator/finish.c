@@ -2,25 +2,14 @@
 
 #include "simulator/program.h"
 
-/* Appends the steps of @steps (one per chunk of a rank, -1: none), in order, as specials. */
-static void
-append_sorted(GArray *specials, const int64_t *steps, int32_t n_chunks, bool gathers)
+/* Whether the rank's gathering runs ahead of its ops, or its reduction behind them. */
+static bool
+runs_beside(const Workload *workload, int32_t rank, bool gathers)
 {
-    const guint first = specials->len;
+    const WorkloadRank *work = &workload->ranks[rank];
 
-    for (int32_t chunk = 0; chunk < n_chunks; chunk++) {
-        const SimSpecial special = {.step = (uint32_t)steps[chunk], .gathers = gathers};
-        guint at = specials->len;
-
-        if (steps[chunk] < 0)
-            continue;
-        /* specials[first ..] ascend. */
-        while (at > first && g_array_index(specials, SimSpecial, at - 1).step > special.step)
-            at--;
-        g_array_insert_val(specials, at, special);
-    }
-    for (guint i = first; i < specials->len; i++)
-        g_array_index(specials, SimSpecial, i).chunk = (int32_t)(i - first);
+    return gathers ? workload->overlap_gather && sim_gathers(work)
+                   : workload->overlap_dp && sim_reduces(work);
 }
 
 static gint
@@ -34,17 +23,21 @@ compare_steps(gconstpointer left, gconstpointer right)
 static void
 append_rank(const SimProgram *program, int32_t rank, GArray *all, SimBeside *beside)
 {
-    const int32_t n_chunks = program->schedule->n_chunks;
-    const int64_t at = (int64_t)rank * n_chunks;
+    const int64_t n_chunks = program->schedule->n_chunks;
     g_autoptr(GArray) specials = g_array_new(FALSE, FALSE, sizeof(SimSpecial));
+    int32_t n[2] = {0, 0};
 
-    if (sim_gathers_ahead(program->workload, rank))
-        append_sorted(specials, &program->first_forward[at], n_chunks, true);
-    if (sim_reduces_behind(program->workload, rank))
-        append_sorted(specials, &program->last_backward[at], n_chunks, false);
+    for (int gathers = 0; gathers < 2; gathers++)
+        for (int64_t at = rank * n_chunks; at < (rank + 1) * n_chunks; at++) {
+            const int64_t step = (gathers ? program->first_forward : program->last_backward)[at];
+            const SimSpecial special = {.step = (uint32_t)step, .gathers = gathers};
+            if (step >= 0 && runs_beside(program->workload, rank, gathers))
+                g_array_append_val(specials, special);
+        }
     g_array_sort(specials, compare_steps);
     for (guint i = 0; i < specials->len; i++) {
-        const SimSpecial *special = &g_array_index(specials, SimSpecial, i);
+        SimSpecial *special = &g_array_index(specials, SimSpecial, i);
+        special->chunk = n[special->gathers]++;
         if (special->gathers)
             beside->head_end = MAX(beside->head_end, (int64_t)special->step + 1);
         else
@@ -61,8 +54,8 @@ sim_beside_init(SimBeside *beside, const SimProgram *program)
 
     *beside = (SimBeside){.tail_begin = program->n_ops};
     for (int32_t rank = 0; rank < n_ranks; rank++)
-        any = any || sim_gathers_ahead(program->workload, rank) ||
-              sim_reduces_behind(program->workload, rank);
+        any = any || runs_beside(program->workload, rank, true) ||
+              runs_beside(program->workload, rank, false);
     if (!any)
         return;
     GArray *all = g_array_new(FALSE, FALSE, sizeof(SimSpecial));

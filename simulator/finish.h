@@ -95,21 +95,17 @@ sim_n_buckets(const WorkloadRank *work)
     return MAX(1, work->n_buckets);
 }
 
-/* Whether the rank's reduction runs behind its ops, and its gathering ahead of them. */
+/* Whether a rank reduces gradients, and gathers parameters, outside its ops. */
 static inline bool
-sim_reduces_behind(const Workload *workload, int32_t rank)
+sim_reduces(const WorkloadRank *work)
 {
-    const WorkloadRank *work = &workload->ranks[rank];
-
-    return workload->overlap_dp && (work->dp_reduce_ns > 0 || work->dp_reduce_bytes > 0);
+    return work->dp_reduce_ns > 0 || work->dp_reduce_bytes > 0;
 }
 
 static inline bool
-sim_gathers_ahead(const Workload *workload, int32_t rank)
+sim_gathers(const WorkloadRank *work)
 {
-    const WorkloadRank *work = &workload->ranks[rank];
-
-    return workload->overlap_gather && (work->dp_gather_ns > 0 || work->dp_gather_bytes > 0);
+    return work->dp_gather_ns > 0 || work->dp_gather_bytes > 0;
 }
 
 /* Fills @beside of a compiled @program. */

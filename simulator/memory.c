@@ -24,33 +24,24 @@ change_of(const SimProgram *program, int64_t cost)
 {
     const WorkloadOp *op = sim_program_workload_op(program, cost);
 
-    switch ((int)(cost % SIM_KIND_N)) {
-    case SCHEDULE_OP_FORWARD:
-        return (SimMemoryChange){.activations_bytes = op->activation_bytes,
-                                 .kv_bytes = op->kv_bytes,
-                                 .workspace_bytes = op->workspace_bytes[SCHEDULE_OP_FORWARD]};
-    case SCHEDULE_OP_BACKWARD:
-        return (SimMemoryChange){.kv_bytes = kv_gradients(program, op),
-                                 .workspace_bytes = op->workspace_bytes[SCHEDULE_OP_BACKWARD],
-                                 .free_activations_bytes = op->activation_bytes,
-                                 .free_kv_bytes = op->kv_bytes + op->kv_gradient_bytes};
-    case SCHEDULE_OP_BACKWARD_INPUT:
-        return (SimMemoryChange){
-            .activations_bytes = MAX(0, op->weight_activation_bytes - op->activation_bytes),
-            .kv_bytes = kv_gradients(program, op),
-            .workspace_bytes = op->workspace_bytes[SCHEDULE_OP_BACKWARD_INPUT],
-            .free_activations_bytes = MAX(0, op->activation_bytes - op->weight_activation_bytes),
-            .free_kv_bytes = op->kv_bytes + op->kv_gradient_bytes};
-    case SCHEDULE_OP_BACKWARD_WEIGHT:
-        return (SimMemoryChange){.workspace_bytes =
-                                     op->workspace_bytes[SCHEDULE_OP_BACKWARD_WEIGHT],
-                                 .free_activations_bytes = op->weight_activation_bytes};
-    default: /* SIM_KIND_LONE_INPUT */
-        return (SimMemoryChange){.kv_bytes = kv_gradients(program, op),
-                                 .workspace_bytes = op->workspace_bytes[SCHEDULE_OP_BACKWARD_INPUT],
-                                 .free_activations_bytes = op->activation_bytes,
-                                 .free_kv_bytes = op->kv_bytes + op->kv_gradient_bytes};
+    const ScheduleOpKind kind = sim_op_kind(cost);
+    SimMemoryChange change = {.workspace_bytes = op->workspace_bytes[kind]};
+
+    if (kind == SCHEDULE_OP_FORWARD) {
+        change.activations_bytes = op->activation_bytes;
+        change.kv_bytes = op->kv_bytes;
+    } else if (kind == SCHEDULE_OP_BACKWARD_WEIGHT) {
+        change.free_activations_bytes = op->weight_activation_bytes;
+    } else {
+        /* What an I leaves to its W. */
+        const int64_t left_bytes =
+            cost % SIM_KIND_N == SCHEDULE_OP_BACKWARD_INPUT ? op->weight_activation_bytes : 0;
+        change.activations_bytes = MAX(0, left_bytes - op->activation_bytes);
+        change.kv_bytes = kv_gradients(program, op);
+        change.free_activations_bytes = MAX(0, op->activation_bytes - left_bytes);
+        change.free_kv_bytes = op->kv_bytes + op->kv_gradient_bytes;
     }
+    return change;
 }
 
 /* What op @i of the schedule has of later ops, in its workspace. */
@@ -63,13 +54,6 @@ ahead_of(const SimProgram *program, int64_t i)
 /* --- limits --- */
 
 static bool
-fail_bytes(GError **error, const char *what)
-{
-    g_set_error(error, SCHEDULE_ERROR, SCHEDULE_ERROR_LIMIT, "workload: %s", what);
-    return false;
-}
-
-static bool
 check_op(const WorkloadOp *op, GError **error)
 {
     int64_t lowest = MIN(op->activation_bytes, MIN(op->kv_bytes, op->kv_gradient_bytes));
@@ -78,9 +62,9 @@ check_op(const WorkloadOp *op, GError **error)
     for (int kind = 0; kind < SCHEDULE_OP_N; kind++)
         lowest = MIN(lowest, op->workspace_bytes[kind]);
     if (lowest < 0)
-        return fail_bytes(error, "an op's bytes are negative");
+        return sim_fail_limit(error, "an op's bytes are negative");
     if (op->kv_bytes > INT64_MAX - op->kv_gradient_bytes)
-        return fail_bytes(error, "an op frees more bytes than 64 bits count");
+        return sim_fail_limit(error, "an op frees more bytes than 64 bits count");
     return true;
 }
 
@@ -102,23 +86,34 @@ check_bytes(const SimProgram *program, GError **error)
             __builtin_add_overflow(each, change.workspace_bytes, &each) ||
             __builtin_mul_overflow(each, program->counts[cost], &all) ||
             __builtin_add_overflow(sum, all, &sum))
-            return fail_bytes(error, "the ops hold more bytes than 64 bits count");
+            return sim_fail_limit(error, "the ops hold more bytes than 64 bits count");
     }
     for (int64_t i = 0; program->ahead_bytes != NULL && i < program->n_ops; i++)
         if (__builtin_add_overflow(sum, ahead_of(program, i), &sum))
-            return fail_bytes(error, "the ops hold more bytes than 64 bits count");
+            return sim_fail_limit(error, "the ops hold more bytes than 64 bits count");
     for (int32_t rank = 0; rank < w->n_ranks; rank++)
         for (int owner = 0; owner < TRACE_MEMORY_N; owner++) {
             const int64_t bytes = w->ranks[rank].static_bytes[owner];
             if (bytes < 0)
-                return fail_bytes(error, "a rank's static bytes are negative");
+                return sim_fail_limit(error, "a rank's static bytes are negative");
             if (__builtin_add_overflow(sum, bytes, &sum))
-                return fail_bytes(error, "the ranks hold more bytes than 64 bits count");
+                return sim_fail_limit(error, "the ranks hold more bytes than 64 bits count");
         }
     return true;
 }
 
 /* --- peaks --- */
+
+/* What @rank holds for good. */
+static int64_t
+static_bytes(const SimProgram *program, int32_t rank)
+{
+    int64_t sum = 0;
+
+    for (int owner = 0; owner < TRACE_MEMORY_N; owner++)
+        sum += program->workload->ranks[rank].static_bytes[owner];
+    return sum;
+}
 
 /* What the search for peaks needs. */
 typedef struct {
@@ -165,12 +160,10 @@ break_down(const SimProgram *program, int32_t rank, const Level *level, SimPeak 
         return;
     const int64_t workspace = change_of(program, program->steps[level->step].cost).workspace_bytes +
                               ahead_of(program, level->op);
-    int64_t activations = level->peak - level->peak_kv - workspace;
-    for (int owner = 0; owner < TRACE_MEMORY_N; owner++)
-        activations -= fixed[owner];
     peak->owner_bytes[TRACE_MEMORY_WORKSPACE] += workspace;
     peak->owner_bytes[TRACE_MEMORY_KV] += level->peak_kv;
-    peak->owner_bytes[TRACE_MEMORY_ACTIVATIONS] += activations;
+    peak->owner_bytes[TRACE_MEMORY_ACTIVATIONS] +=
+        level->peak - level->peak_kv - workspace - static_bytes(program, rank);
 }
 
 bool
@@ -184,9 +177,7 @@ sim_memory_peaks(const SimProgram *program, SimPeak *peaks, GError **error)
     g_autofree Hold *holds = holds_new(program);
     g_autofree Level *levels = g_new(Level, (size_t)n_ranks);
     for (int32_t rank = 0; rank < n_ranks; rank++) {
-        int64_t bytes = 0;
-        for (int owner = 0; owner < TRACE_MEMORY_N; owner++)
-            bytes += program->workload->ranks[rank].static_bytes[owner];
+        const int64_t bytes = static_bytes(program, rank);
         levels[rank] = (Level){.level = bytes,
                                .peak = bytes,
                                .step = -1,
@@ -228,8 +219,7 @@ sim_memory_levels(const SimProgram *program, SimLevel *levels)
         g_memdup2(program->schedule->rank_begin, sizeof(int64_t) * (size_t)n_ranks);
 
     for (int32_t rank = 0; rank < n_ranks; rank++)
-        for (int owner = 0; owner < TRACE_MEMORY_N; owner++)
-            now[rank] += program->workload->ranks[rank].static_bytes[owner];
+        now[rank] = static_bytes(program, rank);
     for (int64_t step = 0; step < program->n_ops; step++) {
         const uint32_t cost = program->steps[step].cost;
         const Hold hold = holds[cost];

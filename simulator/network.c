@@ -121,33 +121,18 @@ add_collectives(SimNetwork *network, const SimProgram *program, int64_t route, i
         network->routes[route].visible = fmin(1.0, 1e-9 * (double)seen_ns / sent_s);
 }
 
-static int
-op_kind_of(int64_t cost)
-{
-    const int kind = (int)(cost % SIM_KIND_N);
-
-    return kind == SIM_KIND_LONE_INPUT ? SCHEDULE_OP_BACKWARD_INPUT : kind;
-}
-
-static int64_t
-collectives_ns(const WorkloadOp *op, int kind)
-{
-    return op->part_ns[kind][PROFILE_PART_TP] + op->part_ns[kind][PROFILE_PART_CP] +
-           op->part_ns[kind][PROFILE_PART_EP] + op->part_ns[kind][PROFILE_PART_DP];
-}
-
 static void
 add_op(SimNetwork *network, const SimProgram *program, int64_t cost)
 {
     const SimCostDetail *detail = &program->details[cost];
-    const WorkloadOp *op = sim_program_workload_op(program, cost);
-    const int kind = op_kind_of(cost);
+    const float *sent_bytes =
+        sim_program_workload_op(program, cost)->traffic_bytes[sim_op_kind(cost)];
     double traffic_bytes[MODEL_CLUSTER_MAX_LEVELS];
 
     for (int i = 0; i < MODEL_CLUSTER_MAX_LEVELS; i++)
-        traffic_bytes[i] = (double)op->traffic_bytes[kind][i];
+        traffic_bytes[i] = (double)sent_bytes[i];
     add_collectives(network, program, sim_route_of_op(cost), detail->rank, traffic_bytes,
-                    detail->op_ns, collectives_ns(op, kind));
+                    detail->op_ns, sim_collectives_ns(program, cost));
 }
 
 /* Two overlapped ops: what their collectives take longer than their computing is waited for. */
@@ -160,10 +145,9 @@ add_pair(SimNetwork *network, const SimProgram *program, const SimPairKind *kind
 
     for (int i = 0; i < 2; i++) {
         const WorkloadOp *op = sim_program_workload_op(program, costs[i]);
-        const int op_kind = op_kind_of(costs[i]);
-        computing_ns += program->details[costs[i]].op_ns - collectives_ns(op, op_kind);
+        computing_ns += program->details[costs[i]].op_ns - sim_collectives_ns(program, costs[i]);
         for (int level = 0; level < MODEL_CLUSTER_MAX_LEVELS; level++)
-            traffic_bytes[level] += (double)op->traffic_bytes[op_kind][level];
+            traffic_bytes[level] += (double)op->traffic_bytes[sim_op_kind(costs[i])][level];
     }
     add_collectives(network, program, sim_route_of_pair(program, kind),
                     program->details[kind->first].rank, traffic_bytes, kind->ns,

@@ -2,23 +2,6 @@
 
 #include <string.h>
 
-/* Collectives inside an op. */
-static int64_t
-collectives_ns(const SimProgram *program, uint32_t cost)
-{
-    static const ProfilePart parts[] = {PROFILE_PART_TP, PROFILE_PART_CP, PROFILE_PART_EP,
-                                        PROFILE_PART_DP};
-    const int kind = (int)(cost % SIM_KIND_N);
-    const int64_t *part_ns =
-        sim_program_workload_op(program, cost)
-            ->part_ns[kind == SIM_KIND_LONE_INPUT ? SCHEDULE_OP_BACKWARD_INPUT : kind];
-    int64_t sum = 0;
-
-    for (size_t i = 0; i < G_N_ELEMENTS(parts); i++)
-        sum += part_ns[parts[i]];
-    return sum;
-}
-
 int64_t
 sim_pair_ns(const SimProgram *program, uint32_t first, uint32_t second)
 {
@@ -28,8 +11,8 @@ sim_pair_ns(const SimProgram *program, uint32_t first, uint32_t second)
         return MIN(program->workload->pair_ns, busy[0] + busy[1]);
     if (program->workload->blocking_messages)
         return busy[0] + busy[1];
-    const int64_t collectives[2] = {collectives_ns(program, first),
-                                    collectives_ns(program, second)};
+    const int64_t collectives[2] = {sim_collectives_ns(program, first),
+                                    sim_collectives_ns(program, second)};
     const int64_t computing = busy[0] + busy[1] - collectives[0] - collectives[1];
 
     return MAX(MAX(computing, collectives[0] + collectives[1]), MAX(busy[0], busy[1]));

@@ -49,9 +49,8 @@ detail_of(const SimProgram *program, const WorkloadOp *op, const Neighbours *nei
     const Workload *workload = program->workload;
     /* The op of the same class and slice, one stage on. */
     const ptrdiff_t stage = (ptrdiff_t)workload->n_classes * workload->n_slices;
-    const int64_t time_ns =
-        op->time_ns[kind == SIM_KIND_LONE_INPUT ? SCHEDULE_OP_BACKWARD_INPUT : kind];
-    SimCostDetail detail = {.rank = neighbours->here, .op_ns = time_ns + workload->op_overhead_ns};
+    SimCostDetail detail = {.rank = neighbours->here,
+                            .op_ns = op->time_ns[sim_op_kind(kind)] + workload->op_overhead_ns};
 
     if (kind == SCHEDULE_OP_FORWARD) {
         const WorkloadOp *from = neighbours->previous < 0 ? NULL : op - stage;
@@ -65,8 +64,8 @@ detail_of(const SimProgram *program, const WorkloadOp *op, const Neighbours *nei
     return detail;
 }
 
-static bool
-fail_limit(GError **error, const char *what)
+bool
+sim_fail_limit(GError **error, const char *what)
 {
     g_set_error(error, SCHEDULE_ERROR, SCHEDULE_ERROR_LIMIT, "workload: %s", what);
     return false;
@@ -78,16 +77,17 @@ check_op(const WorkloadOp *op, GError **error)
 {
     for (int kind = 0; kind < SCHEDULE_OP_N; kind++) {
         if (op->time_ns[kind] < 0 || op->time_ns[kind] > SIM_MAX_NS / 8)
-            return fail_limit(error, "an op's time is negative or longer than 18 years");
+            return sim_fail_limit(error, "an op's time is negative or longer than 18 years");
         for (int part = 0; part < PROFILE_PART_N; part++)
             if (op->part_ns[kind][part] < 0 || op->part_ns[kind][part] > op->time_ns[kind])
-                return fail_limit(error, "a part of an op's time is negative or longer than all");
+                return sim_fail_limit(error,
+                                      "a part of an op's time is negative or longer than all");
     }
     if (op->forward_message_ns < 0 || op->forward_message_ns > SIM_MAX_NS / 8 ||
         op->backward_message_ns < 0 || op->backward_message_ns > SIM_MAX_NS / 8 ||
         op->forward_buffered_ns < 0 || op->backward_buffered_ns < 0 ||
         op->forward_message_bytes < 0 || op->backward_message_bytes < 0)
-        return fail_limit(error, "a message is negative or takes longer than 18 years");
+        return sim_fail_limit(error, "a message is negative or takes longer than 18 years");
     return true;
 }
 
@@ -113,9 +113,9 @@ check_shape(const Schedule *schedule, const Workload *workload, GError **error)
             return false;
         }
     if (workload->n_classes < 1)
-        return fail_limit(error, "there is no class of micro-batches");
+        return sim_fail_limit(error, "there is no class of micro-batches");
     if (workload->op_overhead_ns < 0 || workload->op_overhead_ns > SIM_MAX_NS / 8)
-        return fail_limit(error, "an op's overhead is negative or longer than 18 years");
+        return sim_fail_limit(error, "an op's overhead is negative or longer than 18 years");
     const int32_t n_micro_batches = schedule_chain_micro_batches(schedule);
     for (int32_t m = 0; workload->class_of_micro_batch != NULL && m < n_micro_batches; m++)
         if (workload->class_of_micro_batch[m] < 0 ||
@@ -714,13 +714,12 @@ op_at(const SimProgram *program, int64_t i)
 {
     const Workload *w = program->workload;
     const uint32_t cost = program->steps[program->step_of[i]].cost;
-    const int kind = (int)(cost % SIM_KIND_N);
     const int64_t index = cost / SIM_KIND_N;
 
     return (Op){
         .index = index,
         .stage = index / ((int64_t)w->n_classes * w->n_slices),
-        .kind = kind == SIM_KIND_LONE_INPUT ? SCHEDULE_OP_BACKWARD_INPUT : (ScheduleOpKind)kind,
+        .kind = sim_op_kind(cost),
     };
 }
 
@@ -813,17 +812,17 @@ check_sum(const SimProgram *program, GError **error)
         const SimCostDetail *d = &program->details[cost];
         if (__builtin_mul_overflow(d->op_ns + d->in.ns + d->out.ns, program->counts[cost], &all) ||
             __builtin_add_overflow(sum, all, &sum) || sum > SIM_MAX_NS)
-            return fail_limit(error, "the iteration could take longer than 146 years");
+            return sim_fail_limit(error, "the iteration could take longer than 146 years");
     }
     for (int32_t rank = 0; rank < workload->n_ranks; rank++) {
         const WorkloadRank *r = &workload->ranks[rank];
         if (r->dp_reduce_ns < 0 || r->dp_gather_ns < 0 || r->optimizer_ns < 0 ||
             r->dp_reduce_bytes < 0 || r->dp_gather_bytes < 0)
-            return fail_limit(error, "a reduction, gathering or optimizer step is negative");
+            return sim_fail_limit(error, "a reduction, gathering or optimizer step is negative");
         if (__builtin_add_overflow(sum, r->dp_reduce_ns, &sum) ||
             __builtin_add_overflow(sum, r->dp_gather_ns, &sum) ||
             __builtin_add_overflow(sum, r->optimizer_ns, &sum) || sum > SIM_MAX_NS)
-            return fail_limit(error, "the iteration could take longer than 146 years");
+            return sim_fail_limit(error, "the iteration could take longer than 146 years");
     }
     return true;
 }

@@ -107,6 +107,9 @@ SimProgram *sim_program_new(const Schedule *schedule, const Workload *workload, 
 void sim_program_free(SimProgram *program);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(SimProgram, sim_program_free)
 
+/* Sets SCHEDULE_ERROR_LIMIT with what is out of range of the workload.  Returns: false. */
+bool sim_fail_limit(GError **error, const char *what);
+
 /* Sets SCHEDULE_ERROR_LIMIT: there is no memory for @n of @what, and how much there is.  Returns:
  * false. */
 bool sim_fail_memory(GError **error, int64_t n, const char *what);
@@ -123,6 +126,29 @@ static inline const WorkloadOp *
 sim_program_workload_op(const SimProgram *program, int64_t cost)
 {
     return &program->workload->ops[cost / SIM_KIND_N];
+}
+
+/* Returns: the kind of the ops of @cost. */
+static inline ScheduleOpKind
+sim_op_kind(int64_t cost)
+{
+    const int kind = (int)(cost % SIM_KIND_N);
+
+    return kind == SIM_KIND_LONE_INPUT ? SCHEDULE_OP_BACKWARD_INPUT : (ScheduleOpKind)kind;
+}
+
+/* Returns: how long an op of @cost takes in each of its parts, ns [PROFILE_PART_N]. */
+static inline const int64_t *
+sim_part_ns(const SimProgram *program, int64_t cost)
+{
+    return sim_program_workload_op(program, cost)->part_ns[sim_op_kind(cost)];
+}
+
+/* Returns: how long an op of @cost takes in its collectives, ns. */
+static inline int64_t
+sim_collectives_ns(const SimProgram *program, int64_t cost)
+{
+    return workload_collectives_ns(sim_program_workload_op(program, cost), sim_op_kind(cost));
 }
 
 G_END_DECLS

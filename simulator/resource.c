@@ -370,11 +370,10 @@ join(SimLinks *links, Flow *flow)
     }
 }
 
-/* What a link of the part has for its flows: flows outside keep what they have. */
+/* Sets what @link has for its flows of the part: flows outside keep what they have. */
 static inline void
-open_link(SimLinks *links, int32_t at)
+share_out(SimLinks *links, Link *link)
 {
-    Link *link = &links->link[at];
     double left = link->bytes_per_s, weight = 0;
     int32_t n_unfrozen = 0;
 
@@ -391,7 +390,6 @@ open_link(SimLinks *links, int32_t at)
     link->weight = weight;
     link->n_unfrozen = n_unfrozen;
     links->has_neighbours |= n_unfrozen < link->n;
-    links->open_links[links->n_open_links++] = at;
 }
 
 /* Gives @flow @rate, because of the link @bottleneck or (-1) its limit. */
@@ -463,22 +461,13 @@ freeze_limited(SimLinks *links, double level)
 static inline void
 fill_link(SimLinks *links, int32_t at)
 {
-    const Link *link = &links->link[at];
-    double left = link->bytes_per_s, weight = 0, level;
-    int32_t n_unfrozen = 0;
+    Link *link = &links->link[at];
+    double level;
     bool any;
 
-    for (int32_t i = 0; i < link->n; i++) {
-        const Passing *p = &link->passing[i];
-        if (is_in_part(links, p->flow)) {
-            weight += p->weight;
-            n_unfrozen++;
-        } else {
-            left -= p->flow->rate * p->bytes_per_s;
-        }
-    }
-    left = MAX(left, 0);
-    links->has_neighbours = n_unfrozen < link->n;
+    share_out(links, link);
+    double left = link->left, weight = link->weight;
+    int32_t n_unfrozen = link->n_unfrozen;
     /* Frozen flows have their limit, which they reach before the link is full. */
     do {
         any = false;
@@ -511,8 +500,10 @@ fill_links(SimLinks *links)
     int32_t at;
 
     links->n_open_links = 0;
-    for (int32_t i = 0; i < links->n_part_links; i++)
-        open_link(links, links->part_links[i]);
+    for (int32_t i = 0; i < links->n_part_links; i++) {
+        share_out(links, &links->link[links->part_links[i]]);
+        links->open_links[links->n_open_links++] = links->part_links[i];
+    }
     links->n_rising = links->n_part_flows;
     memcpy(links->rising, links->part_flows, sizeof *links->rising * (size_t)links->n_rising);
     /* Frozen flows have their final rate; the devices of all others at least @level bytes/s. */

@@ -263,14 +263,14 @@ finish_rank(const SimProgram *program, SimTimes *times, Beside *beside, int32_t 
     SimFinish *finish = &times->finish[rank];
     int64_t reduced_ns = beside->until_ns;
 
-    if ((work->dp_reduce_ns > 0 || work->dp_reduce_bytes > 0) && beside->n_reduces == 0)
+    if (sim_reduces(work) && beside->n_reduces == 0)
         reduced_ns = put_piece(times, beside, rank, free_ns, work->dp_reduce_ns,
                                work->dp_reduce_bytes, TRACE_EVENT_DP_REDUCE);
     finish->free_ns = free_ns;
     finish->optimizer_start_ns = MAX(free_ns, reduced_ns);
     finish->optimizer_end_ns = finish->optimizer_start_ns + work->optimizer_ns;
     finish->end_ns = finish->optimizer_end_ns;
-    if ((work->dp_gather_ns > 0 || work->dp_gather_bytes > 0) && beside->n_gathers == 0)
+    if (sim_gathers(work) && beside->n_gathers == 0)
         finish->end_ns =
             put_piece(times, beside, rank, finish->optimizer_end_ns, work->dp_gather_ns,
                       work->dp_gather_bytes, TRACE_EVENT_DP_GATHER);

@@ -8,10 +8,13 @@
 #include "simulator/finish.h"
 #include "simulator/pairs.h"
 
-/* Durations of what follows a rank's ops. */
-typedef struct {
-    const SimSpeedLevel *reduce, *optimizer, *gather;
-} SimFinishLevels;
+/* What follows a rank's ops. */
+typedef enum {
+    PART_REDUCE,
+    PART_OPTIMIZER,
+    PART_GATHER,
+    PART_N
+} FinishPart;
 
 /* What varies by what. */
 typedef struct {
@@ -23,21 +26,17 @@ typedef struct {
     /* Where speeds are forgotten (SimJitter.correlation_s), instead of ops: */
     SimSpeeds speeds;
     const SimSpeedLevel **level; /* (owned, nullable) [cost] */
-    SimFinishLevels *finish;     /* (owned, nullable) [rank] */
-    int64_t slowdown;            /* factor of a straggler */
-    uint64_t straggler_below;    /* of a draw's upper 53 bits */
+    /* (owned, nullable) [rank * PART_N + part] of what follows its ops */
+    const SimSpeedLevel **finish;
+    int64_t slowdown;         /* factor of a straggler */
+    uint64_t straggler_below; /* of a draw's upper 53 bits */
 } SimVaried;
-
-/* Of what follows a rank's ops. */
-typedef struct {
-    int64_t optimizer, reduce, gather;
-} SimFinishFactors;
 
 /* What one thread works on. */
 typedef struct {
-    SimCost *costs;                /* (owned) [cost] */
-    SimFinishFactors *rank_finish; /* (owned) [rank] */
-    int64_t *rank_factors;         /* (owned) [rank] */
+    SimCost *costs;          /* (owned) [cost] */
+    int64_t *finish_factors; /* (owned) [rank * PART_N + part] */
+    int64_t *rank_factors;   /* (owned) [rank] */
     double *x; /* (owned, nullable) [rank * members + member] X of its device [factors.h] */
     SimTimes times;
 } SimReplica;
@@ -55,6 +54,15 @@ varied_clear(SimVaried *varied)
     g_free(varied->finish);
 }
 
+/* How long each part takes of what follows a rank's ops, without jitter. */
+static void
+set_parts(const SimFinish *finish, int64_t part_ns[PART_N])
+{
+    part_ns[PART_REDUCE] = finish->optimizer_start_ns - finish->free_ns;
+    part_ns[PART_OPTIMIZER] = finish->optimizer_end_ns - finish->optimizer_start_ns;
+    part_ns[PART_GATHER] = finish->end_ns - finish->optimizer_end_ns;
+}
+
 /* By how long it takes what varies how much. */
 static bool
 set_levels(SimVaried *varied, GError **error)
@@ -65,16 +73,14 @@ set_levels(SimVaried *varied, GError **error)
     varied->level = g_try_new(const SimSpeedLevel *, (size_t)program->n_costs);
     if (varied->level == NULL)
         return sim_fail_memory(error, program->n_costs, "different ops");
-    varied->finish = g_new(SimFinishLevels, (size_t)program->schedule->n_ranks);
+    varied->finish = g_new(const SimSpeedLevel *, (size_t)program->schedule->n_ranks *PART_N);
     for (int64_t cost = 0; cost < program->n_costs; cost++)
         varied->level[cost] = sim_speeds_level(speeds, program->costs[cost].busy_ns);
     for (int32_t r = 0; r < program->schedule->n_ranks; r++) {
-        const SimFinish *f = &varied->fixed->finish[r];
-        varied->finish[r] = (SimFinishLevels){
-            .reduce = sim_speeds_level(speeds, f->optimizer_start_ns - f->free_ns),
-            .optimizer = sim_speeds_level(speeds, f->optimizer_end_ns - f->optimizer_start_ns),
-            .gather = sim_speeds_level(speeds, f->end_ns - f->optimizer_end_ns),
-        };
+        int64_t part_ns[PART_N];
+        set_parts(&varied->fixed->finish[r], part_ns);
+        for (int part = 0; part < PART_N; part++)
+            varied->finish[r * PART_N + part] = sim_speeds_level(speeds, part_ns[part]);
     }
     return true;
 }
@@ -136,7 +142,7 @@ replica_init(SimReplica *replica, const SimVaried *varied, GError **error)
 
     *replica = (SimReplica){
         .costs = g_try_new(SimCost, (size_t)program->n_costs),
-        .rank_finish = g_new(SimFinishFactors, n_ranks),
+        .finish_factors = g_new(int64_t, n_ranks * PART_N),
         .rank_factors = g_new(int64_t, n_ranks),
         .x = varied->level == NULL ? NULL : g_new(double, n_ranks *(size_t)n_members(varied)),
     };
@@ -151,7 +157,7 @@ static void
 replica_clear(SimReplica *replica)
 {
     g_free(replica->costs);
-    g_free(replica->rank_finish);
+    g_free(replica->finish_factors);
     g_free(replica->rank_factors);
     g_free(replica->x);
     sim_times_clear(&replica->times);
@@ -216,14 +222,14 @@ vary_ranks(const SimVaried *varied, SimReplica *replica, uint64_t key)
         const uint64_t random = sim_draw(key, (uint64_t)r), other = sim_mix(~random);
         const int64_t factor = rank_factor(varied, random);
         replica->rank_factors[r] = factor;
-        if (varied->level != NULL)
+        if (varied->level != NULL) {
             first_speeds(varied, replica, r, other);
-        else
-            replica->rank_finish[r] = (SimFinishFactors){
-                .optimizer = sim_times_factor(sim_first_factor(varied->ops, other), factor),
-                .reduce = sim_second_factor(varied->ops, other),
-                .gather = sim_second_factor(varied->ops, random),
-            };
+            continue;
+        }
+        int64_t *finish = &replica->finish_factors[r * PART_N];
+        finish[PART_REDUCE] = sim_second_factor(varied->ops, other);
+        finish[PART_OPTIMIZER] = sim_times_factor(sim_first_factor(varied->ops, other), factor);
+        finish[PART_GATHER] = sim_second_factor(varied->ops, random);
     }
     for (int64_t cost = 0; cost < program->n_costs; cost++) {
         const SimCost *fixed = &program->costs[cost];
@@ -323,18 +329,17 @@ vary_ops(const SimVaried *varied, SimReplica *replica, uint64_t key)
 }
 
 /* What follows a rank's ops, one after the other, at the speed that its last op left. */
-static SimFinishFactors
-finish_factors(const SimVaried *varied, SimReplica *replica, int32_t rank, uint64_t key)
+static void
+vary_finish(const SimVaried *varied, SimReplica *replica, int32_t rank, uint64_t key)
 {
-    const SimFinishLevels *levels = &varied->finish[rank];
     const uint64_t random = sim_draw(key, (uint64_t)rank);
-    SimFinishFactors f;
+    int64_t *factors = &replica->finish_factors[rank * PART_N];
 
-    f.reduce = next_factor(varied, replica, rank, levels->reduce, 0, sim_draw(random, 1));
-    f.optimizer = next_factor(varied, replica, rank, levels->optimizer, 0, sim_draw(random, 2));
-    f.optimizer = sim_times_factor(f.optimizer, replica->rank_factors[rank]);
-    f.gather = next_factor(varied, replica, rank, levels->gather, 0, sim_draw(random, 3));
-    return f;
+    for (int part = 0; part < PART_N; part++)
+        factors[part] = next_factor(varied, replica, rank, varied->finish[rank * PART_N + part], 0,
+                                    sim_draw(random, (uint64_t)part + 1));
+    factors[PART_OPTIMIZER] =
+        sim_times_factor(factors[PART_OPTIMIZER], replica->rank_factors[rank]);
 }
 
 /* The replica's end of everything. */
@@ -344,16 +349,14 @@ end_of(const SimVaried *varied, SimReplica *replica, uint64_t key)
     int64_t end_ns = 0;
 
     for (int32_t r = 0; r < varied->program->schedule->n_ranks; r++) {
-        const SimFinish *finish = &varied->fixed->finish[r];
+        int64_t part_ns[PART_N], rank_end_ns = replica->times.free_ns[r];
+        set_parts(&varied->fixed->finish[r], part_ns);
         if (varied->level != NULL)
-            replica->rank_finish[r] = finish_factors(varied, replica, r, key);
-        const SimFinishFactors *f = &replica->rank_finish[r];
-        end_ns = MAX(end_ns,
-                     replica->times.free_ns[r] +
-                         sim_times_factor(finish->optimizer_start_ns - finish->free_ns, f->reduce) +
-                         sim_times_factor(finish->optimizer_end_ns - finish->optimizer_start_ns,
-                                          f->optimizer) +
-                         sim_times_factor(finish->end_ns - finish->optimizer_end_ns, f->gather));
+            vary_finish(varied, replica, r, key);
+        for (int part = 0; part < PART_N; part++)
+            rank_end_ns +=
+                sim_times_factor(part_ns[part], replica->finish_factors[r * PART_N + part]);
+        end_ns = MAX(end_ns, rank_end_ns);
     }
     return end_ns;
 }

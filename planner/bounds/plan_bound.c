@@ -65,23 +65,16 @@ forward_ns(const Bound *bound, const WorkloadOp *op)
     return op->time_ns[SCHEDULE_OP_FORWARD] + bound->workload->op_overhead_ns;
 }
 
-static int64_t
-collectives_ns(const WorkloadOp *op, ScheduleOpKind kind)
-{
-    return op->part_ns[kind][PROFILE_PART_TP] + op->part_ns[kind][PROFILE_PART_CP] +
-           op->part_ns[kind][PROFILE_PART_EP] + op->part_ns[kind][PROFILE_PART_DP];
-}
-
 /* The most of both passes that overlapped pairs hide: a pair computes all that its ops compute. */
 static int64_t
 hidden_ns(const Bound *bound, const WorkloadOp *op)
 {
     if (!bound->overlaps || bound->workload->blocking_messages || bound->workload->pair_ns < 0)
         return 0;
-    return plan_sum_ns(collectives_ns(op, SCHEDULE_OP_FORWARD),
-                       MAX(collectives_ns(op, SCHEDULE_OP_BACKWARD),
-                           plan_sum_ns(collectives_ns(op, SCHEDULE_OP_BACKWARD_INPUT),
-                                       collectives_ns(op, SCHEDULE_OP_BACKWARD_WEIGHT))));
+    return plan_sum_ns(workload_collectives_ns(op, SCHEDULE_OP_FORWARD),
+                       MAX(workload_collectives_ns(op, SCHEDULE_OP_BACKWARD),
+                           plan_sum_ns(workload_collectives_ns(op, SCHEDULE_OP_BACKWARD_INPUT),
+                                       workload_collectives_ns(op, SCHEDULE_OP_BACKWARD_WEIGHT))));
 }
 
 /* How long a blocking send keeps its sender: not for what the transport buffers. */

@@ -160,6 +160,14 @@ workload_usable_bytes(const WorkloadRank *rank)
     return rank->memory_usable_bytes > 0 ? rank->memory_usable_bytes : rank->memory_limit_bytes;
 }
 
+/* Returns: how long an op of @kind takes in its collectives (tp, cp, ep, dp of ZeRO 3), ns. */
+static inline int64_t
+workload_collectives_ns(const WorkloadOp *op, ScheduleOpKind kind)
+{
+    return op->part_ns[kind][PROFILE_PART_TP] + op->part_ns[kind][PROFILE_PART_CP] +
+           op->part_ns[kind][PROFILE_PART_EP] + op->part_ns[kind][PROFILE_PART_DP];
+}
+
 /* The op of a micro-batch, whatever its class. */
 static inline const WorkloadOp *
 workload_op(const Workload *workload, int32_t chain, int32_t stage, int32_t micro_batch,
