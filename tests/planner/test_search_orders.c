@@ -310,7 +310,7 @@ test_remembered_costs_know_the_order(void)
         const int64_t *alone = plan_partition_balanced(own, &request, &point, family);
         g_assert_cmpint(counts[i][0], ==, alone[0]);
         forward_s[i] = plan_layer_uniform_cost(memo, &request, &shape, 1)->whole.all.forward_s;
-        g_assert_true(forward_s[i] == whole_cost(&request, &shape).forward_s);
+        g_assert_true(forward_s[i] == whole_cost(&request, &shape).all.forward_s);
     }
     g_assert_cmpfloat(forward_s[0], <, forward_s[1]);
     /* The head weighs as much as fewer layers where these are slower. */
