@@ -70,14 +70,6 @@ compare(Comparison *comparison)
     comparison->largest = largest_cause(comparison);
 }
 
-/* Classes that are zero on both sides say nothing. */
-static bool
-is_empty(const Comparison *comparison, int class_)
-{
-    return comparison->predicted.class_s[class_] == 0.0 &&
-           comparison->measured.class_s[class_] == 0.0;
-}
-
 /* --- telling --- */
 
 /* Prints how much of the difference follows from times that vary, without any other cause. */
@@ -157,19 +149,13 @@ to_json(const Comparison *comparison)
     return writer;
 }
 
-/* (owned) "+1.2 ms" */
-static char *
-signed_seconds(double seconds)
-{
-    return g_strconcat(seconds < 0.0 ? "-" : "+", output_seconds(fabs(seconds)).text, NULL);
-}
-
 static void
 add_row(OutputTable *table, const char *title, double predicted_s, double measured_s, double share)
 {
     output_table_row(table, title, output_seconds(predicted_s).text,
                      output_seconds(measured_s).text, NULL);
-    output_table_take(table, signed_seconds(measured_s - predicted_s));
+    output_table_printf(table, "%s%s", measured_s < predicted_s ? "-" : "+",
+                        output_seconds(fabs(measured_s - predicted_s)).text);
     output_table_add(table, output_percent(share).text);
 }
 
@@ -182,9 +168,11 @@ print_for_people(const Comparison *comparison)
     g_autofree char *explanation = explain(comparison);
     g_autofree char *stolen = run_report_stolen_text(comparison->measured.stolen_fraction);
 
+    /* Classes that are zero on both sides say nothing. */
     for (int class_ = 0; class_ < BREAKDOWN_N; class_++)
         if (breakdown_has(comparison->measured.level, (BreakdownClass)class_) &&
-            !is_empty(comparison, class_))
+            (comparison->predicted.class_s[class_] != 0.0 ||
+             comparison->measured.class_s[class_] != 0.0))
             add_row(table, breakdown_titles[class_], comparison->predicted.class_s[class_],
                     comparison->measured.class_s[class_], class_share(comparison, class_));
     add_row(table, "iteration", comparison->predicted.iteration_s, comparison->measured.iteration_s,

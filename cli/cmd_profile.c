@@ -68,13 +68,6 @@ show_progress(double fraction, double left_s, const char *what, void *user_data)
             line);
 }
 
-static void
-end_progress(const Progress *progress)
-{
-    if (progress->shown)
-        fprintf(stderr, "\r%-*s\r", PROGRESS_WIDTH + 8, "");
-}
-
 /* --- the table --- */
 
 /* (owned) "1 x 128", "1.05 M elements", "128 KiB, 2 ranks" */
@@ -353,16 +346,7 @@ run_options(const Asked *asked, const Plan *plan)
     };
 }
 
-/* Whether this process is one of those that were started. */
-static bool
-is_rank(void)
-{
-    const ExecJobRank job_rank = exec_job_rank();
-
-    return job_rank.role == EXEC_ROLE_STARTER || job_rank.role == EXEC_ROLE_LAUNCHED;
-}
-
-/* The life of such a process.  Returns its exit status, or -1 with @error. */
+/* The life of a process that was started.  Returns its exit status, or -1 with @error. */
 static int
 run_rank(const Asked *asked, GError **error)
 {
@@ -552,7 +536,8 @@ measure(Asked *asked, GError **error)
     if (!time_collectives(asked, error))
         return NULL;
     Profile *profile = exec_measure(&asked->exec, error);
-    end_progress(&progress);
+    if (progress.shown)
+        fprintf(stderr, "\r%-*s\r", PROGRESS_WIDTH + 8, "");
     return profile;
 }
 
@@ -566,7 +551,8 @@ run(Options *options, GError **error)
     if (arch == NULL || !read_asked(options, arch, &asked, error))
         return -1;
     asked.exec.stop = cmd_interrupt_watch();
-    if (is_rank())
+    const ExecRole role = exec_job_rank().role;
+    if (role == EXEC_ROLE_STARTER || role == EXEC_ROLE_LAUNCHED)
         return run_rank(&asked, error);
     g_autoptr(Profile) profile = measure(&asked, error);
     if (profile == NULL)

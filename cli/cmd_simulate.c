@@ -131,16 +131,6 @@ write_pictures(const JobSimulation *simulation, const Job *job, Options *options
            html_write(job, simulation->result.report, panel.trace, command_line, html_path, error);
 }
 
-/* Whether pictures can be drawn as asked, before the work is done. */
-static bool
-check_paths(Options *options, GError **error)
-{
-    const char *plot_path = options_string(options, "plot", NULL);
-
-    return options_finish(options, error) &&
-           (plot_path == NULL || plot_path_check(plot_path, error));
-}
-
 /* Whether anything asked for shows single ops. */
 static bool
 needs_all_events(Options *options)
@@ -558,9 +548,12 @@ run(Options *options, GError **error)
 {
     const char *schedule_path = options_string(options, "schedule-file", NULL);
     const char *batch_path = options_string(options, "batch", NULL);
+    const char *plot_path = options_string(options, "plot", NULL);
     const size_t n = options_n_arguments(options);
 
-    if (!check_paths(options, error))
+    /* Whether pictures can be drawn as asked, before the work is done. */
+    if (!options_finish(options, error) ||
+        (plot_path != NULL && !plot_path_check(plot_path, error)))
         return -1;
     if ((n > 0) + (schedule_path != NULL) + (batch_path != NULL) != 1) {
         g_set_error_literal(error, CMD_ERROR, CMD_ERROR_USAGE,

@@ -47,14 +47,6 @@ typedef enum {
 } AxisIndex;
 
 static void
-axes_clear(Axis *axes)
-{
-    for (int i = 0; i < AXIS_N; i++)
-        if (axes[i].values != NULL)
-            g_array_unref(axes[i].values);
-}
-
-static void
 read_axes(Axis axes[AXIS_N], Options *options)
 {
     size_t n = 1;
@@ -135,14 +127,6 @@ describe_request(Sweep *sweep, const Request *request)
     sweep->price_source = g_strdup(cluster->price_source);
 }
 
-/* Whether a search failed for a reason that becomes the reason of a row; other errors end the
- * command. */
-static bool
-is_answer(const GError *error)
-{
-    return error->domain == PLAN_ERROR;
-}
-
 static bool
 add_points(Sweep *sweep, const GPtrArray *searches, GError **error)
 {
@@ -151,7 +135,8 @@ add_points(Sweep *sweep, const GPtrArray *searches, GError **error)
 
         if (!search->is_done)
             continue;
-        if (search->error != NULL && !is_answer(search->error)) {
+        /* An error of the search is the reason of a row; others end the command. */
+        if (search->error != NULL && search->error->domain != PLAN_ERROR) {
             g_propagate_error(error, g_error_copy(search->error));
             return false;
         }
@@ -501,7 +486,8 @@ run(Options *options, GError **error)
     };
     const int status = sweep_axes(axes, options, error);
 
-    axes_clear(axes);
+    for (int i = 0; i < AXIS_N; i++)
+        g_clear_pointer(&axes[i].values, g_array_unref);
     return status;
 }
 

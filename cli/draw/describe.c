@@ -81,20 +81,20 @@ add_plan(OutputTable *table, const Plan *plan, size_t i, bool is_front)
                          units_format_bytes((double)report->peak_memory_bytes).text, NULL);
 }
 
-static bool
-dominates(const Report *a, const Report *b)
-{
-    return a->iteration_ns <= b->iteration_ns && a->peak_memory_bytes <= b->peak_memory_bytes &&
-           (a->iteration_ns < b->iteration_ns || a->peak_memory_bytes < b->peak_memory_bytes);
-}
-
 /* Whether none of @plans is at least as fast and as small as @plan, and better in one of both. */
 static bool
 is_on_front(const Plan *plan, const Plan *const *plans, size_t n)
 {
-    for (size_t i = 0; i < n; i++)
-        if (plans[i] != plan && dominates(plans[i]->predicted, plan->predicted))
+    const Report *b = plan->predicted;
+
+    for (size_t i = 0; i < n; i++) {
+        const Report *a = plans[i]->predicted;
+
+        if (plans[i] != plan && a->iteration_ns <= b->iteration_ns &&
+            a->peak_memory_bytes <= b->peak_memory_bytes &&
+            (a->iteration_ns < b->iteration_ns || a->peak_memory_bytes < b->peak_memory_bytes))
             return false;
+    }
     return true;
 }
 

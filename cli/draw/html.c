@@ -288,12 +288,6 @@ page_init(Page *page)
     } while (n_boxes > MAX_BOXES && min_px < 12);
 }
 
-static void
-page_clear(Page *page)
-{
-    timeline_free(page->timeline);
-}
-
 static double
 x_of(const Page *page, int64_t ns)
 {
@@ -477,15 +471,6 @@ append_note(GString *html, const Page *page)
 }
 
 static void
-append_box_data(GString *html, const Page *page, const TimelineBox *box)
-{
-    g_string_append_printf(html, INT "," INT ",%d,%d,%d,%d,%u", box->begin_ns,
-                           box->end_ns - box->begin_ns, box->kind + (box->is_aside ? ASIDE : 0),
-                           box->micro_batch, box->slice, box->chunk,
-                           timeline_box_rgb(page->trace, box));
-}
-
-static void
 append_data(GString *html, const Page *page)
 {
     static const char *const names[] = {"left",  "width", "top",          "row",    "box",   "end",
@@ -521,8 +506,10 @@ append_data(GString *html, const Page *page)
                 break;
             if (box->row < r * page->every)
                 continue;
-            g_string_append(html, comma);
-            append_box_data(html, page, box);
+            g_string_append_printf(html, "%s" INT "," INT ",%d,%d,%d,%d,%u", comma, box->begin_ns,
+                                   box->end_ns - box->begin_ns,
+                                   box->kind + (box->is_aside ? ASIDE : 0), box->micro_batch,
+                                   box->slice, box->chunk, timeline_box_rgb(page->trace, box));
             comma = ",";
         }
         g_string_append_c(html, ']');
@@ -712,6 +699,6 @@ html_write(const Job *job, const Report *report, const Trace *trace, const char 
         rest = end + 2;
     }
     g_string_append(html, rest);
-    page_clear(&page);
+    timeline_free(page.timeline);
     return file_write(path, html->str, html->len, error);
 }

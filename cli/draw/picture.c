@@ -292,20 +292,12 @@ put_all(const Picture *picture, const char *script, const char *dir, GError **er
 
 /* --- running --- */
 
-/* "curve.svg" -> "curve.tsv". */
-static char *
-data_path(const char *path)
-{
-    const char *dot = strrchr(path, '.');
-
-    return g_strdup_printf("%.*s.tsv", (int)(dot - path), path);
-}
-
 /* Leaves the numbers beside the target; always false. */
 static bool
 leave_data(const Picture *picture, const char *path, const char *why, GError **error)
 {
-    g_autofree char *beside = data_path(path);
+    g_autofree char *beside =
+        g_strdup_printf("%.*s.tsv", (int)(strrchr(path, '.') - path), path); /* for curve.svg */
     g_autofree char *shown = text_escape(beside, 200);
     size_t n;
     const char *data = table_text(picture->data, &n);

@@ -125,12 +125,6 @@ memory_add(Memory *memory, const Panel *panel)
     }
 }
 
-static const Peak *
-highest_of(const Panel *panel)
-{
-    return &g_array_index(panel->peaks, Peak, panel->fullest);
-}
-
 /* Whether anyone holds anything of plot_owners[@k] at a peak. */
 static bool
 memory_has(const Memory *memory, size_t k)
@@ -310,7 +304,8 @@ about_time(const Panel *panel)
 static char *
 about_peaks(const Memory *memory, const Panel *panel)
 {
-    const UnitsText bytes = units_format_bytes((double)highest_of(panel)->total_bytes);
+    const UnitsText bytes =
+        units_format_bytes((double)g_array_index(panel->peaks, Peak, panel->fullest).total_bytes);
 
     if (memory->has_time)
         return g_strdup("each rank at its peak");

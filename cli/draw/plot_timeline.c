@@ -195,13 +195,6 @@ colored_boxes(const Panel *panel)
 
 /* --- tables --- */
 
-/* Boxes wide enough leave a gap of this many pixels to the next. */
-static double
-gap_px(double px)
-{
-    return px >= 12 ? 1 : px >= 5 ? 0.6 : 0;
-}
-
 static void
 add_label(Table *labels, const Panel *panel, size_t p, const Colored *colored, int *n_labels)
 {
@@ -231,8 +224,9 @@ add_panel(const Layout *layout, size_t p, Table *data, Table *labels, int *n_lab
     for (guint i = 0; i < boxes->len; i++) {
         const Colored *colored = &g_array_index(boxes, Colored, i);
         const TimelineBox *box = &colored->box;
-        const double gap =
-            gap_px((double)(box->end_ns - box->begin_ns) / panel->ns_per_px) * panel->ns_per_px;
+        const double px = (double)(box->end_ns - box->begin_ns) / panel->ns_per_px;
+        /* Boxes wide enough leave a gap to the next. */
+        const double gap = (px >= 12 ? 1 : px >= 5 ? 0.6 : 0) * panel->ns_per_px;
 
         table_add_int64(data, (int64_t)p);
         table_add_int64(data, box->row);

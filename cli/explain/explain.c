@@ -468,15 +468,6 @@ add_limit(Explanation *explanation, const char *limit, double fraction, char *ho
         g_free(how);
 }
 
-/* The fraction of the objective that is gained with more of @resource; 0 if no plan was found. */
-static double
-gain(const Explanation *explanation, const ExplainResource *resource)
-{
-    const Plan *plan = searches_at(explanation->searches, resource->search)->plan;
-
-    return plan == NULL ? 0 : -explain_change(explanation, plan);
-}
-
 static void
 add_limit_of(Explanation *explanation, const ExplainResource *resource)
 {
@@ -488,10 +479,13 @@ add_limit_of(Explanation *explanation, const ExplainResource *resource)
         {"batch", "x2", "batch"},
     };
 
+    const Plan *plan = searches_at(explanation->searches, resource->search)->plan;
+    const double gain = plan == NULL ? 0 : -explain_change(explanation, plan);
+
     for (size_t i = 0; i < G_N_ELEMENTS(kinds); i++) {
         if (g_str_has_prefix(resource->resource, kinds[i].prefix) &&
             strcmp(resource->change, kinds[i].change) == 0)
-            add_limit(explanation, kinds[i].limit, gain(explanation, resource),
+            add_limit(explanation, kinds[i].limit, gain,
                       g_strdup_printf("gone with %s %s (%s)", resource->resource, resource->change,
                                       resource->after));
     }
@@ -530,15 +524,6 @@ compare(const void *a, const void *b)
     if (x->fraction != y->fraction)
         return x->fraction > y->fraction ? -1 : 1;
     return strcmp(x->how, y->how);
-}
-
-static void
-find_limits(Explanation *explanation)
-{
-    for (guint i = 0; i < explanation->resources->len; i++)
-        add_limit_of(explanation, &g_array_index(explanation->resources, ExplainResource, i));
-    add_bubble(explanation);
-    g_array_sort(explanation->limits, compare);
 }
 
 /* --- the whole --- */
@@ -605,6 +590,9 @@ explanation_run(Explanation *explanation, int64_t threads, GError **error)
 {
     const bool is_done = searches_run(explanation->searches, threads, "what-ifs", error);
 
-    find_limits(explanation);
+    for (guint i = 0; i < explanation->resources->len; i++)
+        add_limit_of(explanation, &g_array_index(explanation->resources, ExplainResource, i));
+    add_bubble(explanation);
+    g_array_sort(explanation->limits, compare);
     return is_done;
 }

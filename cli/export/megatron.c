@@ -24,16 +24,11 @@ has_chunks(const Plan *plan)
     return plan->degrees.vpp > 1;
 }
 
-static int64_t
-group_of(const Plan *plan)
-{
-    return plan->group > 0 ? plan->group : plan->degrees.pp;
-}
-
 static void
 check_schedule(const Plan *plan, ExportViolations *violations)
 {
-    const int64_t pp = plan->degrees.pp, group = group_of(plan), m = plan->n_micro_batches;
+    const int64_t pp = plan->degrees.pp, m = plan->n_micro_batches;
+    const int64_t group = plan->group > 0 ? plan->group : pp;
     const ScheduleFamily *family = schedule_family_find(plan->schedule, NULL);
 
     /* On one rank all orders are the same. */

@@ -91,12 +91,6 @@ judge(const Schedule *schedule, const Workload *workload, Verdict *verdict, GErr
     return true;
 }
 
-static bool
-is_better(Verdict a, Verdict b)
-{
-    return a.fits != b.fits ? a.fits : a.iteration_ns < b.iteration_ns;
-}
-
 /* @schedule (taken), or the order of a family that seeded the search, if that simulates better. */
 static Schedule *
 best_of_families(const Plan *plan, const Workload *workload, Schedule *schedule, GError **error)
@@ -116,7 +110,8 @@ best_of_families(const Plan *plan, const Workload *workload, Schedule *schedule,
         g_autoptr(Schedule) trial = plan_build_schedule(other, NULL, error);
         if (trial == NULL || !judge(trial, workload, &trial_verdict, error))
             return NULL;
-        if (!is_better(trial_verdict, verdict))
+        if (trial_verdict.fits != verdict.fits ? verdict.fits
+                                               : trial_verdict.iteration_ns >= verdict.iteration_ns)
             continue;
         verdict = trial_verdict;
         schedule_free(best);

@@ -79,14 +79,6 @@ tell(const GError *error)
     output_note("%s", error->message);
 }
 
-static int
-start_ranks(GError **error)
-{
-    g_autoptr(GPtrArray) arguments = own_arguments(error);
-
-    return arguments == NULL ? -1 : exec_start_ranks((char **)arguments->pdata);
-}
-
 /* NCCL refuses two ranks of one host on one device.  Whoever says by NCCL_HOSTID that hosts are not
  * what they seem gets a host of its own for every rank that we have started: a proof of function
  * on one device (docs/gpu.md). */
@@ -109,8 +101,11 @@ run_processes_begin(ExecRunOptions *exec, const RunProcessesOptions *options, ch
     g_autofree char *secret = exec_job_secret();
     bool in_child = false;
 
-    if (job_rank.role == EXEC_ROLE_STARTER)
-        return start_ranks(error);
+    if (job_rank.role == EXEC_ROLE_STARTER) {
+        g_autoptr(GPtrArray) arguments = own_arguments(error);
+
+        return arguments == NULL ? -1 : exec_start_ranks((char **)arguments->pdata);
+    }
     /* On one machine NCCL needs nobody to start its ranks but us. */
     exec->without_mpi = exec_transport_kind(exec->transport)->is_nccl && options->hosts == NULL &&
                         (job_rank.role == EXEC_ROLE_ALONE || secret != NULL);

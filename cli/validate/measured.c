@@ -120,14 +120,6 @@ expectation(const Column *column)
     }
 }
 
-static MeasuredStatus
-read_status(const char *text)
-{
-    if (*text == 0 || strcmp(text, "ok") == 0)
-        return MEASURED_STATUS_OK;
-    return strcmp(text, "oom") == 0 ? MEASURED_STATUS_OOM : MEASURED_STATUS_OTHER;
-}
-
 static bool
 read_field(const Column *column, const char *text, MeasuredRow *row)
 {
@@ -138,7 +130,9 @@ read_field(const Column *column, const char *text, MeasuredRow *row)
     switch (column->kind) {
     case COLUMN_TEXT:
         if (column->offset == AT(status))
-            row->status = read_status(text);
+            row->status = blank || strcmp(text, "ok") == 0 ? MEASURED_STATUS_OK
+                          : strcmp(text, "oom") == 0       ? MEASURED_STATUS_OOM
+                                                           : MEASURED_STATUS_OTHER;
         else
             *(const char **)(void *)member = text;
         return true;
