@@ -28,19 +28,22 @@ end_cell(Table *table)
 Table *
 table_new(const char *const *header)
 {
-    Table *table;
-    size_t n_columns = 0;
-
     g_return_val_if_fail(header != NULL && header[0] != NULL, NULL);
 
-    while (header[n_columns] != NULL)
-        n_columns++;
-    table = g_new0(Table, 1);
+    Table *table = g_new0(Table, 1);
     table->text = g_string_new(NULL);
-    table->n_columns = n_columns;
-    for (size_t i = 0; i < n_columns; i++)
+    table->n_columns = g_strv_length((char **)header);
+    for (size_t i = 0; i < table->n_columns; i++)
         table_add_text(table, header[i]);
     return table;
+}
+
+Table *
+table_new_line(const char *header)
+{
+    g_auto(GStrv) names = g_strsplit(header, "\t", -1);
+
+    return table_new((const char *const *)names);
 }
 
 void

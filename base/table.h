@@ -19,6 +19,8 @@ typedef struct Table Table;
 
 /* @header  column names, NULL-terminated, e.g. {"rank", "start_ns", NULL}. */
 Table *table_new(const char *const *header);
+/* The same of one text with tabs between the names: "rank\tstart_ns". */
+Table *table_new_line(const char *header);
 void table_free(Table *table);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(Table, table_free)
 

@@ -280,9 +280,8 @@ add_errors(OutputTable *table, const char *quantity, const Fit *fit, int part)
 static void
 print_errors(const Work *work)
 {
-    static const char *const header[] = {
-        "<of", "<rows", "n", "MAPE before", "after", "bias", "worst", "MAPE, 90 % interval", NULL};
-    g_autoptr(OutputTable) table = output_table_new(header);
+    g_autoptr(OutputTable) table =
+        output_table_new("<of|<rows|n|MAPE before|after|bias|worst|MAPE, 90 % interval");
 
     for (int part = N_PARTS - 1; part >= 0; part--)
         add_errors(table, "time", &work->time, part);
@@ -294,8 +293,7 @@ print_errors(const Work *work)
 static void
 print_parameters(const Work *work, const Profile *profile)
 {
-    static const char *const header[] = {"<parameter", "before", "fitted", "+-", "<what", NULL};
-    g_autoptr(OutputTable) table = output_table_new(header);
+    g_autoptr(OutputTable) table = output_table_new("<parameter|before|fitted|+-|<what");
 
     for (int i = 0; i < PROFILE_PARAMETERS_N; i++) {
         const Fit *fit = fit_of(work, i);
@@ -334,7 +332,7 @@ static bool
 read_rows(Work *work, Options *options, GError **error)
 {
     const char *name = options_argument(options, 0);
-    const bool skip_bad = options_switch(options, "skip-bad-rows");
+    const bool skip_bad = options_has(options, "skip-bad-rows");
     bool any = false;
 
     for (size_t i = 1; i < options_n_arguments(options); i++)
@@ -358,7 +356,7 @@ run(Options *options, GError **error)
     const int64_t n_threads = options_threads(options);
     const double holdout = options_quantity(options, "holdout", UNITS_KIND_FRACTION, HOLDOUT);
     const char *path = options_string(options, "output", NULL);
-    const bool json = options_switch(options, "json");
+    const bool json = options_has(options, "json");
     g_auto(Work) work = {0};
 
     if (path == NULL)

@@ -162,9 +162,8 @@ add_row(OutputTable *table, const char *title, double predicted_s, double measur
 static void
 print_for_people(const Comparison *comparison)
 {
-    static const char *const header[] = {"<mean over ranks", "predicted",   "measured",
-                                         "difference",       "share of it", NULL};
-    g_autoptr(OutputTable) table = output_table_new(header);
+    g_autoptr(OutputTable) table =
+        output_table_new("<mean over ranks|predicted|measured|difference|share of it");
     g_autofree char *explanation = explain(comparison);
     g_autofree char *stolen = run_report_stolen_text(comparison->measured.stolen_fraction);
 
@@ -203,7 +202,7 @@ run(Options *options, GError **error)
         !breakdown_load(measured, &comparison.measured, error))
         return -1;
     compare(&comparison);
-    if (!options_switch(options, "json") && output == NULL)
+    if (!options_has(options, "json") && output == NULL)
         print_for_people(&comparison);
     else if (!output_json(to_json(&comparison), output, error))
         return -1;

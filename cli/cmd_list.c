@@ -17,9 +17,8 @@ static const char *const kinds[] = {"models", "clusters", "schedules", NULL};
 static bool
 print_models(GError **error)
 {
-    static const char *const header[] = {"<model", "parameters", "layers",   "hidden",
-                                         "heads",  "vocabulary", "sequence", NULL};
-    g_autoptr(OutputTable) table = output_table_new(header);
+    g_autoptr(OutputTable) table =
+        output_table_new("<model|parameters|layers|hidden|heads|vocabulary|sequence");
     g_autoptr(GPtrArray) names = model_arch_builtin_names();
 
     for (guint i = 0; i < names->len; i++) {
@@ -41,9 +40,7 @@ print_models(GError **error)
 static bool
 print_clusters(GError **error)
 {
-    static const char *const header[] = {"<cluster", "devices", "<device",
-                                         "memory",   "fastest", NULL};
-    g_autoptr(OutputTable) table = output_table_new(header);
+    g_autoptr(OutputTable) table = output_table_new("<cluster|devices|<device|memory|fastest");
     g_autoptr(GPtrArray) names = profile_builtin_names();
 
     for (guint i = 0; i < names->len; i++) {
@@ -67,8 +64,7 @@ print_clusters(GError **error)
 static void
 print_schedules(void)
 {
-    static const char *const header[] = {"<schedule", "<slices", "<chunks", "<", NULL};
-    g_autoptr(OutputTable) table = output_table_new(header);
+    g_autoptr(OutputTable) table = output_table_new("<schedule|<slices|<chunks|<");
 
     for (const ScheduleFamily *const *f = schedule_families(); *f != NULL; f++) {
         output_table_row(table, (*f)->name, (*f)->slices ? "yes" : "no", NULL);
@@ -121,7 +117,7 @@ run(Options *options, GError **error)
                     "list: expected models, clusters or schedules, got \"%s\"", what);
         return -1;
     }
-    if (options_switch(options, "json"))
+    if (options_has(options, "json"))
         return print_json(kind, error) ? 0 : -1;
     if (kind == 0)
         return print_models(error) ? 0 : -1;

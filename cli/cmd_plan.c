@@ -206,7 +206,7 @@ static Explanation *
 explain(const Options *options, const Request *request, const Plan *plan, const Plan *spare,
         GError **interrupted)
 {
-    if (!options_switch(options, "explain"))
+    if (!options_has(options, "explain"))
         return NULL;
     const Plan *runner_up = plan->alternatives != NULL ? plan->alternatives->pdata[0] : spare;
     Explanation *explanation = explanation_new(request, plan, runner_up);
@@ -231,7 +231,7 @@ static int
 run(Options *options, GError **error)
 {
     const char *path = options_string(options, "output", NULL);
-    const bool json = options_switch(options, "json");
+    const bool json = options_has(options, "json");
     g_autoptr(Plan) plan = NULL, spare = NULL;
     g_autoptr(GError) interrupted = NULL;
     int64_t n_front = 0;
@@ -247,7 +247,7 @@ run(Options *options, GError **error)
     if (!check_pareto(options, request, &n_front, error))
         return -1;
     request->plan.stop = cmd_interrupt_watch();
-    if (options_switch(options, "explain"))
+    if (options_has(options, "explain"))
         request->plan.top = MAX(top, 1);
     plan = plan_search(&request->plan, job_evaluate, NULL, error);
     const bool is_interrupted = g_atomic_int_get(request->plan.stop) != 0;

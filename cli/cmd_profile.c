@@ -235,9 +235,7 @@ print_interference(const Profile *profile)
 static void
 print_for_people(const Profile *profile)
 {
-    static const char *const header[] = {"<op",    "<pass",   "<shape", "median",
-                                         "spread", "<  rate", NULL};
-    g_autoptr(OutputTable) table = output_table_new(header);
+    g_autoptr(OutputTable) table = output_table_new("<op|<pass|<shape|median|spread|<  rate");
     guint n_hidden = 0;
 
     output_printf("%s: %s; " INT " ranks busy at once\n", profile->measured_arch->name,
@@ -496,10 +494,10 @@ read_asked(Options *options, const ModelArch *arch, Asked *asked, GError **error
                                          exec_device_kind(device)->is_gpu ? 1 : 0)],
         .seq_len = options_int64(options, "seq-len", 1, MODEL_MAX_SEQ_LEN, 0),
         .concurrency = options_int64(options, "concurrency", 1, 1024, 0),
-        .quick = options_switch(options, "quick"),
+        .quick = options_has(options, "quick"),
         .budget_s = (double)options_int64(options, "budget", 1, 1000000, 0),
         .partial_path = asked->partial,
-        .resume = options_switch(options, "resume"),
+        .resume = options_has(options, "resume"),
         .note = tell_note,
     };
     take_list(asked->batches, &asked->exec.batches, &asked->exec.n_batches);
@@ -557,7 +555,7 @@ run(Options *options, GError **error)
     g_autoptr(Profile) profile = measure(&asked, error);
     if (profile == NULL)
         return -1;
-    const bool json = options_switch(options, "json");
+    const bool json = options_has(options, "json");
     if (json || output != NULL) {
         JsonWriter *writer = json_writer_new();
         profile_write(writer, NULL, profile);

@@ -67,7 +67,7 @@ read_checkpoints(Options *options, ExecRunOptions *exec, GError **error)
 {
     exec->checkpoint_dir = options_string(options, "checkpoint", NULL);
     exec->checkpoint_every = options_int64(options, "checkpoint-every", 1, INT64_MAX, 0);
-    exec->resume = options_switch(options, "resume") || options_has(options, "resume-step");
+    exec->resume = options_has(options, "resume") || options_has(options, "resume-step");
     exec->resume_step = options_int64(options, "resume-step", 0, INT64_MAX, -1);
     if (exec->checkpoint_dir == NULL && (exec->resume || exec->checkpoint_every > 0))
         options_fail(options, exec->resume ? "resume" : "checkpoint-every", "needs --checkpoint");
@@ -94,11 +94,11 @@ read_run(Options *options, ExecRunOptions *exec, GError **error)
         .decay_steps = options_int64(options, "lr-decay", 1, INT64_MAX, 0),
         .clip_norm = (float)options_quantity(options, "clip", UNITS_KIND_NUMBER, 1.0),
         .offload_dir = options_string(options, "offload-dir", NULL),
-        .verify = options_switch(options, "verify"),
+        .verify = options_has(options, "verify"),
         .timeout_s = options_quantity(options, "timeout", UNITS_KIND_S, 0.0),
-        .deterministic = options_switch(options, "deterministic"),
-        .graphs = options_switch(options, "graphs"),
-        .balance_experts = options_switch(options, "balance-experts"),
+        .deterministic = options_has(options, "deterministic"),
+        .graphs = options_has(options, "graphs"),
+        .balance_experts = options_has(options, "balance-experts"),
         .want_trace = true,
     };
     const ExecDeviceKind *kind = exec_device_kind(exec->device);
@@ -121,7 +121,7 @@ read_run(Options *options, ExecRunOptions *exec, GError **error)
         options_fail(options, "timeout", "expected a time above 0");
     if (g_strcmp0(options_string(options, "trace", NULL), "-") == 0 &&
         (g_strcmp0(options_string(options, "output", NULL), "-") == 0 ||
-         (options_switch(options, "json") && !options_has(options, "output"))))
+         (options_has(options, "json") && !options_has(options, "output"))))
         options_fail(options, "trace", "standard output is taken by --json");
     if (!isfinite(exec->learning_rate))
         options_fail(options, "lr", "is beyond a float");
@@ -185,7 +185,7 @@ write_products(const Run *run, const RunReport *report, Options *options, GError
 {
     const char *output = options_string(options, "output", NULL);
     const char *trace = options_string(options, "trace", NULL);
-    const bool json = options_switch(options, "json");
+    const bool json = options_has(options, "json");
 
     if (trace != NULL && run->result.trace != NULL) {
         size_t n_bytes;

@@ -101,7 +101,7 @@ run(Options *options, GError **error)
 {
     g_autoptr(OpTimes) times = op_times_read(options);
     const char *path = options_string(options, "output", NULL);
-    const bool json = options_switch(options, "json");
+    const bool json = options_has(options, "json");
     g_autoptr(Schedule) schedule = build(options, times, error);
     const SimOptions sim_options = {.want_trace = true};
     g_auto(SimResult) result = {0};

@@ -73,16 +73,9 @@ static void
 print_ops(const ModelArch *arch, ModelPart part, int64_t layer, const ModelShape *shape,
           const char *title)
 {
-    static const char *const header[] = {"<op",
-                                         "<count x m x n x k",
-                                         "FLOPs forward",
-                                         "backward",
-                                         "weights",
-                                         "traffic",
-                                         "kept",
-                                         "sent",
-                                         NULL};
-    g_autoptr(OutputTable) table = output_table_new(header);
+    g_autoptr(OutputTable) table =
+        output_table_new("<op|<count x m x n x k|FLOPs forward|backward|weights|traffic|"
+                         "kept|sent");
     ModelOp ops[MODEL_MAX_OPS];
     const size_t n = model_ops(arch, part, layer, shape, ops);
     int64_t saved = 0;
@@ -140,10 +133,9 @@ rate_text(double bytes_per_s)
 static void
 print_devices(const ModelCluster *cluster)
 {
-    static const char *const header[] = {"<device", "number", "memory", "bandwidth", "fp32",
-                                         "fp16",    "bf16",   "fp8",    NULL};
     static const Dtype dtypes[] = {DTYPE_FP32, DTYPE_FP16, DTYPE_BF16, DTYPE_FP8};
-    g_autoptr(OutputTable) table = output_table_new(header);
+    g_autoptr(OutputTable) table =
+        output_table_new("<device|number|memory|bandwidth|fp32|fp16|bf16|fp8");
 
     for (guint i = 0; i < cluster->nodes->len; i++) {
         const ModelNodes *nodes = &g_array_index(cluster->nodes, ModelNodes, i);
@@ -174,9 +166,8 @@ add_link(OutputTable *table, double bytes_per_s, double shared_bytes_per_s, doub
 static void
 print_levels(const ModelCluster *cluster)
 {
-    static const char *const header[] = {
-        "<network", "devices of a group", "of a device", "shared by node", "latency", NULL};
-    g_autoptr(OutputTable) table = output_table_new(header);
+    g_autoptr(OutputTable) table =
+        output_table_new("<network|devices of a group|of a device|shared by node|latency");
 
     for (guint i = 0; i < cluster->levels->len; i++) {
         const ModelLevel *level = &g_array_index(cluster->levels, ModelLevel, i);
@@ -194,9 +185,8 @@ print_levels(const ModelCluster *cluster)
 static void
 print_links(const ModelCluster *cluster)
 {
-    static const char *const header[] = {"<nodes",         "<network", "of a device",
-                                         "shared by node", "latency",  NULL};
-    g_autoptr(OutputTable) table = output_table_new(header);
+    g_autoptr(OutputTable) table =
+        output_table_new("<nodes|<network|of a device|shared by node|latency");
     bool any = false;
 
     for (guint i = 0; i < cluster->nodes->len; i++) {
@@ -267,7 +257,7 @@ show_model(const char *name, Options *options, GError **error)
     };
     if (!options_finish(options, error) || !model_shape_check(arch, &shape, error))
         return -1;
-    if (options_switch(options, "json")) {
+    if (options_has(options, "json")) {
         JsonWriter *writer = json_writer_new();
 
         model_arch_write(writer, NULL, arch);
@@ -284,7 +274,7 @@ show_cluster(const char *name, Options *options, GError **error)
 
     if (profile == NULL)
         return -1;
-    if (options_switch(options, "json")) {
+    if (options_has(options, "json")) {
         JsonWriter *writer = json_writer_new();
 
         profile_write(writer, NULL, profile);
@@ -302,7 +292,7 @@ show_plan(JsonDoc *doc, Options *options, GError **error)
 
     if (job == NULL)
         return -1;
-    if (options_switch(options, "json"))
+    if (options_has(options, "json"))
         return output_json(job_write(job), NULL, error) ? 0 : -1;
     SimGlimpse glimpse;
     g_autofree bool *is_shown = describe_glimpse((int32_t)job->plan->degrees.pp, &glimpse);

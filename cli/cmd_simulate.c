@@ -48,21 +48,9 @@ static const char *const pictures[] = {"trace", "csv", "plot", "html", NULL};
 static char *
 ops_table(const Schedule *schedule, const Trace *trace, const SimLevel *levels)
 {
-    static const char *const header[] = {"rank",
-                                         "stream",
-                                         "kind",
-                                         "op",
-                                         "microbatch",
-                                         "chunk",
-                                         "slice",
-                                         "start_ns",
-                                         "end_ns",
-                                         "peer",
-                                         "bytes",
-                                         "memory_bytes",
-                                         "memory_after_bytes",
-                                         NULL};
-    g_autoptr(Table) table = table_new(header);
+    g_autoptr(Table) table =
+        table_new_line("rank\tstream\tkind\top\tmicrobatch\tchunk\tslice\tstart_ns\t"
+                       "end_ns\tpeer\tbytes\tmemory_bytes\tmemory_after_bytes");
     int64_t next = 0;
 
     for (guint i = 0; i < trace->events->len; i++) {
@@ -145,7 +133,7 @@ needs_all_events(Options *options)
 static bool
 is_report_only(Options *options)
 {
-    return options_switch(options, "json") ||
+    return options_has(options, "json") ||
            g_strcmp0(options_string(options, "output", NULL), "-") == 0;
 }
 
@@ -179,8 +167,8 @@ static bool
 write_products(const JobSimulation *simulation, const Job *job, Options *options, GError **error)
 {
     const char *path = options_string(options, "output", NULL);
-    const bool json = options_switch(options, "json");
-    const bool explain = options_switch(options, "explain");
+    const bool json = options_has(options, "json");
+    const bool explain = options_has(options, "explain");
     g_autofree char *text = NULL;
     size_t n_bytes = 0;
 
@@ -561,7 +549,7 @@ run(Options *options, GError **error)
                             "--schedule-file, --batch");
         return -1;
     }
-    if (options_switch(options, "explain") && n == 0)
+    if (options_has(options, "explain") && n == 0)
         options_fail(options, "explain", "is for plans and flags");
     if (options_has(options, "op-times") && schedule_path == NULL)
         options_fail(options, "op-times", "is for --schedule-file");

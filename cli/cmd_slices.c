@@ -438,8 +438,7 @@ to_json(const PlanSliceResult *result, const Inputs *inputs)
 static void
 print_for_people(const PlanSliceResult *result, const Inputs *inputs)
 {
-    static const char *const header[] = {"sequences", "slices", "<tokens of each", NULL};
-    g_autoptr(OutputTable) table = output_table_new(header);
+    g_autoptr(OutputTable) table = output_table_new("sequences|slices|<tokens of each");
     const char *what = is_fill_drain(inputs) ? "solves" : "simulations";
 
     for (guint i = 0; i < result->groups->len; i++) {
@@ -496,7 +495,7 @@ run(Options *options, GError **error)
         g_prefix_error(error, "%s: ", options_string(options, "costs", NULL));
         return -1;
     }
-    if (options_switch(options, "json") || options_has(options, "output"))
+    if (options_has(options, "json") || options_has(options, "output"))
         return output_json(to_json(result, &inputs), options_string(options, "output", NULL), error)
                    ? 0
                    : -1;

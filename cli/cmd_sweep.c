@@ -210,7 +210,7 @@ table_with_header(const Columns *columns, const char *currency)
         NULL,
     };
 
-    return output_table_new(header);
+    return output_table_new_of(header);
 }
 
 /* "3.42 GWh" */
@@ -416,7 +416,7 @@ static bool
 check_paths(Options *options, GError **error)
 {
     static const char *const names[] = {"output", "csv", "plot"};
-    int n_stdout = options_switch(options, "json");
+    int n_stdout = options_has(options, "json");
 
     for (size_t i = 0; i < G_N_ELEMENTS(names); i++) {
         const char *path = options_string(options, names[i], NULL);
@@ -435,7 +435,7 @@ check_paths(Options *options, GError **error)
 static bool
 print(const Sweep *sweep, Options *options, GError **error)
 {
-    if (options_switch(options, "json"))
+    if (options_has(options, "json"))
         return output_json(sweep_write(sweep), NULL, error);
     if (g_strcmp0(options_string(options, "output", NULL), "-") != 0 &&
         g_strcmp0(options_string(options, "csv", NULL), "-") != 0 &&

@@ -93,7 +93,7 @@ write_products(const Validation *validation, const char *cluster_name, Options *
     const char *path = options_string(options, "output", NULL);
     const char *requests = options_string(options, "requests", NULL);
     const char *page = options_string(options, "page", NULL);
-    const bool json = options_switch(options, "json");
+    const bool json = options_has(options, "json");
 
     if (requests != NULL && !write_requests(validation, requests, error))
         return false;
@@ -110,7 +110,7 @@ write_products(const Validation *validation, const char *cluster_name, Options *
 static bool
 read_input(Validation *validation, const Profile *cluster, Options *options, GError **error)
 {
-    const bool skip = options_switch(options, "skip-bad-rows");
+    const bool skip = options_has(options, "skip-bad-rows");
     const char *first = options_argument(options, 0), *second = options_argument(options, 1);
 
     if (second != NULL)

@@ -112,7 +112,7 @@ describe_plans(const Plan *const *plans, size_t n)
         "<schedule", "slices",      "<recompute",
         "zero",      "iteration",   "MFU",
         "bubble",    "memory",      NULL};
-    g_autoptr(OutputTable) table = output_table_new(header);
+    g_autoptr(OutputTable) table = output_table_new_of(header);
     for (size_t i = 0; i < n; i++)
         add_plan(table, plans[i], i, n > 1 && is_on_front(plans[i], plans, n));
     output_table_print(table, 0);
@@ -320,7 +320,7 @@ print_ranks(const Report *report, guint max_rows)
         header[6 + owner] = has_memory && describe_owner_is_used(report, (TraceMemoryOwner)owner)
                                 ? trace_memory_names[owner]
                                 : OUTPUT_HIDDEN;
-    g_autoptr(OutputTable) table = output_table_new(header);
+    g_autoptr(OutputTable) table = output_table_new_of(header);
     for (guint i = 0; i < rows; i++) {
         /* evenly spaced, with both ends */
         const guint r = rows == 1 ? 0 : (guint)((guint64)i * (n - 1) / (rows - 1));

@@ -213,19 +213,9 @@ static Table *
 memory_table(const Memory *memory, int64_t n_bins)
 {
     /* The owners in their order above. */
-    static const char *const header[] = {"trace",
-                                         "part",
-                                         "rank",
-                                         "at_ns",
-                                         "weights_bytes",
-                                         "gradients_bytes",
-                                         "optimizer_bytes",
-                                         "buffers_bytes",
-                                         "workspace_bytes",
-                                         "kv_bytes",
-                                         "activations_bytes",
-                                         NULL};
-    Table *data = table_new(header);
+    Table *data = table_new_line("trace\tpart\trank\tat_ns\tweights_bytes\tgradients_bytes\t"
+                                 "optimizer_bytes\tbuffers_bytes\tworkspace_bytes\tkv_bytes\t"
+                                 "activations_bytes");
 
     for (size_t p = 0; p < memory->n_panels; p++) {
         const Panel *panel = &memory->panels[p];

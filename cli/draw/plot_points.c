@@ -223,7 +223,6 @@ choose_front_labels(Points *picture)
 static void
 fill_front(Picture *picture, const void *content, const PlotOptions *options)
 {
-    static const char *const header[] = {"x", "y", "is_front", "has_label", "label", NULL};
     const Points *points = content;
 
     set_axes(picture, points, options);
@@ -231,7 +230,7 @@ fill_front(Picture *picture, const void *content, const PlotOptions *options)
     picture_set(picture, "y_is_log", is_wide(points->y));
     picture_set(picture, "limit", points->limit);
     picture_set_text(picture, "y_title", points->y_title);
-    picture->data = table_new(header);
+    picture->data = table_new_line("x\ty\tis_front\thas_label\tlabel");
     for (guint i = 0; i < points->points->len; i++) {
         const Point *point = point_at(points, i);
 
@@ -517,8 +516,6 @@ choose_roof_labels(Points *picture)
 static void
 fill_roof(Picture *picture, const void *content, const PlotOptions *options)
 {
-    static const char *const header[] = {
-        "x", "flops_per_s", "bound_flops_per_s", "series", "share", "has_label", "label", NULL};
     static const uint32_t colors[MAX_SERIES] = {0x0072b2, 0x009e73, 0xd55e00};
     const Points *points = content;
     g_autofree char *peak_text =
@@ -536,7 +533,8 @@ fill_roof(Picture *picture, const void *content, const PlotOptions *options)
         picture_set_text_at(picture, "series_name", (size_t)k, points->series[k]);
         picture_set_rgb_at(picture, "series_color", (size_t)k, colors[k]);
     }
-    picture->data = table_new(header);
+    picture->data = table_new_line("x\tflops_per_s\tbound_flops_per_s\tseries\tshare\thas_label\t"
+                                   "label");
     for (guint i = 0; i < points->points->len; i++) {
         const Point *point = point_at(points, i);
 

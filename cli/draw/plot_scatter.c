@@ -56,7 +56,6 @@ set_tics(Picture *picture, double low, double high)
 static void
 fill(Picture *picture, const void *content, const PlotOptions *options)
 {
-    static const char *const header[] = {"measured", "raw", "calibrated", NULL};
     const PlotScatter *scatter = content;
     double low, high;
 
@@ -70,7 +69,7 @@ fill(Picture *picture, const void *content, const PlotOptions *options)
     picture_set(picture, "low", low);
     picture_set(picture, "high", high);
     set_tics(picture, low, high);
-    picture->data = table_new(header);
+    picture->data = table_new_line("measured\traw\tcalibrated");
     for (guint i = 0; i < scatter->points->len; i++) {
         const PlotScatterPoint *point = &g_array_index(scatter->points, PlotScatterPoint, i);
 

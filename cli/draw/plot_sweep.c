@@ -154,20 +154,10 @@ add_row(Table *table, const Scaling *scaling, const SweepPoint *point, guint k)
 static Table *
 data_new(const Scaling *scaling)
 {
-    static const char *const header[] = {"series",
-                                         "x",
-                                         "n_devices",
-                                         "global_batch",
-                                         "seq_len",
-                                         "tokens_per_s",
-                                         "effective_tokens_per_s",
-                                         "ideal_tokens_per_s",
-                                         "efficiency_fraction",
-                                         "effective_efficiency_fraction",
-                                         "peak_memory_bytes",
-                                         "label",
-                                         NULL};
-    Table *table = table_new(header);
+    Table *table = table_new_line("series\tx\tn_devices\tglobal_batch\tseq_len\ttokens_per_s\t"
+                                  "effective_tokens_per_s\tideal_tokens_per_s\t"
+                                  "efficiency_fraction\teffective_efficiency_fraction\t"
+                                  "peak_memory_bytes\tlabel");
 
     for (guint k = 0; k < scaling->n_series; k++)
         for (guint i = 0; i < scaling->sweep->points->len; i++)

@@ -338,17 +338,14 @@ typedef struct {
 static void
 fill(Picture *picture, const void *content, const PlotOptions *options)
 {
-    static const char *const data_header[] = {"trace",    "rank",      "aside",      "kind",
-                                              "start_ns", "end_ns",    "microbatch", "slice",
-                                              "drawn_ns", "color_rgb", NULL};
-    static const char *const label_header[] = {"trace", "rank", "at_ns", "text", "color_rgb", NULL};
     const Content *drawn = content;
     g_auto(Layout) layout = {0};
     int n_labels = 0;
 
     layout_init(&layout, drawn->traces, drawn->n, options);
-    picture->data = table_new(data_header);
-    picture->labels = table_new(label_header);
+    picture->data = table_new_line("trace\trank\taside\tkind\tstart_ns\tend_ns\tmicrobatch\tslice\t"
+                                   "drawn_ns\tcolor_rgb");
+    picture->labels = table_new_line("trace\trank\tat_ns\ttext\tcolor_rgb");
     for (size_t p = 0; p < drawn->n; p++)
         add_panel(&layout, p, picture->data, picture->labels, &n_labels);
     picture_set_titles(picture, options, "", "");

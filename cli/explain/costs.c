@@ -81,9 +81,8 @@ influences_text(const ProfileCostLine *line)
 static void
 print_costs(const Costs *explanation, guint n)
 {
-    static const char *const header[] = {
-        "time", "share", "times", "<what", "<inputs", "<rests on (elasticity)", "<formula", NULL};
-    g_autoptr(OutputTable) table = output_table_new(header);
+    g_autoptr(OutputTable) table =
+        output_table_new("time|share|times|<what|<inputs|<rests on (elasticity)|<formula");
 
     for (guint i = 0; i < n; i++) {
         const ProfileCostLine *line = &g_array_index(explanation->time.costs, ProfileCostLine, i);
@@ -102,8 +101,7 @@ print_costs(const Costs *explanation, guint n)
 static void
 print_parameters(const Job *job, const Costs *explanation, guint n)
 {
-    static const char *const header[] = {"<parameter", "value", "<what", "<source", NULL};
-    g_autoptr(OutputTable) table = output_table_new(header);
+    g_autoptr(OutputTable) table = output_table_new("<parameter|value|<what|<source");
     bool used[PROFILE_PARAMETERS_N] = {false};
 
     mark_parameters(explanation->time.costs, n, used);
@@ -145,11 +143,9 @@ static const char *const owner_formulas[TRACE_MEMORY_N] = {
 static void
 print_memory(const Costs *explanation, const Report *report)
 {
-    static const char *const header[] = {"bytes", "<owner at the peak", "<formula", NULL};
-    static const char *const kept[] = {"bytes", "<kept for one micro-batch by", NULL};
     const ReportRank *rank = rank_of(report, explanation->fullest);
-    g_autoptr(OutputTable) table = output_table_new(header);
-    g_autoptr(OutputTable) ops = output_table_new(kept);
+    g_autoptr(OutputTable) table = output_table_new("bytes|<owner at the peak|<formula");
+    g_autoptr(OutputTable) ops = output_table_new("bytes|<kept for one micro-batch by");
 
     for (int i = 0; i < TRACE_MEMORY_N; i++) {
         if (rank->memory_bytes[i] == 0)

@@ -194,8 +194,7 @@ print_limits(const Explanation *explanation)
 {
     const Report *report = explanation->plan->predicted;
     const double iteration_s = units_s_from_ns(report->iteration_ns);
-    static const char *const header[] = {"<", "", "<", NULL};
-    g_autoptr(OutputTable) table = output_table_new(header);
+    g_autoptr(OutputTable) table = output_table_new("<||<");
 
     output_printf("\nwhat limits it (%s of the time computes what the model needs)\n",
                   output_percent(report->breakdown.compute_s / iteration_s).text);
@@ -214,9 +213,7 @@ print_limits(const Explanation *explanation)
 static void
 print_choices(const Explanation *explanation)
 {
-    static const char *const header[] = {"<",     "chosen",   "best other", "<changes",
-                                         "<with", "<because", NULL};
-    g_autoptr(OutputTable) table = output_table_new(header);
+    g_autoptr(OutputTable) table = output_table_new("<|chosen|best other|<changes|<with|<because");
     guint n = 0;
 
     for (int i = 0; i < EXPLAIN_N_DIMENSIONS; i++) {
@@ -244,9 +241,7 @@ print_choices(const Explanation *explanation)
 static void
 print_resources(const Explanation *explanation)
 {
-    static const char *const header[] = {"<",    "<more",           "then", "tokens/s",
-                                         "gain", "<best plan then", NULL};
-    g_autoptr(OutputTable) table = output_table_new(header);
+    g_autoptr(OutputTable) table = output_table_new("<|<more|then|tokens/s|gain|<best plan then");
     g_autofree char *before = plan_text(explanation->plan);
 
     for (guint i = 0; i < explanation->resources->len; i++) {

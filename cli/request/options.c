@@ -344,12 +344,6 @@ options_has(const Options *options, const char *name)
     return value_of(options, name) != NULL;
 }
 
-bool
-options_switch(const Options *options, const char *name)
-{
-    return value_of(options, name) != NULL;
-}
-
 /* (owned) the option's name as the user wrote it: "--name", or the JSON key "name". */
 static char *
 label_of(const Options *options, const char *name)

@@ -75,9 +75,8 @@ const char *options_argument(const Options *options, size_t i);
 
 /* --- values: each getter returns @fallback, or NULL, where the option is absent --- */
 
+/* Whether @name is there; of a switch its value. */
 bool options_has(const Options *options, const char *name);
-/* A switch. */
-bool options_switch(const Options *options, const char *name);
 /* (borrowed) */
 const char *options_string(Options *options, const char *name, const char *fallback);
 int64_t options_int64(Options *options, const char *name, int64_t min, int64_t max,

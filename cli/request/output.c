@@ -146,7 +146,7 @@ struct OutputTable {
 };
 
 OutputTable *
-output_table_new(const char *const *header)
+output_table_new_of(const char *const *header)
 {
     OutputTable *table = g_new0(OutputTable, 1);
 
@@ -163,6 +163,14 @@ output_table_new(const char *const *header)
         output_table_add(table, header[i] + is_text);
     }
     return table;
+}
+
+OutputTable *
+output_table_new(const char *header)
+{
+    g_auto(GStrv) names = g_strsplit(header, "|", -1);
+
+    return output_table_new_of((const char *const *)names);
 }
 
 void

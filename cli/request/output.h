@@ -59,9 +59,11 @@ typedef struct OutputTable OutputTable;
 /* The name of a column whose cells are added like others and not shown. */
 #define OUTPUT_HIDDEN "!"
 
-/* @header  the columns' names, NULL-terminated; a name that begins with '<' is of a column of text,
- *          which is set flush left (the '<' is not shown). */
-OutputTable *output_table_new(const char *const *header);
+/* @header  the columns' names with '|' between them; a name that begins with '<' is of a column of
+ *          text, which is set flush left (the '<' is not shown). */
+OutputTable *output_table_new(const char *header);
+/* The same of a NULL-terminated array of names. */
+OutputTable *output_table_new_of(const char *const *header);
 void output_table_free(OutputTable *table);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(OutputTable, output_table_free)
 /* Adds a cell; cells fill rows from left to right. */

@@ -205,8 +205,7 @@ signed_percent(double fraction)
 static void
 print_table(const RunReport *report)
 {
-    static const char *const header[] = {"<", "predicted", "measured", "error", NULL};
-    g_autoptr(OutputTable) table = output_table_new(header);
+    g_autoptr(OutputTable) table = output_table_new("<|predicted|measured|error");
     const double tokens = tokens_per_step(report);
 
     output_table_row(table, "step", output_seconds(report->predicted_s).text,

@@ -285,7 +285,7 @@ validation_print(const Validation *validation)
                                   has_folds ? "goal" : OUTPUT_HIDDEN,
                                   "<published by others",
                                   NULL};
-    g_autoptr(OutputTable) table = output_table_new(header);
+    g_autoptr(OutputTable) table = output_table_new_of(header);
     const ValidationScore time =
         validation_score(validation->runs.cases, validation->predictions, NULL, VALIDATION_TIME);
 
