@@ -547,23 +547,21 @@ static bool
 choose_attention(ExecCudaState *state, GError **error)
 {
     const char *text = g_getenv(ATTENTION_VARIABLE);
-    int major = 0, minor = 0;
+    int capability = 0;
 
     if (text == NULL || g_str_equal(text, "mma"))
         return true;
     if (!g_str_equal(text, "wgmma"))
         return EXEC_FAIL(error, EXEC_ERROR_FAILED,
                          ATTENTION_VARIABLE ": expected mma or wgmma, got \"%s\"", text);
-    TRY_CUDA(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, state->device),
-             error);
-    TRY_CUDA(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, state->device),
-             error);
-    state->has_wgmma = major == 9 && minor == 0;
+    if (!exec_cuda_capability(state->device, &capability, error))
+        return false;
+    state->has_wgmma = capability == 90;
     if (!state->has_wgmma)
         g_set_error(error, EXEC_ERROR, EXEC_ERROR_MISSING,
                     ATTENTION_VARIABLE
                     "=wgmma: device cuda:%d has compute capability %d.%d; wgmma is of 9.0 only",
-                    state->device, major, minor);
+                    state->device, capability / 10, capability % 10);
     return state->has_wgmma;
 }
 

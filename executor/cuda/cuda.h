@@ -48,6 +48,9 @@ bool exec_cublas_ok(cublasStatus_t status, const char *call, const char *file, i
  * that is too old, no such device, or a device that is too old. */
 bool exec_cuda_check_device(int device, GError **error);
 
+/* Sets @capability to the device's compute capability: 90 is 9.0. */
+bool exec_cuda_capability(int device, int *capability, GError **error);
+
 /* ExecDevicePlugin's. */
 bool exec_cuda_device_info(int device, ExecDeviceInfo *info, GError **error);
 

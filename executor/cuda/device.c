@@ -47,9 +47,20 @@ exec_cublas_ok(cublasStatus_t status, const char *call, const char *file, int li
 #define LOWEST_CAPABILITY 80
 
 bool
+exec_cuda_capability(int device, int *capability, GError **error)
+{
+    int major = 0, minor = 0;
+
+    TRY_CUDA(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), error);
+    TRY_CUDA(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device), error);
+    *capability = major * 10 + minor;
+    return true;
+}
+
+bool
 exec_cuda_check_device(int device, GError **error)
 {
-    int n_devices = 0, driver = 0, runtime = 0, major = 0, minor = 0;
+    int n_devices = 0, driver = 0, runtime = 0, capability = 0;
     const cudaError_t status = cudaGetDeviceCount(&n_devices);
 
     cudaDriverGetVersion(&driver);
@@ -70,13 +81,13 @@ exec_cuda_check_device(int device, GError **error)
     if (device < 0 || device >= n_devices)
         return EXEC_FAIL(error, EXEC_ERROR_MISSING,
                          "device cuda:%d: there are %d GPUs, numbered from 0", device, n_devices);
-    TRY_CUDA(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), error);
-    TRY_CUDA(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device), error);
-    if (major * 10 + minor < LOWEST_CAPABILITY)
+    if (!exec_cuda_capability(device, &capability, error))
+        return false;
+    if (capability < LOWEST_CAPABILITY)
         return EXEC_FAIL(
             error, EXEC_ERROR_MISSING,
             "device cuda:%d: compute capability %d.%d is too old (8.0 or newer is needed)", device,
-            major, minor);
+            capability / 10, capability % 10);
     return true;
 }
 
@@ -178,10 +189,10 @@ exec_cuda_device_info(int device, ExecDeviceInfo *info, GError **error)
     TRY_CUDA(cudaGetDeviceCount(&info->n_devices), error);
     TRY_CUDA(cudaDriverGetVersion(&info->driver), error);
     TRY_CUDA(cudaRuntimeGetVersion(&info->runtime), error);
+    if (!exec_cuda_capability(device, &info->capability, error))
+        return false;
     snprintf(info->name, sizeof info->name, "%.*s", (int)sizeof info->name - 1, properties.name);
     info->blas = (int64_t)cublasLtGetVersion();
-    info->capability = (int)(attribute(device, cudaDevAttrComputeCapabilityMajor) * 10 +
-                             attribute(device, cudaDevAttrComputeCapabilityMinor));
     info->n_multiprocessors = (int)attribute(device, cudaDevAttrMultiProcessorCount);
     info->memory_bytes = (int64_t)n_total;
     info->l2_bytes = attribute(device, cudaDevAttrL2CacheSize);

@@ -2,20 +2,6 @@
 
 #include <math.h>
 
-typedef struct {
-    ExecGridPoint point;
-    bool is_timed, is_corner;
-    double error, seconds;
-} Candidate;
-
-struct ExecGrid {
-    Candidate *candidates; /* (owned) */
-    size_t n;
-    GArray *timed; /* (owned) of size_t, in order */
-    size_t n_good; /* how many of the last ones in a row were predicted well */
-    bool want_all;
-};
-
 /* --- corners --- */
 
 static void
@@ -37,11 +23,11 @@ exec_grid_new(const int64_t *batches, size_t n_batches, const int64_t *slices, s
 
     bounds(batches, n_batches, &least_batch, &most_batch);
     bounds(slices, n_slices, &least_slice, &most_slice);
-    grid->candidates = g_new0(Candidate, n_batches * n_slices);
+    grid->candidates = g_new0(ExecGridCandidate, n_batches * n_slices);
     grid->timed = g_array_new(FALSE, FALSE, sizeof(size_t));
     for (size_t b = 0; b < n_batches; b++)
         for (size_t s = 0; s < n_slices; s++)
-            grid->candidates[grid->n++] = (Candidate){
+            grid->candidates[grid->n++] = (ExecGridCandidate){
                 .point = {batches[b], slices[s]},
                 .is_corner = (batches[b] == least_batch || batches[b] == most_batch) &&
                              (slices[s] == least_slice || slices[s] == most_slice),
@@ -58,38 +44,6 @@ exec_grid_free(ExecGrid *grid)
     g_free(grid->candidates);
     g_array_unref(grid->timed);
     g_free(grid);
-}
-
-void
-exec_grid_want_all(ExecGrid *grid)
-{
-    grid->want_all = true;
-}
-
-/* --- readers --- */
-
-size_t
-exec_grid_n_candidates(const ExecGrid *grid)
-{
-    return grid->n;
-}
-
-ExecGridPoint
-exec_grid_point(const ExecGrid *grid, size_t candidate)
-{
-    return grid->candidates[candidate].point;
-}
-
-size_t
-exec_grid_n_timed(const ExecGrid *grid)
-{
-    return grid->timed->len;
-}
-
-size_t
-exec_grid_timed(const ExecGrid *grid, size_t i)
-{
-    return g_array_index(grid->timed, size_t, i);
 }
 
 /* --- the next one --- */
@@ -109,12 +63,12 @@ typedef struct {
 } Near;
 
 static Near
-nearest(const ExecGrid *grid, const Candidate *candidate)
+nearest(const ExecGrid *grid, const ExecGridCandidate *candidate)
 {
     Near near = {.distance = INFINITY, .error = EXEC_GRID_TARGET};
 
     for (size_t i = 0; i < grid->timed->len; i++) {
-        const Candidate *timed = &grid->candidates[exec_grid_timed(grid, i)];
+        const ExecGridCandidate *timed = &grid->candidates[g_array_index(grid->timed, size_t, i)];
         const double d = distance(&candidate->point, &timed->point);
         const double error = fmax(EXEC_GRID_TARGET, isnan(timed->error) ? 0.0 : timed->error);
 
@@ -129,7 +83,7 @@ nearest(const ExecGrid *grid, const Candidate *candidate)
 }
 
 static bool
-is_possible(const ExecGrid *grid, const Candidate *candidate, double most_s)
+is_possible(const ExecGrid *grid, const ExecGridCandidate *candidate, double most_s)
 {
     return !candidate->is_timed &&
            (grid->want_all || grid->timed->len == 0 || nearest(grid, candidate).seconds <= most_s);
@@ -150,7 +104,7 @@ exec_grid_next(const ExecGrid *grid, double corners_s, double others_s)
     int next = -1;
 
     for (size_t i = 0; i < grid->n; i++) {
-        const Candidate *candidate = &grid->candidates[i];
+        const ExecGridCandidate *candidate = &grid->candidates[i];
 
         if (!candidate->is_corner)
             continue;
@@ -162,7 +116,7 @@ exec_grid_next(const ExecGrid *grid, double corners_s, double others_s)
     if (next >= 0 || (grid->n_good >= EXEC_GRID_N_GOOD && !grid->want_all))
         return next;
     for (size_t i = 0; i < grid->n; i++) {
-        const Candidate *candidate = &grid->candidates[i];
+        const ExecGridCandidate *candidate = &grid->candidates[i];
 
         /* Where corners take too long, the other points may take what corners may. */
         if (candidate->is_corner ||

@@ -32,21 +32,27 @@ typedef struct {
     int64_t batch, tokens;
 } ExecGridPoint;
 
-typedef struct ExecGrid ExecGrid;
+typedef struct {
+    ExecGridPoint point;
+    bool is_timed, is_corner;
+    double error, seconds; /* of exec_grid_note() */
+} ExecGridCandidate;
+
+typedef struct {
+    ExecGridCandidate *candidates; /* (owned) */
+    size_t n;
+    GArray *timed; /* (owned) of size_t: which candidates are timed, in that order */
+    size_t n_good; /* how many of the last ones in a row were predicted well */
+    /* Set by the caller: the user asked for these points, and the grid ends only when all are
+     * timed, however long they take. */
+    bool want_all;
+} ExecGrid;
 
 /* Returns: (owned) a grid whose candidates are all pairs, batches outermost. */
 ExecGrid *exec_grid_new(const int64_t *batches, size_t n_batches, const int64_t *slices,
                         size_t n_slices);
 void exec_grid_free(ExecGrid *grid);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(ExecGrid, exec_grid_free)
-
-/* The user asked for these points: the grid ends only when all candidates are timed, however long
- * they take. */
-void exec_grid_want_all(ExecGrid *grid);
-
-/* How many candidates there are, and the point of one of them. */
-size_t exec_grid_n_candidates(const ExecGrid *grid);
-ExecGridPoint exec_grid_point(const ExecGrid *grid, size_t candidate);
 
 /*
  * Returns the candidate to time next; -1: the grid is good enough, or there is no time for any.
@@ -59,10 +65,6 @@ int exec_grid_next(const ExecGrid *grid, double corners_s, double others_s);
 /* Notes that @candidate was timed, in @seconds.  @error is how far off the others predicted it; NaN
  * where they could not, because it lies outside of them. */
 void exec_grid_note(ExecGrid *grid, size_t candidate, double error, double seconds);
-
-/* How many candidates are timed, and the @i-th of them in the order in which they were. */
-size_t exec_grid_n_timed(const ExecGrid *grid);
-size_t exec_grid_timed(const ExecGrid *grid, size_t i);
 
 G_END_DECLS
 

@@ -313,7 +313,7 @@ exec_interference_time(ExecInterference *in, int32_t n_ranks, GError **error)
     exec_measure_start(&shared);
     const bool ok = exec_measure_join(&shared, error);
     for (int i = 0; i < PROFILE_BESIDE_N; i++) { /* first: beside nothing */
-        GArray *seconds = exec_samples_that_count(beside.seconds[i], beside.disturbed[i]);
+        GArray *seconds = beside.seconds[i]->len > 0 ? beside.seconds[i] : beside.disturbed[i];
         g_array_sort(seconds, order_doubles);
         if (ok && seconds->len > 0)
             add_factor(in, n_ranks, (ProfileBeside)i, seconds);

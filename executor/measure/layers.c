@@ -52,18 +52,18 @@ static void
 note_point(const ExecMeasureShared *shared, ExecMeasureLayers *job, size_t candidate,
            double seconds)
 {
-    const ExecGridPoint point = exec_grid_point(job->grid, candidate);
+    const ExecGridPoint point = job->grid->candidates[candidate].point;
 
     exec_grid_note(job->grid, candidate, left_out_error(shared, job, &point), seconds);
-    atomic_store(&job->n_timed, (int)exec_grid_n_timed(job->grid));
+    atomic_store(&job->n_timed, (int)job->grid->timed->len);
 }
 
 /* Notes the points that a resumed profile has. */
 static void
 note_kept_points(const ExecMeasureShared *shared, ExecMeasureLayers *job)
 {
-    for (size_t i = 0; i < exec_grid_n_candidates(job->grid); i++) {
-        const ExecGridPoint point = exec_grid_point(job->grid, i);
+    for (size_t i = 0; i < job->grid->n; i++) {
+        const ExecGridPoint point = job->grid->candidates[i].point;
         const ProfileMeasurement key = {.op = PROFILE_OP_HEAD,
                                         .pass = PROFILE_PASS_BACKWARD_WEIGHT,
                                         .batch = point.batch,
@@ -133,14 +133,14 @@ grow_grid(ExecMeasureRank *rank, ExecMeasureLayers *job, GError **error)
             return false;
         if (next < 0)
             return true;
-        const ExecGridPoint point = exec_grid_point(job->grid, (size_t)next);
+        const ExecGridPoint point = job->grid->candidates[(size_t)next].point;
         const int64_t begin_ns = exec_now_ns();
         if (!time_point(rank, job, &point, error) || !exec_measure_meet(rank, error))
             return false;
         if (rank->transport.rank != 0)
             continue;
         const double seconds = exec_seconds_since(begin_ns);
-        if (job->wants_all || exec_grid_n_timed(job->grid) == 0)
+        if (job->wants_all || job->grid->timed->len == 0)
             job->required_s += seconds;
         note_point(rank->shared, job, (size_t)next, seconds);
         if (!job->keep(job->user_data, false, error))
@@ -176,8 +176,9 @@ time_points(ExecMeasureRank *rank, ExecMeasureLayers *job, bool by_kind, GError 
     const int64_t begin_ns = exec_now_ns();
 
     rank->record = true;
-    for (size_t i = 0; i < exec_grid_n_timed(job->grid); i++) {
-        const ExecGridPoint point = exec_grid_point(job->grid, exec_grid_timed(job->grid, i));
+    for (size_t i = 0; i < job->grid->timed->len; i++) {
+        const ExecGridPoint point =
+            job->grid->candidates[g_array_index(job->grid->timed, size_t, i)].point;
         if (!exec_measure_point(rank, &point, by_kind, error))
             return false;
     }
@@ -279,7 +280,7 @@ begin_round(const ExecMeasureShared *shared, ExecMeasureLayers *job)
 
     job->setup_s = budget.setup_s = exec_seconds_since(job->created_ns);
     if (job->wants_all)
-        exec_grid_want_all(job->grid);
+        job->grid->want_all = true;
     atomic_store(&job->round_ns,
                  (int64_t)(exec_budget_round_s(&budget, job->round, job->spent_before_s) * 1e9));
     note_kept_points(shared, job);

@@ -497,9 +497,7 @@ tell_round(Measure *m, const ExecGrid *grid, const ExecMeasureShared *shared)
         m->o.n_tps == 1 ? g_strdup("") : g_strdup_printf(" at tp %" G_GINT64_FORMAT, job->tp);
 
     if (!job->has_all_points)
-        tell_without(m, "%zu of %zu shapes%s",
-                     exec_grid_n_candidates(grid) - exec_grid_n_timed(grid),
-                     exec_grid_n_candidates(grid), tp);
+        tell_without(m, "%zu of %zu shapes%s", grid->n - grid->timed->len, grid->n, tp);
     if (n < job->min_repetitions)
         tell_without(m, "%d of %d repetitions%s%s", job->min_repetitions - n, job->min_repetitions,
                      tp, job->n_disturbed > 0 ? " that nothing disturbs" : "");

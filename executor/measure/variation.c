@@ -1,7 +1,6 @@
 #include "executor/measure/variation.h"
 
 #include <math.h>
-#include <stdlib.h>
 
 #include "base/order.h"
 #include "executor/transport/samples.h"
@@ -98,23 +97,16 @@ compare_rows_and_ranks(const Timing *a, const Timing *b)
     return rows != 0 ? rows : ORDER(a->rank, b->rank);
 }
 
-/* By row, rank and time. */
+/* By turn, row, rank and time. */
 static int
-compare_in_row(const void *first, const void *second)
+compare_timings(const void *first, const void *second)
 {
     const Timing *a = first, *b = second;
     const int rows_and_ranks = compare_rows_and_ranks(a, b);
 
-    return rows_and_ranks != 0 ? rows_and_ranks : ORDER(a->begin_ns, b->begin_ns);
-}
-
-/* By turn, row and rank. */
-static int
-compare_in_turn(const void *first, const void *second)
-{
-    const Timing *a = first, *b = second;
-
-    return a->turn != b->turn ? ORDER(a->turn, b->turn) : compare_rows_and_ranks(a, b);
+    return a->turn != b->turn    ? ORDER(a->turn, b->turn)
+           : rows_and_ranks != 0 ? rows_and_ranks
+                                 : ORDER(a->begin_ns, b->begin_ns);
 }
 
 /* --- from rank to rank --- */
@@ -201,13 +193,15 @@ compare_ranks(While *w, const GArray *timings, int64_t apart_ns, bool joins_rows
 static void
 take_turns(GArray *timings)
 {
-    qsort(timings->data, timings->len, sizeof(Timing), compare_in_row);
+    for (guint i = 0; i < timings->len; i++)
+        g_array_index(timings, Timing, i).turn = 0;
+    g_array_sort(timings, compare_timings);
     for (guint i = 0; i < timings->len; i++) {
         Timing *timing = &g_array_index(timings, Timing, i);
         timing->turn =
             i > 0 && compare_rows_and_ranks(timing - 1, timing) == 0 ? timing[-1].turn + 1 : 0;
     }
-    qsort(timings->data, timings->len, sizeof(Timing), compare_in_turn);
+    g_array_sort(timings, compare_timings);
 }
 
 /* All timings of a second are a turn. */
@@ -218,7 +212,7 @@ take_seconds(GArray *timings)
         Timing *timing = &g_array_index(timings, Timing, i);
         timing->turn = timing->begin_ns / 1000000000;
     }
-    qsort(timings->data, timings->len, sizeof(Timing), compare_in_turn);
+    g_array_sort(timings, compare_timings);
 }
 
 /* Finds the deviations of all processes; the caller holds the mutex.

@@ -1,8 +1,3 @@
-/*
- * executor/transport/local.c - ranks as threads of one process; see transport.h.
- *
- * Every rank has a mailbox (mailbox.h); this file waits for what arrives in it.
- */
 #include "executor/transport/local.h"
 
 #include <stdatomic.h>

@@ -122,19 +122,13 @@ exec_samples_percentile(const GArray *sorted, guint hundredths)
     return g_array_index(sorted, double, (sorted->len - 1) * hundredths / 100);
 }
 
-GArray *
-exec_samples_that_count(GArray *seconds, GArray *disturbed)
-{
-    return seconds->len > 0 ? seconds : disturbed;
-}
-
 /* The row with its percentiles; sorts its timings.  (It has one at least.) */
 static ProfileMeasurement
 summary(const Row *row)
 {
     ProfileMeasurement measurement = row->key;
 
-    GArray *seconds = exec_samples_that_count(row->seconds, row->disturbed);
+    GArray *seconds = row->seconds->len > 0 ? row->seconds : row->disturbed;
 
     g_array_sort(seconds, order_doubles);
     measurement.median_s = exec_samples_percentile(seconds, 50);

@@ -47,9 +47,6 @@ guint exec_samples_count(ExecSamples *samples, const ProfileMeasurement *key);
 void exec_samples_keep(ExecSamples *samples, JsonWriter *writer, const char *key);
 void exec_samples_read(ExecSamples *samples, JsonDoc *doc, const JsonValue *array);
 
-/* Returns: (borrowed) the array whose timings count: @disturbed only where @seconds is empty. */
-GArray *exec_samples_that_count(GArray *seconds, GArray *disturbed);
-
 /* Returns the element that is @hundredths per cent of the way through a sorted array, which is not
  * empty. */
 double exec_samples_percentile(const GArray *sorted, guint hundredths);

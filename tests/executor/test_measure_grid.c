@@ -16,8 +16,8 @@ is_timed(const ExecGrid *grid, size_t candidate)
 {
     bool found = false;
 
-    for (size_t i = 0; i < exec_grid_n_timed(grid); i++)
-        found |= exec_grid_timed(grid, i) == candidate;
+    for (size_t i = 0; i < grid->timed->len; i++)
+        found |= g_array_index(grid->timed, size_t, i) == candidate;
     return found;
 }
 
@@ -28,7 +28,7 @@ next(const ExecGrid *grid)
 
     g_assert_cmpint(candidate, >=, 0);
     g_assert_false(is_timed(grid, (size_t)candidate));
-    return exec_grid_point(grid, (size_t)candidate);
+    return grid->candidates[(size_t)candidate].point;
 }
 
 /* Times what comes next; @error is that of every point. */
@@ -77,8 +77,8 @@ test_ends_when_predictions_are_good(void)
     g_assert_cmpint(exec_grid_next(grid, INFINITY, INFINITY), >=, 0);
     time_next(grid, 0.0);
     g_assert_cmpint(exec_grid_next(grid, INFINITY, INFINITY), ==, -1);
-    g_assert_cmpuint(exec_grid_n_timed(grid), ==, 10);
-    g_assert_cmpuint(exec_grid_n_candidates(grid), ==, 15);
+    g_assert_cmpuint(grid->timed->len, ==, 10);
+    g_assert_cmpuint(grid->n, ==, 15);
 }
 
 /* Where a point was predicted badly its neighbourhood is timed next, though others are as far. */
@@ -90,8 +90,8 @@ test_bad_points_attract(void)
 
     time_corners(grid);
     time_next(grid, 0.01); /* (2, 64) */
-    for (size_t i = 0; i < exec_grid_n_candidates(grid); i++) {
-        const ExecGridPoint point = exec_grid_point(grid, i);
+    for (size_t i = 0; i < grid->n; i++) {
+        const ExecGridPoint point = grid->candidates[i].point;
         if (point.batch == 4 && point.tokens == 128)
             exec_grid_note(grid, i, 0.4, 1);
     }
@@ -106,11 +106,11 @@ test_all_when_wanted(void)
 {
     g_autoptr(ExecGrid) grid = grid_new();
 
-    exec_grid_want_all(grid);
+    grid->want_all = true;
     for (int i = 0; i < 15; i++)
         time_next(grid, 0.0);
     g_assert_cmpint(exec_grid_next(grid, INFINITY, INFINITY), ==, -1);
-    g_assert_cmpuint(exec_grid_n_timed(grid), ==, 15);
+    g_assert_cmpuint(grid->timed->len, ==, 15);
 }
 
 static void
@@ -138,12 +138,12 @@ spend(ExecGrid *grid, double budget_s, double sequence_s, size_t *n)
         const int next_one = exec_grid_next(grid, budget_s - now_s, budget_s / 2 - now_s);
         if (next_one < 0)
             break;
-        const ExecGridPoint point = exec_grid_point(grid, (size_t)next_one);
+        const ExecGridPoint point = grid->candidates[(size_t)next_one].point;
         const double seconds = sequence_s * (double)point.batch * (point.tokens == 16 ? 2 : 1);
         now_s += seconds;
         exec_grid_note(grid, (size_t)next_one, 0.5, seconds);
     }
-    *n = exec_grid_n_timed(grid);
+    *n = grid->timed->len;
     return now_s;
 }
 
@@ -178,7 +178,7 @@ test_the_cheapest_first(void)
 
     g_assert_cmpfloat(spend(grid, 0.5, 1, &n), ==, 1);
     g_assert_cmpuint(n, ==, 1);
-    const ExecGridPoint first = exec_grid_point(grid, exec_grid_timed(grid, 0));
+    const ExecGridPoint first = grid->candidates[g_array_index(grid->timed, size_t, 0)].point;
     g_assert_cmpint(first.batch, ==, 1);
     g_assert_cmpint(first.tokens, ==, 256);
 }
@@ -193,7 +193,7 @@ test_smaller_batches_where_large_ones_do_not_fit(void)
 
     spend(grid, 13, 3, &n);
     for (size_t i = 0; i < n; i++) {
-        const ExecGridPoint point = exec_grid_point(grid, exec_grid_timed(grid, i));
+        const ExecGridPoint point = grid->candidates[g_array_index(grid->timed, size_t, i)].point;
         g_assert_cmpint(point.batch, <, 4);
         n_two += point.batch == 2;
     }
@@ -201,8 +201,9 @@ test_smaller_batches_where_large_ones_do_not_fit(void)
     g_autoptr(ExecGrid) longer = grid_new();
     spend(longer, 20, 3, &n);
     for (size_t i = 0; i < n; i++) {
-        g_assert_cmpint(exec_grid_point(longer, exec_grid_timed(longer, i)).batch, <, 4);
-        n_two += exec_grid_point(longer, exec_grid_timed(longer, i)).batch == 2;
+        g_assert_cmpint(longer->candidates[g_array_index(longer->timed, size_t, i)].point.batch, <,
+                        4);
+        n_two += longer->candidates[g_array_index(longer->timed, size_t, i)].point.batch == 2;
     }
     g_assert_cmpuint(n_two, >, 0);
 }
@@ -214,7 +215,7 @@ test_lists_are_timed_whatever_they_take(void)
     g_autoptr(ExecGrid) grid = grid_new();
     size_t n = 0;
 
-    exec_grid_want_all(grid);
+    grid->want_all = true;
     g_assert_cmpfloat(spend(grid, 1, 1, &n), ==, 42);
     g_assert_cmpuint(n, ==, 15);
 }
