@@ -150,26 +150,17 @@ time_collective(ExecMeasureRank *rank, ProfileOp op, int32_t n_members, int64_t 
     return true;
 }
 
-static bool
-time_messages(ExecMeasureRank *rank, GError **error)
+bool
+exec_measure_communication(ExecMeasureRank *rank, GError **error)
 {
+    static const ProfileOp ops[] = {PROFILE_OP_ALL_REDUCE, PROFILE_OP_ALL_GATHER,
+                                    PROFILE_OP_REDUCE_SCATTER, PROFILE_OP_BROADCAST};
     const ExecMeasureOptions *o = rank->shared->o;
 
     for (size_t b = 0; b < o->n_batches; b++)
         for (size_t s = 0; s < o->n_slices; s++)
             if (!time_message(rank, o->batches[b] * o->slices[s] * o->arch->hidden, error))
                 return false;
-    return true;
-}
-
-bool
-exec_measure_communication(ExecMeasureRank *rank, GError **error)
-{
-    static const ProfileOp ops[] = {PROFILE_OP_ALL_REDUCE, PROFILE_OP_ALL_GATHER,
-                                    PROFILE_OP_REDUCE_SCATTER, PROFILE_OP_BROADCAST};
-
-    if (!time_messages(rank, error))
-        return false;
     for (size_t i = 0; i < G_N_ELEMENTS(ops); i++)
         for (int32_t n = 2; n <= rank->shared->n_threads; n *= 2)
             for (int64_t divisor = 256; divisor >= 1; divisor /= 4)

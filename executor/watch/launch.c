@@ -295,21 +295,6 @@ typedef struct {
     char *scratch;      /* (owned, nullable) folder of this run's files that Open MPI shares */
 } Mpirun;
 
-static void
-mpirun_init(Mpirun *mpirun, const ExecLaunchOptions *o, GString *output)
-{
-    *mpirun = (Mpirun){
-        .transport = o->transport,
-        .name = o->without_mpi ? "the starter of the ranks" : "mpirun",
-        .out = -1,
-        .err = -1,
-        .output = output,
-        .noise = g_string_new(NULL),
-        .line = g_string_new(NULL),
-        .notes = g_ptr_array_new_with_free_func(g_free),
-    };
-}
-
 static int
 remove_one(const char *path, const struct stat *status, int type, struct FTW *place)
 {
@@ -655,16 +640,6 @@ explain_early_end(const Mpirun *mpirun, bool has_started, int *status, GError **
     return false;
 }
 
-/* False if mpirun or a rank was killed after all were done: what they wrote may not be whole. */
-static bool
-check_late_end(const Mpirun *mpirun, GError **error)
-{
-    if (exit_status(mpirun->status) < 128)
-        return true;
-    set_ended_error(mpirun, EXEC_ERROR_RANK_DIED, " after the last step", error);
-    return false;
-}
-
 typedef struct {
     const ExecLaunchOptions *o;
     ExecWatcher *watcher;
@@ -774,8 +749,16 @@ exec_launch(const ExecLaunchOptions *options, GString *output, int *status, GErr
     g_autoptr(ExecWatcher) watcher = exec_watcher_new(&watcher_options, error);
     if (watcher == NULL)
         return false;
-    g_auto(Mpirun) mpirun;
-    mpirun_init(&mpirun, options, output);
+    g_auto(Mpirun) mpirun = {
+        .transport = options->transport,
+        .name = options->without_mpi ? "the starter of the ranks" : "mpirun",
+        .out = -1,
+        .err = -1,
+        .output = output,
+        .noise = g_string_new(NULL),
+        .line = g_string_new(NULL),
+        .notes = g_ptr_array_new_with_free_func(g_free),
+    };
     if (!mpirun_start(&mpirun, options, exec_watcher_where(watcher), error))
         return false;
     Keeper keeper;
@@ -789,9 +772,13 @@ exec_launch(const ExecLaunchOptions *options, GString *output, int *status, GErr
         exec_watcher_clean_up(watcher, interrupted ? WRITE_S : CLEAN_UP_S);
     mpirun_finish(&mpirun, !ok);
     keeper_end(&keeper);
-    ok = ok && check_late_end(&mpirun, &found);
+    const int code = exit_status(mpirun.status);
+    if (ok && code >= 128) { /* killed after all were done: what was written may not be whole */
+        set_ended_error(&mpirun, EXEC_ERROR_RANK_DIED, " after the last step", &found);
+        ok = false;
+    }
     if (ok)
-        *status = exit_status(mpirun.status);
+        *status = code;
     if (interrupted && mpirun.notes->len > 0) { /* rank 0 knows what it has written */
         g_clear_error(&found);
         found = g_error_new_literal(EXEC_ERROR, EXEC_ERROR_INTERRUPTED,
