@@ -271,6 +271,14 @@ multiply(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
 
 /* --- launching --- */
 
+/* Returns the status of a call from the function that makes it, unless it is a success. */
+#define TRY(call)                                                                                  \
+    do {                                                                                           \
+        const cudaError_t status_ = (call);                                                        \
+        if (status_ != cudaSuccess)                                                                \
+            return status_;                                                                        \
+    } while (0)
+
 template <typename... P, typename... A>
 static inline cudaError_t
 launch(void (*kernel)(P...), dim3 grid, unsigned threads, size_t shared_bytes, cudaStream_t stream,
@@ -278,12 +286,9 @@ launch(void (*kernel)(P...), dim3 grid, unsigned threads, size_t shared_bytes, c
 {
 #ifdef __CUDACC__
     /* Beyond 48 KiB a kernel has to ask. */
-    if (shared_bytes > (48 << 10)) {
-        const cudaError_t status = cudaFuncSetAttribute(
-            kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared_bytes);
-        if (status != cudaSuccess)
-            return status;
-    }
+    if (shared_bytes > (48 << 10))
+        TRY(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                 (int)shared_bytes));
     kernel<<<grid, threads, shared_bytes, stream>>>(arguments...);
     return cudaGetLastError();
 #else

@@ -202,13 +202,9 @@ kernels_attention_backward(Dtype storage, const ExecAttention *a, const ExecAtte
         return cudaErrorInvalidValue;
     return for_type(storage, [&](auto zero) {
         using T = decltype(zero);
-        const cudaError_t status =
-            launch(attention_backward_queries<T>,
+        TRY(launch(attention_backward_queries<T>,
                    blocks_for(a->tokens * a->sequences * a->n_heads, N_WARPS), THREADS, 0, stream,
-                   *a, *g, delta);
-
-        if (status != cudaSuccess)
-            return status;
+                   *a, *g, delta));
         return launch(attention_backward_keys<T>,
                       blocks_for((a->context + a->tokens) * a->sequences * a->n_kv_heads, N_WARPS),
                       THREADS, 0, stream, *a, *g, (const float *)delta);

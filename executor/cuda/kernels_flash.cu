@@ -343,16 +343,11 @@ backward(const ExecAttention &a, const ExecAttentionGradients &g, float *delta, 
 {
     const size_t shared = 6 * TILE * (D + 8) * sizeof(Bf16);
     const unsigned sequences = (unsigned)a.sequences;
-    cudaError_t status;
 
-    status = kernels_flash_delta(&a, &g, delta, stream);
-    if (status != cudaSuccess)
-        return status;
-    status = launch(flash_backward_keys<D>,
-                    dim3(blocks_for(a.context + a.tokens, TILE), (unsigned)a.n_kv_heads, sequences),
-                    THREADS, shared, stream, a, g, (const float *)delta);
-    if (status != cudaSuccess)
-        return status;
+    TRY(kernels_flash_delta(&a, &g, delta, stream));
+    TRY(launch(flash_backward_keys<D>,
+               dim3(blocks_for(a.context + a.tokens, TILE), (unsigned)a.n_kv_heads, sequences),
+               THREADS, shared, stream, a, g, (const float *)delta));
     return launch(flash_backward_queries<D>,
                   dim3(blocks_for(a.tokens, TILE), (unsigned)a.n_heads, sequences), THREADS, shared,
                   stream, a, g, (const float *)delta);

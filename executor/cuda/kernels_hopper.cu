@@ -364,14 +364,10 @@ forward(const ExecAttention &a, cudaStream_t stream)
 {
     const dim3 grid((unsigned)a.n_heads, (unsigned)a.sequences, blocks_for(a.tokens, BLOCK_ROWS));
     ExecCudaTensorMap q, k, v;
-    cudaError_t status = map_queries(a, a.q, BLOCK_ROWS, &q);
 
-    if (status == cudaSuccess)
-        status = map_keys(a, a.k, KEYS, &k);
-    if (status == cudaSuccess)
-        status = map_keys(a, a.v, KEYS, &v);
-    if (status != cudaSuccess)
-        return status;
+    TRY(map_queries(a, a.q, BLOCK_ROWS, &q));
+    TRY(map_keys(a, a.k, KEYS, &k));
+    TRY(map_keys(a, a.v, KEYS, &v));
     return launch(hopper_forward<D>, grid, BLOCK_THREADS, shared_bytes<ForwardShared<D>>(), stream,
                   a, q, k, v);
 }
@@ -720,15 +716,10 @@ static cudaError_t
 make_maps(const ExecAttention &a, const ExecAttentionGradients &g, int key_rows, int query_rows,
           ExecCudaTensorMap keys[2], ExecCudaTensorMap queries[2])
 {
-    cudaError_t status = map_keys(a, a.k, key_rows, &keys[0]);
-
-    if (status == cudaSuccess)
-        status = map_keys(a, a.v, key_rows, &keys[1]);
-    if (status == cudaSuccess)
-        status = map_queries(a, a.q, query_rows, &queries[0]);
-    if (status == cudaSuccess)
-        status = map_queries(a, g.dout, query_rows, &queries[1]);
-    return status;
+    TRY(map_keys(a, a.k, key_rows, &keys[0]));
+    TRY(map_keys(a, a.v, key_rows, &keys[1]));
+    TRY(map_queries(a, a.q, query_rows, &queries[0]));
+    return map_queries(a, g.dout, query_rows, &queries[1]);
 }
 
 template <int D>
@@ -737,24 +728,19 @@ backward(const ExecAttention &a, const ExecAttentionGradients &g, float *delta, 
 {
     const unsigned sequences = (unsigned)a.sequences;
     Maps by_keys, by_queries;
-    cudaError_t status = make_maps(a, g, BLOCK_ROWS, OTHER_ROWS, by_keys.own, by_keys.other);
 
-    if (status == cudaSuccess)
-        status = make_maps(a, g, OTHER_ROWS, BLOCK_ROWS, by_queries.other, by_queries.own);
-    if (status == cudaSuccess)
-        status = kernels_flash_delta(&a, &g, delta, stream);
-    if (status == cudaSuccess)
-        status = launch(
-            hopper_backward_keys<D>,
-            dim3((unsigned)a.n_kv_heads, sequences, blocks_for(a.context + a.tokens, BLOCK_ROWS)),
-            BLOCK_THREADS, shared_bytes<BackwardShared<D>>(), stream, a, g, (const float *)delta,
-            by_keys);
-    if (status == cudaSuccess)
-        status = launch(hopper_backward_queries<D>,
-                        dim3((unsigned)a.n_heads, sequences, blocks_for(a.tokens, BLOCK_ROWS)),
-                        BLOCK_THREADS, shared_bytes<BackwardShared<D>>(), stream, a, g,
-                        (const float *)delta, by_queries);
-    return status;
+    TRY(make_maps(a, g, BLOCK_ROWS, OTHER_ROWS, by_keys.own, by_keys.other));
+    TRY(make_maps(a, g, OTHER_ROWS, BLOCK_ROWS, by_queries.other, by_queries.own));
+    TRY(kernels_flash_delta(&a, &g, delta, stream));
+    TRY(launch(hopper_backward_keys<D>,
+               dim3((unsigned)a.n_kv_heads, sequences,
+                    blocks_for(a.context + a.tokens, BLOCK_ROWS)),
+               BLOCK_THREADS, shared_bytes<BackwardShared<D>>(), stream, a, g,
+               (const float *)delta, by_keys));
+    return launch(hopper_backward_queries<D>,
+                  dim3((unsigned)a.n_heads, sequences, blocks_for(a.tokens, BLOCK_ROWS)),
+                  BLOCK_THREADS, shared_bytes<BackwardShared<D>>(), stream, a, g,
+                  (const float *)delta, by_queries);
 }
 
 cudaError_t

@@ -147,16 +147,13 @@ kernels_norm_backward(Dtype storage, const ExecNorm *norm, const void *dy, void 
         const bool centered = norm->shift != NULL;
         const unsigned n =
             norm->rows < KERNELS_PARTIALS ? (unsigned)norm->rows : (unsigned)KERNELS_PARTIALS;
-        cudaError_t status =
-            launch(centered ? norm_backward<T, true> : norm_backward<T, false>, n, THREADS,
+        TRY(launch(centered ? norm_backward<T, true> : norm_backward<T, false>, n, THREADS,
                    (size_t)norm->cols * (centered ? 2 : 1) * sizeof(float), stream, *norm,
-                   (const T *)dy, (T *)dx, scratch);
-
-        if (status == cudaSuccess)
-            status = launch_add_partials(n, norm->cols, scratch, dgain, stream);
-        if (status == cudaSuccess && centered)
-            status = launch_add_partials(n, norm->cols, scratch + n * norm->cols, dshift, stream);
-        return status;
+                   (const T *)dy, (T *)dx, scratch));
+        TRY(launch_add_partials(n, norm->cols, scratch, dgain, stream));
+        return centered
+                   ? launch_add_partials(n, norm->cols, scratch + n * norm->cols, dshift, stream)
+                   : cudaSuccess;
     });
 }
 
@@ -201,11 +198,9 @@ kernels_bias_backward(Dtype storage, int64_t rows, int64_t cols, const void *dy,
                                       ? 4 * LINES
                                       : (rows + KERNELS_PARTIALS - 1) / KERNELS_PARTIALS;
         const unsigned n = blocks_for(rows, per_block);
-        const cudaError_t status =
-            launch(column_sums<T>, dim3(blocks_for(cols, WARP), n), THREADS, 0, stream, rows, cols,
-                   per_block, (const T *)dy, stride, scratch);
-
-        return status != cudaSuccess ? status : launch_add_partials(n, cols, scratch, db, stream);
+        TRY(launch(column_sums<T>, dim3(blocks_for(cols, WARP), n), THREADS, 0, stream, rows, cols,
+                   per_block, (const T *)dy, stride, scratch));
+        return launch_add_partials(n, cols, scratch, db, stream);
     });
 }
 
@@ -286,12 +281,10 @@ kernels_embedding_backward(Dtype storage, const ExecEmbedding *e, const void *dx
         return cudaSuccess;
     return for_type(storage, [&](auto zero) {
         using T = decltype(zero);
-        const cudaError_t status =
-            launch(embedding_backward_tokens<T>, dim3(blocks_for(e->cols, THREADS), TOKEN_GROUPS),
-                   THREADS, 0, stream, *e, (const T *)dx, dtable);
-
-        if (status != cudaSuccess || dpositions == NULL)
-            return status;
+        TRY(launch(embedding_backward_tokens<T>, dim3(blocks_for(e->cols, THREADS), TOKEN_GROUPS),
+                   THREADS, 0, stream, *e, (const T *)dx, dtable));
+        if (dpositions == NULL)
+            return cudaSuccess;
         return launch(embedding_backward_positions<T>, (unsigned)(e->rows / e->sequences), THREADS,
                       0, stream, *e, (const T *)dx, dpositions);
     });
@@ -418,11 +411,9 @@ kernels_cross_entropy(Dtype storage, const ExecCrossEntropy *e, float *row_losse
 {
     return for_type(storage, [&](auto zero) {
         using T = decltype(zero);
-        const cudaError_t status = launch_rows(cross_entropy<T>, e->rows, stream, *e, row_losses);
-
-        return status != cudaSuccess ? status
-                                     : launch(sum_losses, 1, THREADS, 0, stream, e->rows,
-                                              (const float *)row_losses, e->loss);
+        TRY(launch_rows(cross_entropy<T>, e->rows, stream, *e, row_losses));
+        return launch(sum_losses, 1, THREADS, 0, stream, e->rows, (const float *)row_losses,
+                      e->loss);
     });
 }
 
