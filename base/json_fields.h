@@ -71,9 +71,9 @@ typedef struct JsonField {
     .size = sizeof(((struct_type *)0)->member)
 
 #define JSON_FIELD_TYPE(pointer)                                                                   \
-    _Generic(pointer, int64_t *: JSON_INT, int32_t *: JSON_INT, uint32_t *: JSON_INT,              \
-             uint8_t *: JSON_INT, double *: JSON_DOUBLE, bool *: JSON_BOOL, char **: JSON_TEXT,    \
-             const char **: JSON_LENT, default: JSON_OBJECT)
+    _Generic(pointer, int64_t *: JSON_INT, uint64_t *: JSON_INT, int32_t *: JSON_INT,              \
+             uint32_t *: JSON_INT, uint8_t *: JSON_INT, double *: JSON_DOUBLE, bool *: JSON_BOOL,  \
+             char **: JSON_TEXT, const char **: JSON_LENT, default: JSON_OBJECT)
 
 /* Reads the members that @fields names from @object into the struct at @record. */
 void json_fields_read(JsonDoc *doc, const JsonValue *object, const JsonField *fields, void *record);
