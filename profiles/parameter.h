@@ -22,6 +22,7 @@
 #define PROFILES_PARAMETER_H
 
 #include <glib.h>
+#include <stddef.h>
 
 G_BEGIN_DECLS
 
@@ -118,6 +119,7 @@ typedef enum {
 
 typedef struct {
     const char *name;       /* static: "gemm_fraction" */
+    size_t offset;          /* of the member in ProfileParameters */
     double value, min, max; /* default and bounds */
     ProfileFit fit;
     double spread;
