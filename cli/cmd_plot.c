@@ -51,10 +51,8 @@ typedef struct {
 static void
 inputs_clear(Inputs *inputs)
 {
-    if (inputs->traces != NULL)
-        g_ptr_array_unref(inputs->traces);
-    if (inputs->reports != NULL)
-        g_ptr_array_unref(inputs->reports);
+    g_clear_pointer(&inputs->traces, g_ptr_array_unref);
+    g_clear_pointer(&inputs->reports, g_ptr_array_unref);
     sweep_free(inputs->sweep);
     job_free(inputs->job);
     g_strfreev(inputs->names);

@@ -427,9 +427,11 @@ simulate_request(Request *request, const Conditions *conditions, JobSimulation *
     return job_simulate(job, &how, simulation, error);
 }
 
+/* A GFunc of the pool. */
 static void
-run_line(Line *line)
+run_line(void *data, void *user_data)
 {
+    Line *line = data;
     g_autofree char *name = g_strdup_printf("%s:%zu", line->path, line->number);
     g_autoptr(GError) error = NULL;
     g_autoptr(JsonDoc) doc = json_doc_parse(name, line->text, line->n_bytes, &error);
@@ -450,12 +452,6 @@ run_line(Line *line)
         line->report = finished_report(doc, root, simulation.result.report);
     else
         line->report = failed_report(doc, root, error);
-}
-
-static void
-run_line_in_pool(void *data, void *user_data)
-{
-    run_line(data);
 }
 
 /* Empty lines are no requests. */
@@ -492,14 +488,14 @@ simulate_lines(const char *path, int64_t threads, size_t *n_bytes, GError **erro
     g_autoptr(GArray) lines = split_lines(path, text, n_text);
     if (threads > 1 && lines->len > 1) {
         GThreadPool *pool =
-            g_thread_pool_new(run_line_in_pool, NULL, (gint)MIN(threads, lines->len), TRUE, NULL);
+            g_thread_pool_new(run_line, NULL, (gint)MIN(threads, lines->len), TRUE, NULL);
 
         for (guint i = 0; i < lines->len; i++)
             g_thread_pool_push(pool, &g_array_index(lines, Line, i), NULL);
         g_thread_pool_free(pool, FALSE, TRUE);
     } else {
         for (guint i = 0; i < lines->len; i++)
-            run_line(&g_array_index(lines, Line, i));
+            run_line(&g_array_index(lines, Line, i), NULL);
     }
     GString *reports = g_string_new(NULL);
     for (guint i = 0; i < lines->len; i++) {

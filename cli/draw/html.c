@@ -219,16 +219,6 @@ append_memory_bar(GString *html, const ReportRank *rank, double px_per_byte)
 }
 
 static void
-append_owners(GString *html, const Report *report)
-{
-    g_string_append(html, "<div class=\"legend\">");
-    for (size_t k = 0; k < TRACE_MEMORY_N; k++)
-        if (describe_owner_is_used(report, plot_owners[k].owner))
-            append_legend_entry(html, plot_owners[k].rgb, trace_memory_names[plot_owners[k].owner]);
-    g_string_append(html, "</div>\n");
-}
-
-static void
 append_ranks(GString *html, const Page *page)
 {
     const Report *report = page->report;
@@ -256,8 +246,14 @@ append_ranks(GString *html, const Page *page)
     if (report->ranks->len > MAX_ROWS)
         g_string_append_printf(html, "<p class=\"faint\">%d of %u ranks are shown.</p>\n", MAX_ROWS,
                                report->ranks->len);
-    if (has_memory)
-        append_owners(html, report);
+    if (has_memory) {
+        g_string_append(html, "<div class=\"legend\">");
+        for (size_t k = 0; k < TRACE_MEMORY_N; k++)
+            if (describe_owner_is_used(report, plot_owners[k].owner))
+                append_legend_entry(html, plot_owners[k].rgb,
+                                    trace_memory_names[plot_owners[k].owner]);
+        g_string_append(html, "</div>\n");
+    }
 }
 
 /* --- the timeline --- */

@@ -227,24 +227,18 @@ picture_set_range(Picture *picture, const char *axis, double low, double high)
 
 /* What a script loads, beside what is written for it. */
 static const char *const shared_scripts[] = {"common.gp", "axes.gp", "panels.gp"};
-static const char *const file_names[] = {"data.tsv", "labels.tsv", "settings.gp", "script.gp",
-                                         "picture"};
-
-static void
-remove_file(const char *dir, const char *name)
-{
-    g_autofree char *path = g_build_filename(dir, name, NULL);
-
-    g_unlink(path);
-}
 
 static void
 remove_directory(const char *dir)
 {
-    for (size_t i = 0; i < G_N_ELEMENTS(file_names); i++)
-        remove_file(dir, file_names[i]);
-    for (size_t i = 0; i < G_N_ELEMENTS(shared_scripts); i++)
-        remove_file(dir, shared_scripts[i]);
+    g_autoptr(GDir) entries = g_dir_open(dir, 0, NULL);
+    const char *name;
+
+    while (entries != NULL && (name = g_dir_read_name(entries)) != NULL) {
+        g_autofree char *path = g_build_filename(dir, name, NULL);
+
+        g_unlink(path);
+    }
     g_rmdir(dir);
 }
 

@@ -22,25 +22,20 @@ const TimelineStyle timeline_styles[TIMELINE_KIND_N] = {
 static TimelineKind
 kind_of(uint8_t event_kind)
 {
-    switch ((TraceEventKind)event_kind) {
-    case TRACE_EVENT_FORWARD:
-        return TIMELINE_FORWARD;
-    case TRACE_EVENT_BACKWARD:
-        return TIMELINE_BACKWARD;
-    case TRACE_EVENT_BACKWARD_INPUT:
-        return TIMELINE_BACKWARD_INPUT;
-    case TRACE_EVENT_BACKWARD_WEIGHT:
-        return TIMELINE_BACKWARD_WEIGHT;
-    case TRACE_EVENT_WAIT:
-        return TIMELINE_WAIT;
-    case TRACE_EVENT_DP_REDUCE:
-    case TRACE_EVENT_DP_GATHER:
-        return TIMELINE_DP;
-    case TRACE_EVENT_OPTIMIZER:
-        return TIMELINE_OPTIMIZER;
-    default:
-        return TIMELINE_MESSAGE;
-    }
+    static const TimelineKind kinds[TRACE_EVENT_N] = {
+        [TRACE_EVENT_FORWARD] = TIMELINE_FORWARD,
+        [TRACE_EVENT_BACKWARD] = TIMELINE_BACKWARD,
+        [TRACE_EVENT_BACKWARD_INPUT] = TIMELINE_BACKWARD_INPUT,
+        [TRACE_EVENT_BACKWARD_WEIGHT] = TIMELINE_BACKWARD_WEIGHT,
+        [TRACE_EVENT_SEND] = TIMELINE_MESSAGE,
+        [TRACE_EVENT_RECEIVE] = TIMELINE_MESSAGE,
+        [TRACE_EVENT_WAIT] = TIMELINE_WAIT,
+        [TRACE_EVENT_DP_REDUCE] = TIMELINE_DP,
+        [TRACE_EVENT_DP_GATHER] = TIMELINE_DP,
+        [TRACE_EVENT_OPTIMIZER] = TIMELINE_OPTIMIZER,
+    };
+
+    return kinds[event_kind];
 }
 
 /* A box being merged: how long each kind is in it. */

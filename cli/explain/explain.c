@@ -127,14 +127,6 @@ explain_difference(const Explanation *explanation, const Plan *plan,
         class_s[i] -= winner_s[i];
 }
 
-/* Without a pipeline neither the order nor the number of chunks matters. */
-static bool
-is_vacuous(ExplainDimension dimension, const Plan *plan)
-{
-    return plan->degrees.pp == 1 &&
-           (dimension == EXPLAIN_SCHEDULE || (dimension == EXPLAIN_VPP && plan->degrees.vpp > 1));
-}
-
 const ExplainChoice *
 explain_best_choice(const Explanation *explanation, ExplainDimension dimension)
 {
@@ -144,7 +136,11 @@ explain_best_choice(const Explanation *explanation, ExplainDimension dimension)
         const ExplainChoice *choice = &g_array_index(explanation->choices, ExplainChoice, i);
         const Plan *plan = searches_at(explanation->searches, choice->search)->plan;
 
-        if (choice->dimension != dimension || plan == NULL || is_vacuous(dimension, plan))
+        if (choice->dimension != dimension || plan == NULL)
+            continue;
+        /* Without a pipeline neither the order nor the number of chunks matters. */
+        if (plan->degrees.pp == 1 &&
+            (dimension == EXPLAIN_SCHEDULE || (dimension == EXPLAIN_VPP && plan->degrees.vpp > 1)))
             continue;
         if (best == NULL ||
             score(explanation, plan) <

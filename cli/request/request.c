@@ -125,10 +125,8 @@ request_free(Request *request)
     model_arch_free(request->arch);
     profile_free(request->profile);
     g_strfreev(request->schedules);
-    if (request->slices != NULL)
-        g_array_unref(request->slices);
-    if (request->stage_layers != NULL)
-        g_array_unref(request->stage_layers);
+    g_clear_pointer(&request->slices, g_array_unref);
+    g_clear_pointer(&request->stage_layers, g_array_unref);
     g_free(request);
 }
 

@@ -1,6 +1,7 @@
 #include "cli/request/slice_costs.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/file.h"
@@ -311,26 +312,6 @@ fit_plane(BatchPoints *batch, double scale)
     batch->plane[3] = x[3] / scale / scale;
 }
 
-static const Point *
-measured_point(const BatchPoints *batch, int64_t tokens, int64_t context)
-{
-    const Point key = {.batch = batch->points[0].batch, .tokens = tokens, .context = context};
-    size_t low = 0, high = batch->n;
-
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        int order = compare_points(&batch->points[middle], &key);
-
-        if (order == 0)
-            return &batch->points[middle];
-        if (order < 0)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return NULL;
-}
-
 static int64_t *
 grid_from_points(const char *path, const GArray *points, int64_t batch, int64_t n_cells,
                  int64_t granularity, int64_t *n_approximated, GError **error)
@@ -351,9 +332,10 @@ grid_from_points(const char *path, const GArray *points, int64_t batch, int64_t 
             for (int64_t c = 0; c <= n_cells - s; c++) {
                 double tokens = (double)(s * granularity), context = (double)(c * granularity);
                 const double *a = of_batch.plane;
-                const Point *point =
-                    of_batch.n == 0 ? NULL
-                                    : measured_point(&of_batch, s * granularity, c * granularity);
+                const Point key = {b, s * granularity, c * granularity, 0};
+                const Point *point = of_batch.n == 0 ? NULL
+                                                     : bsearch(&key, of_batch.points, of_batch.n,
+                                                               sizeof key, compare_points);
                 double extra = a[0] + a[1] * tokens + a[2] * context + a[3] * tokens * context;
 
                 row[c] = ps_from_s(point != NULL ? point->seconds

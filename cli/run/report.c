@@ -195,13 +195,6 @@ describe_plan(const Plan *plan)
     return g_string_free(g_steal_pointer(&text), FALSE);
 }
 
-/* (owned) "+3.1 %" of @predicted against @measured */
-static char *
-signed_percent(double fraction)
-{
-    return g_strconcat(fraction >= 0.0 ? "+" : "", output_percent(fraction).text, NULL);
-}
-
 static void
 print_table(const RunReport *report)
 {
@@ -210,7 +203,8 @@ print_table(const RunReport *report)
 
     output_table_row(table, "step", output_seconds(report->predicted_s).text,
                      output_seconds(report->median_s).text, NULL);
-    output_table_take(table, signed_percent(error_fraction(report)));
+    output_table_printf(table, "%s%s", error_fraction(report) >= 0.0 ? "+" : "",
+                        output_percent(error_fraction(report)).text);
     output_table_row(table, "tokens/s", output_number(tokens / report->predicted_s).text,
                      output_number(tokens / report->median_s).text, "", NULL);
     output_table_row(table, "bubble", output_percent(report->predicted_bubble_fraction).text,

@@ -112,16 +112,6 @@ calibration_folds_clear(CalibrationFolds *folds)
     g_clear_pointer(&folds->errors, g_free);
 }
 
-static int64_t
-fold_of(const Calibration *calibration, guint i, int64_t n_folds)
-{
-    const ValidationCase *one = calibration->cases->pdata[i];
-
-    if (calibration->cases->len <= n_folds)
-        return i;
-    return (int64_t)(profile_row_share(one->row->id) * (double)n_folds);
-}
-
 /* Scores the rows of one fold. */
 static ValidationScore
 score_fold(const Calibration *calibration, const double *errors, const bool *in_training)
@@ -189,7 +179,10 @@ calibration_cross_validate(const Calibration *calibration, int64_t n_folds)
         guint n_held_out = 0;
 
         for (guint i = 0; i < n; i++) {
-            in_training[i] = fold_of(calibration, i, n_folds) != f;
+            const ValidationCase *one = calibration->cases->pdata[i];
+            const double share = profile_row_share(one->row->id);
+
+            in_training[i] = (n <= n_folds ? (int64_t)i : (int64_t)(share * (double)n_folds)) != f;
             n_held_out += !in_training[i];
         }
         if (n_held_out == 0 || n_held_out == n)
