@@ -78,10 +78,9 @@ check(const ExportTarget *target, const ExportSource *source, const char *path, 
     g_ptr_array_add(changes, NULL);
     g_autofree char *all = g_strjoinv("; ", (char **)rules->pdata);
     g_autofree char *nearest = g_strjoinv(" ", (char **)changes->pdata);
-    g_set_error(error, CMD_ERROR, CMD_ERROR_NO, "%s: %s cannot run it: %s%s%s", path, target->name,
-                all, has_changes ? "; the nearest plan that it can run: the same with " : "",
-                nearest);
-    return false;
+    return cmd_fail(error, CMD_ERROR_NO, "%s: %s cannot run it: %s%s%s", path, target->name, all,
+                    has_changes ? "; the nearest plan that it can run: the same with " : "",
+                    nearest);
 }
 
 static int

@@ -142,20 +142,12 @@ load_all(const Options *options, char **names, Inputs *inputs, GError **error)
     return true;
 }
 
-static bool
-refuse(const char *path, const char *what, GError **error)
-{
-    g_set_error(error, CMD_ERROR, CMD_ERROR_USAGE, "%s: %s", path, what);
-    return false;
-}
-
 /* @path does not hold what @kind is drawn from. */
 static bool
 refuse_kind(const char *path, Kind kind, GError **error)
 {
-    g_set_error(error, CMD_ERROR, CMD_ERROR_USAGE, "%s: %s needs %s", path,
-                kind == KIND_TIMELINE ? "a timeline" : kind_names[kind], kind_files[kind]);
-    return false;
+    return cmd_fail(error, CMD_ERROR_USAGE, "%s: %s needs %s", path,
+                    kind == KIND_TIMELINE ? "a timeline" : kind_names[kind], kind_files[kind]);
 }
 
 /* What a file shows if nothing else is asked for. */
@@ -183,9 +175,10 @@ draw_traces(const Options *options, const Inputs *inputs, Kind kind, const PlotO
         if (traces[i].trace == NULL && kind == KIND_TIMELINE)
             return refuse_kind(file, kind, error);
         if (traces[i].trace == NULL && inputs->traces->len > 1)
-            return refuse(file, "only traces are drawn beside each other", error);
+            return cmd_fail(error, CMD_ERROR_USAGE, "%s: only traces are drawn beside each other",
+                            file);
         if (kind == KIND_MEMORY && traces[i].trace != NULL && traces[i].trace->memory->len == 0)
-            return refuse(file, "this trace has no memory in it", error);
+            return cmd_fail(error, CMD_ERROR_USAGE, "%s: this trace has no memory in it", file);
     }
     if (kind == KIND_TIMELINE)
         return plot_timeline(traces, inputs->traces->len, how, path, error);
@@ -212,7 +205,8 @@ draw(const Options *options, const Inputs *inputs, Kind kind, const PlotOptions 
     if (kind <= KIND_MEMORY && inputs->sweep == NULL && inputs->job == NULL)
         return draw_traces(options, inputs, kind, how, path, error);
     if (inputs->traces->len > 1)
-        return refuse(file, "only traces are drawn beside each other", error);
+        return cmd_fail(error, CMD_ERROR_USAGE, "%s: only traces are drawn beside each other",
+                        file);
     if (inputs->sweep != NULL && of_sweep[kind] != NULL)
         return of_sweep[kind](inputs->sweep, how, path, error);
     if (inputs->job != NULL && of_plan[kind] != NULL)

@@ -391,12 +391,12 @@ check_tp(const ExecMeasureOptions *o, GError **error)
     for (size_t i = 0; i < o->n_tps; i++) {
         if (o->tps[i] == 1)
             continue;
-        g_set_error(error, CMD_ERROR, CMD_ERROR_USAGE,
-                    "--tp: " INT ": layers are timed on one GPU, whose profile with "
-                    "the collectives between all prices the others; leave it out, or give --gpus 1 "
-                    "for shares of one GPU",
-                    o->tps[i]);
-        return false;
+        return cmd_fail(
+            error, CMD_ERROR_USAGE,
+            "--tp: " INT ": layers are timed on one GPU, whose profile with "
+            "the collectives between all prices the others; leave it out, or give --gpus 1 "
+            "for shares of one GPU",
+            o->tps[i]);
     }
     return true;
 }
@@ -416,11 +416,9 @@ time_between_gpus(Asked *asked, GError **error)
 
     if (n_devices < 0 || asked->n_gpus == 1) /* exec_measure() says what is wrong */
         return true;
-    if (n_gpus > n_devices && !is_proof) {
-        g_set_error(error, CMD_ERROR, CMD_ERROR_USAGE, "--gpus: " INT ": this machine has %d",
-                    n_gpus, n_devices);
-        return false;
-    }
+    if (n_gpus > n_devices && !is_proof)
+        return cmd_fail(error, CMD_ERROR_USAGE, "--gpus: " INT ": this machine has %d", n_gpus,
+                        n_devices);
     asked->why_not = reason_not_to(asked, n_gpus);
     if (asked->why_not != NULL)
         return true;
@@ -467,9 +465,8 @@ check_resume(const ExecMeasureOptions *exec, GError **error)
 {
     if (!exec->resume || exec->partial_path != NULL)
         return true;
-    g_set_error(error, CMD_ERROR, CMD_ERROR_USAGE,
-                "profile: --resume needs -o FILE: it goes on from FILE.partial");
-    return false;
+    return cmd_fail(error, CMD_ERROR_USAGE,
+                    "profile: --resume needs -o FILE: it goes on from FILE.partial");
 }
 
 static bool

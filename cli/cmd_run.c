@@ -238,11 +238,9 @@ load(Run *run, const char *path, GError **error)
     run->job = job_load(path, error);
     if (run->job == NULL)
         return false;
-    if (run->exec.balance_experts && run->job->arch->experts.n_experts == 0) {
-        g_set_error(error, CMD_ERROR, CMD_ERROR_USAGE,
-                    "run: --balance-experts: the plan's model has no experts");
-        return false;
-    }
+    if (run->exec.balance_experts && run->job->arch->experts.n_experts == 0)
+        return cmd_fail(error, CMD_ERROR_USAGE,
+                        "run: --balance-experts: the plan's model has no experts");
     run->exec.arch = run->job->arch;
     run->exec.plan = run->job->plan;
     run->exec.verify_tolerance = exec_verify_tolerance(run->job->plan->dtype);

@@ -296,9 +296,8 @@ leave_data(const Picture *picture, const char *path, const char *why, GError **e
     size_t n;
     const char *data = table_text(picture->data, &n);
 
-    if (file_write(beside, data, n, error))
-        g_set_error(error, CMD_ERROR, CMD_ERROR_MISSING, "%s; the data is in %s", why, shown);
-    return false;
+    return file_write(beside, data, n, error) &&
+           cmd_fail(error, CMD_ERROR_MISSING, "%s; the data is in %s", why, shown);
 }
 
 /* The first line of what gnuplot has to say that says something. */
@@ -374,11 +373,10 @@ draw_in(const Picture *picture, const char *script, const char *gnuplot, const c
     if (!file_read(drawn, &text, &n, error))
         return false;
     n = complete_size(text, n, format);
-    if (n == 0) {
-        g_set_error(error, CMD_ERROR, CMD_ERROR_IO,
-                    "gnuplot's picture is incomplete; is the disk of %s full?", g_get_tmp_dir());
-        return false;
-    }
+    if (n == 0)
+        return cmd_fail(error, CMD_ERROR_IO,
+                        "gnuplot's picture is incomplete; is the disk of %s full?",
+                        g_get_tmp_dir());
     return file_write(path, text, n, error);
 }
 

@@ -412,11 +412,8 @@ draw(const Memory *memory, const PlotOptions *options, const char *path, GError 
         .append_text = append_text,
     };
 
-    if (memory->most_bytes <= 0) {
-        g_set_error_literal(error, CMD_ERROR, CMD_ERROR_USAGE,
-                            "there is no memory to draw: it was not simulated");
-        return false;
-    }
+    if (memory->most_bytes <= 0)
+        return cmd_fail(error, CMD_ERROR_USAGE, "there is no memory to draw: it was not simulated");
     return picture_draw(&kind, memory, options, path, error);
 }
 
@@ -428,12 +425,9 @@ plot_memory(const PlotTrace *traces, size_t n_traces, const PlotOptions *options
 
     g_return_val_if_fail(n_traces > 0 && n_traces <= PLOT_MAX_TRACES, false);
     for (size_t i = 0; i < n_traces; i++) {
-        if (options->rank > traces[i].trace->n_ranks) {
-            g_set_error(error, CMD_ERROR, CMD_ERROR_USAGE,
-                        "--rank: %d, but the trace's are 0 to %d", options->rank - 1,
-                        traces[i].trace->n_ranks - 1);
-            return false;
-        }
+        if (options->rank > traces[i].trace->n_ranks)
+            return cmd_fail(error, CMD_ERROR_USAGE, "--rank: %d, but the trace's are 0 to %d",
+                            options->rank - 1, traces[i].trace->n_ranks - 1);
         memory_add(&memory, &(Panel){.name = traces[i].name,
                                      .trace = traces[i].trace,
                                      .shown = options->rank - 1,

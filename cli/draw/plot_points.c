@@ -90,13 +90,6 @@ set_axes(Picture *picture, const Points *points, const PlotOptions *options)
     picture_set_text(picture, "x_title", points->x_title);
 }
 
-static bool
-refuse(const char *why, GError **error)
-{
-    g_set_error_literal(error, CMD_ERROR, CMD_ERROR_USAGE, why);
-    return false;
-}
-
 /* --- trade-offs: the front and its labels --- */
 
 /* Pixels between the left edge of the axes and that of the picture: as in pareto.gp. */
@@ -297,7 +290,8 @@ static bool
 add_plan(Points *picture, const Plan *plan, GError **error)
 {
     if (plan->predicted == NULL)
-        return refuse("a plan without a prediction has no time: degas plan writes it", error);
+        return cmd_fail(error, CMD_ERROR_USAGE,
+                        "a plan without a prediction has no time: degas plan writes it");
     add_point(picture, units_s_from_ns(plan->predicted->iteration_ns),
               (double)plan->predicted->peak_memory_bytes / (double)UNITS_GIB, plan_label(plan));
     return true;
@@ -310,9 +304,9 @@ plot_plan_pareto(const Job *job, const PlotOptions *options, const char *path, G
     g_auto(Points) picture = points_new();
 
     if (plan->alternatives == NULL)
-        return refuse("pareto needs a degas-plan with alternatives (degas plan --pareto N, or "
-                      "--top K)",
-                      error);
+        return cmd_fail(error, CMD_ERROR_USAGE,
+                        "pareto needs a degas-plan with alternatives (degas plan --pareto N, or "
+                        "--top K)");
     if (!add_plan(&picture, plan, error))
         return false;
     for (guint i = 0; i < plan->alternatives->len; i++)
@@ -355,19 +349,7 @@ device_years(const SweepPoint *point)
     return point->effective_days * (double)point->n_devices / 365.25;
 }
 
-static double
-days(const SweepPoint *point)
-{
-    return point->effective_days;
-}
-
-/* Seconds, and device-seconds, of a billion tokens. */
-static double
-seconds(const SweepPoint *point)
-{
-    return 1e9 / point->effective_tokens_per_s;
-}
-
+/* Device-hours of a billion tokens. */
 static double
 device_hours(const SweepPoint *point)
 {
@@ -424,11 +406,12 @@ plot_sweep_pareto(const Sweep *sweep, const PlotOptions *options, const char *pa
         const SweepPoint *point = sweep_at(sweep, i);
 
         if (point->is_feasible && isfinite(axis->of(point)))
-            add_point(&picture, is_trained ? days(point) : seconds(point), axis->of(point),
-                      label_of(sweep, point));
+            add_point(&picture,
+                      is_trained ? point->effective_days : 1e9 / point->effective_tokens_per_s,
+                      axis->of(point), label_of(sweep, point));
     }
     if (picture.points->len == 0)
-        return refuse("there is nothing to draw: no size has a plan", error);
+        return cmd_fail(error, CMD_ERROR_USAGE, "there is nothing to draw: no size has a plan");
     g_auto(GStrv) parts = g_strsplit(axis->title, "%s", 2);
     picture.y_title = g_strjoinv(sweep->currency == NULL ? "?" : sweep->currency, parts);
     picture.x_title = g_strdup(is_trained ? "days" : "seconds of a billion tokens");
@@ -575,7 +558,7 @@ draw_roof(Points *picture, const PlotOptions *options, const char *path, GError 
     };
 
     if (picture->points->len == 0)
-        return refuse("there is nothing to draw: no plan", error);
+        return cmd_fail(error, CMD_ERROR_USAGE, "there is nothing to draw: no plan");
     find_roof_ranges(picture);
     choose_roof_labels(picture);
     return picture_draw(&kind, picture, options, path, error);

@@ -364,10 +364,7 @@ plot_sweep_throughput(const Sweep *sweep, const PlotOptions *options, const char
     if (!sweep_varies(sweep, axes[scaling.x].offset))
         scaling.x = 0;
     find_series(&scaling);
-    if (scaling.n_series == 0) {
-        g_set_error_literal(error, CMD_ERROR, CMD_ERROR_USAGE,
-                            "there is nothing to draw: no size has a plan");
-        return false;
-    }
+    if (scaling.n_series == 0)
+        return cmd_fail(error, CMD_ERROR_USAGE, "there is nothing to draw: no size has a plan");
     return picture_draw(&kind, &scaling, options, path, error);
 }

@@ -14,6 +14,18 @@ G_DEFINE_QUARK(cmd_error, cmd_error)
 
 /* --- errors --- */
 
+bool
+cmd_fail(GError **error, CmdError code, const char *format, ...)
+{
+    va_list arguments;
+
+    va_start(arguments, format);
+    if (error != NULL)
+        *error = g_error_new_valist(CMD_ERROR, (gint)code, format, arguments);
+    va_end(arguments);
+    return false;
+}
+
 /* As the other domains' functions. */
 static GQuark
 exec_error_quark(void)

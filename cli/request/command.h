@@ -56,6 +56,9 @@ extern const Command cmd_plan, cmd_simulate, cmd_slices, cmd_schedule, cmd_profi
     cmd_compare, cmd_validate, cmd_calibrate, cmd_import, cmd_plot, cmd_export, cmd_list, cmd_show,
     cmd_sweep;
 
+/* Sets an error of CMD_ERROR.  Always returns false, so that a failure is one statement. */
+bool cmd_fail(GError **error, CmdError code, const char *format, ...) G_GNUC_PRINTF(3, 4);
+
 /* The exit status that an error means; docs/formats.md 1. */
 int cmd_exit_status(const GError *error);
 

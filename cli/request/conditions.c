@@ -194,12 +194,10 @@ conditions_apply(const Conditions *conditions, SchedulePlacement placement, Work
 
     for (guint i = 0; speeds != NULL && i < speeds->len; i++) {
         const ConditionsSpeed *speed = &g_array_index(speeds, ConditionsSpeed, i);
-        if (speed->rank >= workload->n_ranks) {
-            g_set_error(error, CMD_ERROR, CMD_ERROR_USAGE,
-                        "--rank-speed: rank %d, but pipeline ranks are 0 to %d", speed->rank,
-                        workload->n_ranks - 1);
-            return false;
-        }
+        if (speed->rank >= workload->n_ranks)
+            return cmd_fail(error, CMD_ERROR_USAGE,
+                            "--rank-speed: rank %d, but pipeline ranks are 0 to %d", speed->rank,
+                            workload->n_ranks - 1);
         workload_set_rank_speed(workload, placement, speed->rank, speed->speed);
     }
     return true;
@@ -231,8 +229,7 @@ conditions_apply_spread(const Conditions *conditions, const Profile *profile, Si
             jitter->rank_sigma = fmin(lasting_fraction(&profile->variation), SIM_JITTER_MAX_SIGMA);
         return true;
     }
-    g_set_error_literal(error, CMD_ERROR, CMD_ERROR_USAGE,
-                        "--jitter profile: how much times vary is known of profiles with measured "
-                        "layers, two ranks busy at once (degas profile); give a number");
-    return false;
+    return cmd_fail(error, CMD_ERROR_USAGE,
+                    "--jitter profile: how much times vary is known of profiles with measured "
+                    "layers, two ranks busy at once (degas profile); give a number");
 }

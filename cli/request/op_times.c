@@ -121,10 +121,9 @@ check_lengths(const OpTimes *times, const Schedule *schedule, GError **error)
         if (given->values == NULL || (i != SLICES && given->values->len == 1) ||
             given->values->len == wanted[given->axis])
             continue;
-        g_set_error(error, CMD_ERROR, CMD_ERROR_USAGE,
-                    "--op-times: %s has %u values, the schedule has " INT " %s", names[i],
-                    given->values->len, wanted[given->axis], axis_names[given->axis]);
-        return false;
+        return cmd_fail(error, CMD_ERROR_USAGE,
+                        "--op-times: %s has %u values, the schedule has " INT " %s", names[i],
+                        given->values->len, wanted[given->axis], axis_names[given->axis]);
     }
     return true;
 }

@@ -179,19 +179,15 @@ parse_option(Options *options, int argc, char **argv, int *i, GError **error)
         fail_unknown(options, argument, error);
         return false;
     }
-    if (info->value == NULL && value != NULL) {
-        g_set_error(error, CMD_ERROR, CMD_ERROR_USAGE, "--%s takes no value", info->name);
-        return false;
-    }
+    if (info->value == NULL && value != NULL)
+        return cmd_fail(error, CMD_ERROR_USAGE, "--%s takes no value", info->name);
     if (info->value != NULL && value == NULL) {
         const char *next = *i + 1 < argc ? argv[*i + 1] : NULL;
 
         if (next == NULL || (strncmp(next, "--", 2) == 0 &&
-                             find_info(options, next + 2, strcspn(next + 2, "="), 0) != NULL)) {
-            g_set_error(error, CMD_ERROR, CMD_ERROR_USAGE, "--%s needs a value: --%s %s",
-                        info->name, info->name, info->value);
-            return false;
-        }
+                             find_info(options, next + 2, strcspn(next + 2, "="), 0) != NULL))
+            return cmd_fail(error, CMD_ERROR_USAGE, "--%s needs a value: --%s %s", info->name,
+                            info->name, info->value);
         value = next;
         (*i)++;
     }

@@ -249,11 +249,9 @@ fit_cluster(Request *request, Options *options, GError **error)
         return true;
     if (__builtin_mul_overflow(plan->dp, plan->tp, &needs) ||
         __builtin_mul_overflow(needs, plan->pp, &needs) ||
-        __builtin_mul_overflow(needs, plan->cp, &needs) || needs > MODEL_CLUSTER_MAX_DEVICES) {
-        g_set_error(error, CMD_ERROR, CMD_ERROR_LIMIT,
-                    "dp x tp x pp x cp is more than " INT " devices", MODEL_CLUSTER_MAX_DEVICES);
-        return false;
-    }
+        __builtin_mul_overflow(needs, plan->cp, &needs) || needs > MODEL_CLUSTER_MAX_DEVICES)
+        return cmd_fail(error, CMD_ERROR_LIMIT, "dp x tp x pp x cp is more than " INT " devices",
+                        MODEL_CLUSTER_MAX_DEVICES);
     if (needs > has)
         resize_cluster(request, needs);
     return true;

@@ -41,13 +41,6 @@ new_grid(const char *path, int64_t batch, int64_t n_cells, GError **error)
 #define NPY_MAGIC "\x93NUMPY"
 #define NPY_MAGIC_BYTES 6
 
-static bool
-npy_fail(const char *path, GError **error, const char *what)
-{
-    g_set_error(error, CMD_ERROR, CMD_ERROR_INPUT, "%s: %s", path, what);
-    return false;
-}
-
 /* The text after "'@key':" in the header's dictionary, without leading spaces. */
 static const char *
 npy_value(const char *header, const char *key)
@@ -74,27 +67,28 @@ npy_header(const char *path, const char *bytes, size_t n_bytes, const int64_t sh
     g_autofree char *header = NULL, *wanted = NULL;
 
     if (n_bytes < 12 || u[6] < 1 || u[6] > 3)
-        return npy_fail(path, error, "not a .npy file of version 1 to 3");
+        return cmd_fail(error, CMD_ERROR_INPUT, "%s: not a .npy file of version 1 to 3", path);
     start = u[6] == 1 ? 10 : 12;
     length = u[8] | (size_t)u[9] << 8;
     if (u[6] > 1)
         length |= (size_t)u[10] << 16 | (size_t)u[11] << 24;
     if (length > 65536 || start + length > n_bytes)
-        return npy_fail(path, error, ".npy header is truncated");
+        return cmd_fail(error, CMD_ERROR_INPUT, "%s: .npy header is truncated", path);
     header = g_strndup(bytes + start, length);
     if (!g_str_has_prefix(npy_value(header, "descr"), "'<f8'"))
-        return npy_fail(path, error, "expected dtype float64, little-endian ('<f8')");
+        return cmd_fail(error, CMD_ERROR_INPUT, "%s: expected dtype float64, little-endian ('<f8')",
+                        path);
     if (!g_str_has_prefix(npy_value(header, "fortran_order"), "False"))
-        return npy_fail(path, error, "expected C order (fortran_order False)");
+        return cmd_fail(error, CMD_ERROR_INPUT, "%s: expected C order (fortran_order False)", path);
     wanted = g_strdup_printf("(" INT ", " INT ", " INT ")", shape[0], shape[1], shape[2]);
     const char *found = npy_value(header, "shape");
     if (!g_str_has_prefix(found, wanted)) {
         g_autofree char *got = g_strndup(found, strcspn(found, ")\n"));
 
-        g_set_error(error, CMD_ERROR, CMD_ERROR_INPUT,
-                    "%s: expected shape %s for --batch, --seq-len and --granularity, got %.60s)",
-                    path, wanted, got);
-        return false;
+        return cmd_fail(
+            error, CMD_ERROR_INPUT,
+            "%s: expected shape %s for --batch, --seq-len and --granularity, got %.60s)", path,
+            wanted, got);
     }
     *offset = start + length;
     return true;
@@ -105,7 +99,7 @@ read_npy(const char *path, const char *bytes, size_t n_bytes, int64_t batch, int
          GError **error)
 {
     const int64_t shape[3] = {batch + 1, n_cells + 1, n_cells + 1};
-    size_t offset, n;
+    size_t offset = 0, n;
 
     if (!npy_header(path, bytes, n_bytes, shape, &offset, error))
         return NULL;
@@ -114,7 +108,8 @@ read_npy(const char *path, const char *bytes, size_t n_bytes, int64_t batch, int
         return NULL;
     n = (size_t)(shape[0] * shape[1] * shape[2]);
     if (n_bytes - offset != n * sizeof(double)) {
-        npy_fail(path, error, ".npy data is shorter or longer than its shape says");
+        cmd_fail(error, CMD_ERROR_INPUT, "%s: .npy data is shorter or longer than its shape says",
+                 path);
         return NULL;
     }
     /* Row [b][s] has c = 0 .. n_cells - s; what lies beyond is not read by anyone. */
@@ -355,8 +350,8 @@ read_npy_part(const char *path, SliceCostsPart part, const char *bytes, size_t n
     if (part == SLICE_COSTS_BOTH)
         return read_npy(path, bytes, n_bytes, shape->batch, shape->n_cells, error);
     if (part != SLICE_COSTS_MESSAGE)
-        npy_fail(path, error,
-                 "a .npy holds one direction: the other is needed as --backward-costs");
+        cmd_fail(error, CMD_ERROR_INPUT,
+                 "%s: a .npy holds one direction: the other is needed as --backward-costs", path);
     return NULL;
 }
 
