@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "schedule/build.h"
 #include "schedule/graph.h"
 
 /* One forward, one backward, and neither can need the other. */
@@ -27,22 +28,20 @@ schedule_check_pairs(const Schedule *schedule, GError **error)
         const int64_t i = g_array_index(pairs, int64_t, k);
         while (rank < schedule->n_ranks && i >= schedule->rank_begin[rank + 1])
             rank++;
-        if (i < least || rank == schedule->n_ranks || i + 1 >= schedule->rank_begin[rank + 1]) {
-            g_set_error(error, SCHEDULE_ERROR, SCHEDULE_ERROR_SHAPE,
-                        "overlapped pair %u is not two ops of one rank, apart from the others", k);
-            return false;
-        }
+        if (i < least || rank == schedule->n_ranks || i + 1 >= schedule->rank_begin[rank + 1])
+            return schedule_refuse(
+                error, SHAPE,
+                "overlapped pair %u is not two ops of one rank, apart from the others", k);
         least = i + 2;
         if (can_overlap(schedule, schedule->ops[i], schedule->ops[i + 1]))
             continue;
         char first[32], second[32];
         schedule_op_name(schedule, schedule->ops[i], first);
         schedule_op_name(schedule, schedule->ops[i + 1], second);
-        g_set_error(error, SCHEDULE_ERROR, SCHEDULE_ERROR_SHAPE,
-                    "rank %d: %s and %s cannot run overlapped; expected a forward and a backward "
-                    "of different micro-batches",
-                    rank, first, second);
-        return false;
+        return schedule_refuse(error, SHAPE,
+                               "rank %d: %s and %s cannot run overlapped; expected a forward and a "
+                               "backward of different micro-batches",
+                               rank, first, second);
     }
     return true;
 }

@@ -30,7 +30,6 @@ static const PlanFrameworkFacts frameworks[PLAN_FRAMEWORK_N] = {
                     .grad_dtype = DTYPE_FP32,
                     .overlap_pp = true,
                     .scatter_gather_p2p = true,
-                    .optimizer_step = true,
                 },
             .accumulation = PLAN_ACCUMULATION_READS_SUM,
             .gathers_kv = true,
@@ -59,7 +58,6 @@ static const PlanFrameworkFacts frameworks[PLAN_FRAMEWORK_N] = {
                     .grad_dtype = DTYPE_FP32,
                     .dropout = true,
                     .scatter_gather_p2p = true,
-                    .optimizer_step = true,
                     .pads_vocab = true,
                 },
             .host_kernel_s = 2.7e-3 / GPT_LAYER_KERNELS,
@@ -82,7 +80,6 @@ static const PlanFrameworkFacts frameworks[PLAN_FRAMEWORK_N] = {
                     .attention = PLAN_ATTENTION_FLASH,
                     .grad_dtype = DTYPE_FP32,
                     .overlap_dp = true,
-                    .optimizer_step = true,
                     .pads_vocab = true,
                 },
             .host_kernel_s = 0.8e-3 / GPT_LAYER_KERNELS,
@@ -110,7 +107,6 @@ static const PlanFrameworkFacts frameworks[PLAN_FRAMEWORK_N] = {
                     .grad_dtype = DTYPE_FP16,
                     .dropout = true,
                     .scatter_gather_p2p = true,
-                    .optimizer_step = true,
                     .pads_vocab = true,
                 },
             .host_kernel_s = 2.7e-3 / GPT_LAYER_KERNELS,
@@ -132,7 +128,6 @@ static const PlanFrameworkFacts frameworks[PLAN_FRAMEWORK_N] = {
                     .grad_dtype = DTYPE_BF16,
                     .kernels = PLAN_KERNELS_EAGER,
                     .scatter_gather_p2p = true,
-                    .optimizer_step = true,
                 },
             .host_kernel_s = 1.6e-3 / GPT_LAYER_KERNELS,
             .softmax_keys = 2048,
@@ -155,7 +150,6 @@ static const PlanFrameworkFacts frameworks[PLAN_FRAMEWORK_N] = {
                     .kernels = PLAN_KERNELS_EAGER,
                     .overlap_dp = true,
                     .overlap_pp = true,
-                    .optimizer_step = true,
                 },
             .host_kernel_s = 0.8e-3 / GPT_LAYER_KERNELS,
             .fp32_parameters = true,
@@ -171,7 +165,6 @@ static const PlanFrameworkFacts frameworks[PLAN_FRAMEWORK_N] = {
                     .attention = PLAN_ATTENTION_UNFUSED,
                     .grad_dtype = DTYPE_FP16,
                     .broadcast_p2p = true,
-                    .optimizer_step = true,
                 },
             .host_kernel_s = 2.7e-3 / GPT_LAYER_KERNELS,
             .bucket_bytes = 25.0 * 1024 * 1024,
@@ -205,6 +198,7 @@ plan_conventions(PlanFramework framework)
     PlanConventions result = plan_framework(framework)->preset;
 
     result.framework = framework;
+    result.optimizer_step = true;
     return result;
 }
 

@@ -125,7 +125,7 @@ typedef enum {
 
 typedef struct {
     const char *name;       /* of plan files and of --framework */
-    PlanConventions preset; /* of its usual runs; .framework is not set here */
+    PlanConventions preset; /* of its usual runs; plan_conventions() adds what all have in common */
 
     /* --- computing --- */
     /* Seconds that the host needs for each kernel beyond the profile's host_kernel_s: Python

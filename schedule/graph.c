@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "schedule/build.h"
 #include "schedule/positions.h"
 
 /* Ops named in a cycle's message; longer cycles are cut. */
@@ -56,10 +57,9 @@ check_before(const Linker *linker, int64_t i, uint32_t needed, GError **error)
         return true;
     schedule_op_name(schedule, schedule->ops[i], name);
     schedule_op_name(schedule, schedule->ops[begin + needed], other);
-    g_set_error(error, SCHEDULE_ERROR, SCHEDULE_ERROR_DEADLOCK,
-                "rank %d waits in %s for %s, which comes later in its own order", linker->rank,
-                name, other);
-    return false;
+    return schedule_refuse(error, DEADLOCK,
+                           "rank %d waits in %s for %s, which comes later in its own order",
+                           linker->rank, name, other);
 }
 
 /* Op @i needs unit @unit of @table (positions->forward or ->backward) on @from. */

@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "schedule/build.h"
+
 #define NOWHERE UINT32_MAX
 
 /* Returns: false. */
@@ -11,9 +13,7 @@ fail_op(GError **error, const Schedule *schedule, int32_t rank, ScheduleOp op, c
     char name[32];
 
     schedule_op_name(schedule, op, name);
-    g_set_error(error, SCHEDULE_ERROR, SCHEDULE_ERROR_INCOMPLETE, "rank %d: %s %s", rank, name,
-                what);
-    return false;
+    return schedule_refuse(error, INCOMPLETE, "rank %d: %s %s", rank, name, what);
 }
 
 static ScheduleOp
@@ -31,13 +31,11 @@ static bool
 check_ranges(const Schedule *schedule, GError **error)
 {
     if (schedule->placement == SCHEDULE_PLACEMENT_BIDIR &&
-        (schedule->n_chunks != 2 || schedule->n_micro_batches % 2 != 0)) {
-        g_set_error(error, SCHEDULE_ERROR, SCHEDULE_ERROR_SHAPE,
-                    "placement bidir needs 2 chunks and an even number of micro-batches, got %d "
-                    "and %d",
-                    schedule->n_chunks, schedule->n_micro_batches);
-        return false;
-    }
+        (schedule->n_chunks != 2 || schedule->n_micro_batches % 2 != 0))
+        return schedule_refuse(error, SHAPE,
+                               "placement bidir needs 2 chunks and an even number of "
+                               "micro-batches, got %d and %d",
+                               schedule->n_chunks, schedule->n_micro_batches);
     const int32_t n_micro_batches = schedule_chain_micro_batches(schedule);
     for (int32_t rank = 0; rank < schedule->n_ranks; rank++)
         for (int64_t i = schedule->rank_begin[rank]; i < schedule->rank_begin[rank + 1]; i++) {

@@ -155,17 +155,14 @@ plan_rank_order_check(const PlanDegrees *d, const PlanConventions *conventions, 
         (d->tp == 1 || ((d->cp == 1 || strides[PLAN_DIM_TP] < strides[PLAN_DIM_CP]) &&
                         (d->dp == 1 || strides[PLAN_DIM_TP] < strides[PLAN_DIM_DP]))) &&
         (d->cp == 1 || d->dp == 1 || strides[PLAN_DIM_CP] < strides[PLAN_DIM_DP]);
-    if (!keeps) {
-        g_set_error(error, PLAN_ERROR, PLAN_ERROR_INVALID,
-                    "rank_order %s: with ep above 1, tp must come before cp and cp before dp",
-                    plan_rank_order_names[d->rank_order]);
-        return false;
-    }
+    if (!keeps)
+        return plan_invalid(
+            error, "rank_order %s: with ep above 1, tp must come before cp and cp before dp",
+            plan_rank_order_names[d->rank_order]);
     if (run % group == 0 || group % run == 0)
         return true;
-    g_set_error(error, PLAN_ERROR, PLAN_ERROR_INVALID,
-                "rank_order %s: groups of ep * expert_tp = " INT " ranks must divide the " INT
-                " ranks before pp, or be a multiple of them",
-                plan_rank_order_names[d->rank_order], group, run);
-    return false;
+    return plan_invalid(error,
+                        "rank_order %s: groups of ep * expert_tp = " INT
+                        " ranks must divide the " INT " ranks before pp, or be a multiple of them",
+                        plan_rank_order_names[d->rank_order], group, run);
 }

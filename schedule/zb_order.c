@@ -427,21 +427,9 @@ zb_order_fits(const ZbProblem *problem, const ZbOrder *order, int32_t rank)
         bytes += ops[types[i]].end_bytes;
         if (bytes > limit)
             return false;
-        switch ((ScheduleOpKind)kind) {
-        case SCHEDULE_OP_FORWARD:
-            forwards[c]++;
-            break;
-        case SCHEDULE_OP_BACKWARD:
-            backwards[c]++;
-            break;
-        case SCHEDULE_OP_BACKWARD_INPUT:
-            backwards[c]++;
-            pending[c]++;
-            break;
-        default:
-            pending[c]--;
-            break;
-        }
+        forwards[c] += kind == SCHEDULE_OP_FORWARD;
+        backwards[c] += kind == SCHEDULE_OP_BACKWARD || kind == SCHEDULE_OP_BACKWARD_INPUT;
+        pending[c] += (kind == SCHEDULE_OP_BACKWARD_INPUT) - (kind == SCHEDULE_OP_BACKWARD_WEIGHT);
         if (pending[c] < 0 || backwards[c] > forwards[c])
             return false;
     }

@@ -315,15 +315,6 @@ memory_op_s(const Profile *profile, const ModelDevice *device, const ModelOp *op
            (fraction_of(&profile->parameters, op->memory_kind) * device->memory_bytes_per_s);
 }
 
-/* What a collective needs beside it is not there without it. */
-static ProfilePart
-part_of(const ModelOp *op)
-{
-    const bool is_copy = op->kind == MODEL_OP_MEMORY && op->memory_kind == MODEL_MEMORY_COPY;
-
-    return is_copy ? part_of_group[op->group] : PROFILE_PART_COMPUTE;
-}
-
 ProfileCost
 profile_cost_op(const Profile *profile, const ModelDevice *device, const ModelOp *op,
                 ProfilePass pass, Dtype dtype, const ProfileGroup *groups)
@@ -368,7 +359,10 @@ profile_cost_op(const Profile *profile, const ModelDevice *device, const ModelOp
     case MODEL_OP_COLLECTIVE:
         break;
     }
-    cost.part_s[part_of(op)] = seconds + launches_s(profile, op, backward, kernels);
+    /* What a collective needs beside it is not there without it. */
+    const bool is_copy = op->kind == MODEL_OP_MEMORY && op->memory_kind == MODEL_MEMORY_COPY;
+    cost.part_s[is_copy ? part_of_group[op->group] : PROFILE_PART_COMPUTE] =
+        seconds + launches_s(profile, op, backward, kernels);
     return cost;
 }
 
@@ -406,33 +400,24 @@ add_cost(ProfileCost *sum, const ProfileCost *cost)
     sum->host_s += cost->host_s;
 }
 
-/* K and V travel while the scores of what has arrived are computed  [ring attention, 2310.01889]:
- * only what is longer than the attention of all but the first share stays visible, and computing
- * slows down meanwhile. */
-static void
-hide_ring(const Profile *profile, ProfileCost *cost, double ring_s, double attention_s, int64_t cp)
-{
-    double hidden = fmin(ring_s, attention_s * ((double)cp - 1.0) / (double)cp);
-
-    cost->part_s[PROFILE_PART_CP] -= hidden;
-    cost->part_s[PROFILE_PART_COMPUTE] += profile->parameters.interference_fraction * hidden;
-}
-
 /*
- * Tensor-parallel communication behind computing: what is longer stays visible, and computing slows
- * down meanwhile.  With sequence parallelism gathers and scatters are cut up and travel while the
- * product next to them computes [userbuffers of Transformer Engine].  An all-reduce cannot: its
+ * Hides up to @behind_s of @hidden_s, communication of @part, behind computing, which slows down
+ * meanwhile; what is longer stays visible.
+ *
+ * K and V travel while the scores of what has arrived are computed  [ring attention, 2310.01889]:
+ * behind the attention of all but the first share.
+ *
+ * Tensor parallelism: with sequence parallelism gathers and scatters are cut up and travel while
+ * the product next to them computes [userbuffers of Transformer Engine].  An all-reduce cannot: its
  * result is needed whole.  Only the input gradient's hides, behind the weight gradient's products
- * @weight_products_s  [2205.05198, 5.3: the baseline overlaps these two].
+ * [2205.05198, 5.3: the baseline overlaps these two].
  */
 static void
-hide_tp(const Profile *profile, bool sequence_parallel, double weight_products_s, ProfileCost *cost)
+hide(const Profile *profile, ProfilePart part, double hidden_s, double behind_s, ProfileCost *cost)
 {
-    double behind = sequence_parallel ? cost->part_s[PROFILE_PART_COMPUTE] : weight_products_s;
-    double hidden = fmin(cost->part_s[PROFILE_PART_TP], behind);
-
-    cost->part_s[PROFILE_PART_TP] -= hidden;
-    cost->part_s[PROFILE_PART_COMPUTE] += profile->parameters.interference_fraction * hidden;
+    hidden_s = fmin(hidden_s, behind_s);
+    cost->part_s[part] -= hidden_s;
+    cost->part_s[PROFILE_PART_COMPUTE] += profile->parameters.interference_fraction * hidden_s;
 }
 
 /* Forward has a third of a layer's host time, backward two thirds: it issues two kernels for each
@@ -451,18 +436,8 @@ host_framework_s(const ProfileQuery *query, const ModelOp *op, ProfilePass pass)
     return op->kind == MODEL_OP_COLLECTIVE ? 0.0 : n_kernels(op, pass) * query->host_kernel_s;
 }
 
-/* What the weight gradient's product takes longer because it adds to a sum: it reads and writes
- * @bytes more while it computes. */
-static double
-fused_accumulate_s(const Profile *profile, const ModelDevice *device, const ModelOp *op,
-                   Dtype dtype, double bytes)
-{
-    return weight_product_s(profile, device, op, dtype, bytes) -
-           weight_product_s(profile, device, op, dtype, 0.0);
-}
-
-/* Adding the gradients of this pass to what earlier passes left: inside the products that make
- * them, or one kernel per weight. */
+/* Adding the gradients of this pass to what earlier passes left: one kernel per weight, or inside
+ * the products that make them, which then read and write more while they compute. */
 static double
 accumulate_s(const Profile *profile, const ModelDevice *device, const ProfileQuery *query,
              const ModelOp *ops, size_t n_ops)
@@ -479,7 +454,8 @@ accumulate_s(const Profile *profile, const ModelDevice *device, const ProfileQue
         if (ops[i].weight_bytes == 0)
             continue;
         if (query->accumulate_in_product && ops[i].kind == MODEL_OP_GEMM)
-            seconds += fused_accumulate_s(profile, device, &ops[i], query->shape.dtype, bytes);
+            seconds += weight_product_s(profile, device, &ops[i], query->shape.dtype, bytes) -
+                       weight_product_s(profile, device, &ops[i], query->shape.dtype, 0.0);
         else
             seconds += profile_cost_memory_s(profile, device, bytes) + profile->parameters.kernel_s;
     }
@@ -494,6 +470,7 @@ modelled_part(const Profile *profile, const ProfileQuery *query, ProfilePass pas
     size_t n_ops = model_ops(query->arch, query->part, query->layer, &query->shape, ops);
     ProfileCost sum = {.source = PROFILE_SOURCE_MODELLED};
     double ring_s = 0.0, attention_s = 0.0, weight_products_s = 0.0;
+    const double cp = (double)query->shape.cp;
 
     if (n_ops == 0)
         return sum;
@@ -514,9 +491,11 @@ modelled_part(const Profile *profile, const ProfileQuery *query, ProfilePass pas
         sum.part_s[PROFILE_PART_COMPUTE] += accumulate_s(profile, device, query, ops, n_ops);
     /* An all-to-all, or a gathering, is needed whole before attention begins. */
     if (ring_s > 0.0 && !query->shape.all_to_all && !query->shape.gathered_kv)
-        hide_ring(profile, &sum, ring_s, attention_s, query->shape.cp);
+        hide(profile, PROFILE_PART_CP, ring_s, attention_s * (cp - 1.0) / cp, &sum);
     if (query->overlap_tp)
-        hide_tp(profile, query->shape.sequence_parallel, weight_products_s, &sum);
+        hide(profile, PROFILE_PART_TP, sum.part_s[PROFILE_PART_TP],
+             query->shape.sequence_parallel ? sum.part_s[PROFILE_PART_COMPUTE] : weight_products_s,
+             &sum);
     sum.host_s += host_layer_s(profile, query, pass);
     return sum;
 }

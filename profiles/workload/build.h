@@ -88,9 +88,6 @@ int64_t *workload_build_contexts(const Plan *plan);
 /* The shape of a slice of a micro-batch of class @class_. */
 ModelShape workload_build_shape(const WorkloadBuild *build, int32_t class_, int32_t slice);
 
-/* Which of the WORKLOAD_LAYER_KINDS @layer is: 1 with experts, else 0. */
-int workload_build_layer_kind(const WorkloadBuild *build, int64_t layer);
-
 /* Sets the mean price and power of the plan's devices; 0 where that of any of them is unknown. */
 void workload_build_set_rates(const WorkloadBuild *build, Workload *workload);
 

@@ -264,7 +264,7 @@ add_stages(const Explainer *e, int32_t rank)
             int64_t n_of_kind[WORKLOAD_LAYER_KINDS] = {0}, layer_of_kind[WORKLOAD_LAYER_KINDS];
 
             for (int64_t i = 0; i < stage->n_layers; i++) {
-                const int kind = workload_build_layer_kind(build, stage->first_layer + i);
+                const int kind = model_layer_is_moe(build->arch, stage->first_layer + i);
 
                 n_of_kind[kind]++;
                 layer_of_kind[kind] = stage->first_layer + i;

@@ -41,12 +41,6 @@ workload_build_shape(const WorkloadBuild *build, int32_t class_, int32_t slice)
     return shape;
 }
 
-int
-workload_build_layer_kind(const WorkloadBuild *build, int64_t layer)
-{
-    return model_layer_is_moe(build->arch, layer) ? 1 : 0;
-}
-
 /* --- where a stage runs --- */
 
 static bool

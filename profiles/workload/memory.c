@@ -440,7 +440,7 @@ add_whole_part(const WorkloadBuild *build, ModelPart part, int64_t layer,
     if (whole == NULL)
         return;
     WorkloadCoursePart of_part = workload_build_course_part(build, part, layer, kept);
-    of_part.layer_kind = part == MODEL_PART_LAYER ? workload_build_layer_kind(build, layer) : -1;
+    of_part.layer_kind = part == MODEL_PART_LAYER ? model_layer_is_moe(build->arch, layer) : -1;
     g_array_append_val(whole, of_part);
 }
 
@@ -495,7 +495,7 @@ workload_build_op_memory(const WorkloadBuild *build, const PlanStage *stage, int
         add_whole_part(build, MODEL_PART_EMBEDDING, 0, &embedding, whole, op);
     for (int64_t i = 0; i < stage->n_layers; i++) {
         int64_t layer = stage->first_layer + i;
-        int kind = workload_build_layer_kind(build, layer);
+        int kind = model_layer_is_moe(build->arch, layer);
 
         if (!known[kind]) {
             const WorkloadPartBytes bytes =

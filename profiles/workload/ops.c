@@ -298,7 +298,7 @@ static WorkloadPartCost *
 layer_cost(const WorkloadBuild *build, const WorkloadLocation *location, int32_t rank,
            const ModelShape *shape, int64_t layer, PlanRecompute recompute, LayerCosts *costs)
 {
-    int kind = workload_build_layer_kind(build, layer);
+    int kind = model_layer_is_moe(build->arch, layer);
     WorkloadPartCost *cost = &costs->layers[kind][recompute];
 
     if (!costs->known[kind][recompute]) {
@@ -366,17 +366,15 @@ set_op(const WorkloadBuild *build, const WorkloadLocation *location, int32_t cha
 static bool
 same_contents(const WorkloadBuild *build, const PlanStage *a, const PlanStage *b)
 {
-    /* Layers of one kind each: neither range crosses from dense to experts. */
-    bool uniform = a->n_layers > 0 &&
-                   workload_build_layer_kind(build, a->first_layer) ==
-                       workload_build_layer_kind(build, b->first_layer + b->n_layers - 1) &&
-                   workload_build_layer_kind(build, a->first_layer + a->n_layers - 1) ==
-                       workload_build_layer_kind(build, b->first_layer) &&
-                   workload_build_layer_kind(build, a->first_layer) ==
-                       workload_build_layer_kind(build, b->first_layer);
+    const ModelArch *arch = build->arch;
+    const bool moe = model_layer_is_moe(arch, a->first_layer);
 
-    return a->n_layers == b->n_layers && uniform && a->embedding == b->embedding &&
-           a->head == b->head && a->recompute == b->recompute &&
+    /* Layers of one kind each: neither range crosses from dense to experts. */
+    return a->n_layers > 0 && a->n_layers == b->n_layers &&
+           model_layer_is_moe(arch, a->first_layer + a->n_layers - 1) == moe &&
+           model_layer_is_moe(arch, b->first_layer) == moe &&
+           model_layer_is_moe(arch, b->first_layer + b->n_layers - 1) == moe &&
+           a->embedding == b->embedding && a->head == b->head && a->recompute == b->recompute &&
            (build->prefetch == NULL ||
             build->prefetch->most_bytes[a->rank] == build->prefetch->most_bytes[b->rank]);
 }
