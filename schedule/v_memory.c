@@ -102,25 +102,13 @@ states_of(const Grid *g, int32_t rank)
 static inline void
 step(const Grid *g, State *now, uint8_t slot)
 {
-    switch (slot) {
-    case EMPTY:
-        if (!g->weights && now->pending > 0) {
-            now->pending--;
-            now->in_flight--;
-        }
-        break;
-    case F_DOWN + 1:
-    case F_UP + 1:
+    if (slot == F_DOWN + 1 || slot == F_UP + 1) {
         now->in_flight++;
-        break;
-    case I_DOWN + 1:
-    case I_UP + 1:
+    } else if (slot == I_DOWN + 1 || slot == I_UP + 1) {
         now->pending++;
-        break;
-    default:
+    } else if (slot != EMPTY || (!g->weights && now->pending > 0)) { /* a W */
         now->pending--;
         now->in_flight--;
-        break;
     }
 }
 
@@ -325,11 +313,8 @@ grid_init(Grid *g, int32_t p, int32_t m, Pattern pattern, GError **error)
     g->slot = g_try_malloc0(n);
     g->state = g_try_malloc_n(n, sizeof(State));
     g->at = g_try_malloc_n((size_t)p * (size_t)m, 6 * sizeof(int32_t));
-    if (g->slot == NULL || g->state == NULL || g->at == NULL) {
-        g_set_error(error, SCHEDULE_ERROR, SCHEDULE_ERROR_LIMIT,
-                    "no memory to squeeze a schedule of %d ranks", p);
-        return false;
-    }
+    if (g->slot == NULL || g->state == NULL || g->at == NULL)
+        return schedule_refuse(error, LIMIT, "no memory to squeeze a schedule of %d ranks", p);
     for (int32_t rank = 0; rank < p; rank++) {
         int32_t first[4];
         pattern(p, rank, first);

@@ -12,11 +12,7 @@
 #define refuse(error, code, ...)                                                                   \
     (g_set_error(error, SCHEDULE_ERROR, code, "schedule zb-auto: " __VA_ARGS__), false)
 
-static const ScheduleStageTimes unit_times = {
-    .forward_ns = 1,
-    .input_ns = 1,
-    .weight_ns = 1,
-};
+static const ScheduleStageTimes unit_times = {.forward_ns = 1, .input_ns = 1, .weight_ns = 1};
 
 /* Whether micro-batches are counted, not weighed. */
 static bool
@@ -129,13 +125,6 @@ set_limits(ZbProblem *problem, const ScheduleTimes *times, GError **error)
     return true;
 }
 
-/* The channel that @kind of @stage reads: stages' forwards, then their backwards. */
-static int32_t
-channel_of(int32_t n_stages, int32_t stage, bool backward)
-{
-    return backward ? n_stages + stage : stage;
-}
-
 static void
 set_ops(ZbProblem *problem, const Schedule *placed, int32_t rank, int32_t chunk,
         const ScheduleStageTimes *times)
@@ -146,13 +135,14 @@ set_ops(ZbProblem *problem, const Schedule *placed, int32_t rank, int32_t chunk,
     const int32_t after = stage == n - 1 ? rank : schedule_rank_of_stage(placed, stage + 1, 0);
     ZbOp *ops = &problem->ops[(int64_t)rank * ZB_N_TYPES + chunk * SCHEDULE_OP_N];
 
-    /* The last stage's F passes its micro-batch to its own backward. */
+    /* A stage's F reads channel @stage, its backward channel n + @stage.  The last stage's F passes
+     * its micro-batch to its own backward. */
     ops[SCHEDULE_OP_FORWARD] = (ZbOp){
         .ns = times->forward_ns,
         .message_ns = after == rank ? 0 : times->forward_message_ns,
         .begin_bytes = times->activation_bytes,
-        .in = stage == 0 ? -1 : channel_of(n, stage, false),
-        .out = stage == n - 1 ? channel_of(n, stage, true) : channel_of(n, stage + 1, false),
+        .in = stage == 0 ? -1 : stage,
+        .out = stage == n - 1 ? n + stage : stage + 1,
         .in_rank = before,
         .out_rank = after,
     };
@@ -160,8 +150,8 @@ set_ops(ZbProblem *problem, const Schedule *placed, int32_t rank, int32_t chunk,
         .ns = times->input_ns,
         .message_ns = before == rank ? 0 : times->backward_message_ns,
         .end_bytes = times->weight_activation_bytes - times->activation_bytes,
-        .in = channel_of(n, stage, true),
-        .out = stage == 0 ? -1 : channel_of(n, stage - 1, true),
+        .in = n + stage,
+        .out = stage == 0 ? -1 : n + stage - 1,
         .in_rank = after,
         .out_rank = before,
     };
@@ -252,9 +242,7 @@ zb_order_init(ZbOrder *order, const ZbProblem *problem, GError **error)
     if (order->types != NULL)
         return true;
     zb_order_clear(order);
-    g_set_error(error, SCHEDULE_ERROR, SCHEDULE_ERROR_LIMIT,
-                "schedule zb-auto: no memory for the orders of %d ranks", problem->p);
-    return false;
+    return refuse(error, SCHEDULE_ERROR_LIMIT, "no memory for the orders of %d ranks", problem->p);
 }
 
 void
@@ -294,9 +282,7 @@ zb_times_init(ZbTimes *times, const ZbProblem *problem, GError **error)
         times->sender != NULL)
         return true;
     zb_times_clear(times);
-    g_set_error(error, SCHEDULE_ERROR, SCHEDULE_ERROR_LIMIT,
-                "schedule zb-auto: no memory for the times of %d ranks", problem->p);
-    return false;
+    return refuse(error, SCHEDULE_ERROR_LIMIT, "no memory for the times of %d ranks", problem->p);
 }
 
 void

@@ -312,9 +312,9 @@ search_alloc(Search *s, GError **error)
     s->pending = g_try_malloc_n(n, 2);
     if (s->end != NULL && s->pending != NULL)
         return true;
-    g_set_error(error, SCHEDULE_ERROR, SCHEDULE_ERROR_LIMIT,
-                "schedule zb-v: no memory to search %d ranks with %d micro-batches", s->p, s->m);
-    return false;
+    return schedule_refuse(error, LIMIT,
+                           "schedule zb-v: no memory to search %d ranks with %d micro-batches",
+                           s->p, s->m);
 }
 
 static void
