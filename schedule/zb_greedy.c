@@ -138,7 +138,7 @@ typedef struct {
 } View;
 
 /* Looks at the F, or else at the I, of all chunks. */
-static inline void
+static inline __attribute__((always_inline)) void
 look_at(const State *s, bool forwards, int32_t rank, int64_t now_ns, View *view)
 {
     const ZbProblem *problem = s->problem;
@@ -229,8 +229,11 @@ decide(State *s, int32_t rank)
         start(s, rank, (uint8_t)weight, now_ns);
         return;
     }
-    look_at(s, s->policy->forward_first, rank, now_ns, &view);
-    look_at(s, !s->policy->forward_first, rank, now_ns, &view);
+    if (s->policy->forward_first)
+        look_at(s, true, rank, now_ns, &view);
+    look_at(s, false, rank, now_ns, &view);
+    if (!s->policy->forward_first)
+        look_at(s, true, rank, now_ns, &view);
     if (view.type < 0 && weight >= 0) {
         const int64_t ns = zb_op(s->problem, rank, (uint8_t)weight)->ns;
         const uint8_t patience = s->policy->ranks[rank].patience;

@@ -413,9 +413,14 @@ zb_order_fits(const ZbProblem *problem, const ZbOrder *order, int32_t rank)
         bytes += ops[types[i]].end_bytes;
         if (bytes > limit)
             return false;
-        forwards[c] += kind == SCHEDULE_OP_FORWARD;
-        backwards[c] += kind == SCHEDULE_OP_BACKWARD || kind == SCHEDULE_OP_BACKWARD_INPUT;
-        pending[c] += (kind == SCHEDULE_OP_BACKWARD_INPUT) - (kind == SCHEDULE_OP_BACKWARD_WEIGHT);
+        if (kind == SCHEDULE_OP_FORWARD) {
+            forwards[c]++;
+        } else if (kind == SCHEDULE_OP_BACKWARD_WEIGHT) {
+            pending[c]--;
+        } else {
+            backwards[c]++;
+            pending[c] += kind == SCHEDULE_OP_BACKWARD_INPUT;
+        }
         if (pending[c] < 0 || backwards[c] > forwards[c])
             return false;
     }
