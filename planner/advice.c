@@ -9,18 +9,6 @@
 /* Clusters are extended up to so many times their size. */
 #define MAX_FACTOR 64
 
-/* What the flags of a changed request release. */
-typedef struct {
-    PlanRequest request;
-    Profile *profile; /* (owned, nullable) of an extended cluster */
-} Change;
-
-static void
-change_clear(Change *change)
-{
-    profile_free(change->profile);
-}
-
 /* --- text --- */
 
 static void
@@ -168,20 +156,19 @@ append_flag(GString *text, Release which, const Plan *plan)
     }
 }
 
-/* As @request on a cluster of @n devices, degrees free where they must grow. */
-static void
-extend(Change *change, const PlanRequest *request, int64_t n)
+/* As @request on @profile, whose cluster has @n devices, degrees free where they must grow. */
+static PlanRequest
+extended(const PlanRequest *request, const Profile *profile, int64_t n)
 {
-    change->request = *request;
-    change->profile = profile_copy(request->profile);
-    model_cluster_free(change->profile->cluster);
-    change->profile->cluster = model_cluster_resized(request->profile->cluster, n);
-    change->request.profile = change->profile;
-    change->request.n_devices = n;
-    change->request.dp = 0;
+    PlanRequest changed = *request;
+
+    changed.profile = profile;
+    changed.n_devices = n;
+    changed.dp = 0;
     if (request->tp > 0 && request->pp > 0)
-        change->request.pp = 0;
-    change->request.vpp = 0;
+        changed.pp = 0;
+    changed.vpp = 0;
+    return changed;
 }
 
 /* Appends the nearest change that fits; false: none was found. */
@@ -201,12 +188,13 @@ append_change(GString *text, const PlanRequest *request, PlanEvaluateFunc evalua
     int64_t n = request->n_devices > 0 ? request->n_devices
                                        : model_cluster_n_devices(request->profile->cluster);
     for (int64_t factor = 2; factor <= MAX_FACTOR; factor *= 2) {
-        Change change = {.profile = NULL};
         if (__builtin_mul_overflow(n, 2, &n) || n > SCHEDULE_MAX_RANKS)
             break;
-        extend(&change, request, n);
-        g_autoptr(Plan) plan = fits(&change.request, evaluate, user_data);
-        change_clear(&change);
+        g_autoptr(Profile) profile = profile_copy(request->profile);
+        model_cluster_free(profile->cluster);
+        profile->cluster = model_cluster_resized(request->profile->cluster, n);
+        const PlanRequest changed = extended(request, profile, n);
+        g_autoptr(Plan) plan = fits(&changed, evaluate, user_data);
         if (plan == NULL)
             continue;
         g_string_append_printf(text, "--gpus " INT " (", n);

@@ -45,13 +45,6 @@ sim_engine_free(SimEngine *engine)
     g_free(engine);
 }
 
-int64_t
-sim_engine_now_ns(const SimEngine *engine)
-{
-    g_return_val_if_fail(engine != NULL, 0);
-    return engine->now_ns;
-}
-
 const int64_t *
 sim_engine_clock(const SimEngine *engine)
 {

@@ -41,10 +41,8 @@ SimEngine *sim_engine_new(int32_t n_timers);
 void sim_engine_free(SimEngine *engine);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(SimEngine, sim_engine_free)
 
-/* Simulated nanoseconds since sim_engine_new(). */
-int64_t sim_engine_now_ns(const SimEngine *engine);
-
-/* Returns: (borrowed) where the clock is kept, for callers that read it at every event. */
+/* Returns: (borrowed) the clock, which is kept there: simulated nanoseconds since
+ * sim_engine_new(). */
 const int64_t *sim_engine_clock(const SimEngine *engine);
 
 /*

@@ -2,8 +2,9 @@
 
 #include <string.h>
 
-int64_t
-sim_pair_ns(const SimProgram *program, uint32_t first, uint32_t second)
+/* How long a pair of ops of these costs takes; at most what they take one after the other. */
+static int64_t
+pair_ns(const SimProgram *program, uint32_t first, uint32_t second)
 {
     const int64_t busy[2] = {program->costs[first].busy_ns, program->costs[second].busy_ns};
 
@@ -27,52 +28,40 @@ scaled(int64_t a, int64_t b, int64_t c)
     return c == 0 ? 0 : (int64_t)((Wide)(uint64_t)a * (uint64_t)b / (uint64_t)c);
 }
 
-SimPairSaved
-sim_pair_saved(const SimProgram *program, uint32_t first, uint32_t second, int64_t pair_ns)
+/* The pair's time is shared in proportion to what each takes alone. */
+static SimPairKind
+pair_kind(const SimProgram *program, uint32_t first, uint32_t second)
 {
     const int64_t a = program->costs[first].busy_ns, b = program->costs[second].busy_ns;
-    const int64_t share = scaled(a, pair_ns, a + b);
+    const int64_t ns = pair_ns(program, first, second), share = scaled(a, ns, a + b);
 
-    return (SimPairSaved){a - share, b - (pair_ns - share)};
+    return (SimPairKind){first, second, ns, a - share, b - (ns - share)};
 }
-
-/* A kind and what it is known by. */
-typedef struct {
-    int64_t costs; /* of the first and the second op, in one number: a key of the table */
-    int32_t kind;
-} KnownKind;
 
 void
 sim_pairs_init(SimProgram *program)
 {
-    g_autoptr(GHashTable) known = NULL;
-    g_autoptr(GArray) kinds = NULL;
+    g_autoptr(GHashTable) known = NULL; /* from both costs to 1 + the kind */
 
     if (program->n_pairs == 0)
         return;
-    known = g_hash_table_new_full(g_int64_hash, g_int64_equal, NULL, g_free);
-    kinds = g_array_new(FALSE, FALSE, sizeof(SimPairKind));
+    known = g_hash_table_new_full(g_int64_hash, g_int64_equal, g_free, NULL);
+    GArray *kinds = g_array_new(FALSE, FALSE, sizeof(SimPairKind));
     program->kind_of_pair = g_new(int32_t, (size_t)program->n_pairs);
     for (int64_t k = 0; k < program->n_pairs; k++) {
         const SimStep *step = &program->steps[program->pairs[k]];
-        const uint32_t first = step[0].cost, second = step[1].cost;
-        const int64_t costs = (int64_t)((uint64_t)first << 32 | second);
-        const KnownKind *at = g_hash_table_lookup(known, &costs);
-        if (at != NULL) {
-            program->kind_of_pair[k] = at->kind;
-            continue;
+        const gint64 costs = (gint64)((uint64_t)step[0].cost << 32 | step[1].cost);
+        gint at = GPOINTER_TO_INT(g_hash_table_lookup(known, &costs));
+        if (at == 0) {
+            const SimPairKind kind = pair_kind(program, step[0].cost, step[1].cost);
+            g_array_append_val(kinds, kind);
+            at = (gint)kinds->len;
+            g_hash_table_insert(known, g_memdup2(&costs, sizeof costs), GINT_TO_POINTER(at));
         }
-        const int64_t ns = sim_pair_ns(program, first, second);
-        const SimPairSaved saved = sim_pair_saved(program, first, second, ns);
-        const SimPairKind kind = {first, second, ns, saved.first_ns, saved.second_ns};
-        g_array_append_val(kinds, kind);
-        program->kind_of_pair[k] = (int32_t)kinds->len - 1;
-        KnownKind *new = g_new(KnownKind, 1);
-        *new = (KnownKind){costs, program->kind_of_pair[k]};
-        g_hash_table_insert(known, &new->costs, new);
+        program->kind_of_pair[k] = at - 1;
     }
     program->n_pair_kinds = (int32_t)kinds->len;
-    program->pair_kinds = (SimPairKind *)(void *)g_array_free(g_steal_pointer(&kinds), FALSE);
+    program->pair_kinds = (SimPairKind *)(void *)g_array_free(kinds, FALSE);
 }
 
 const SimPairKind *

@@ -31,19 +31,6 @@
 
 G_BEGIN_DECLS
 
-/* Returns: how long a pair of ops of these costs takes, ns; at most what they take one after the
- * other. */
-int64_t sim_pair_ns(const SimProgram *program, uint32_t first, uint32_t second);
-
-/* By how much each op of a pair is shown shorter than it is alone: the pair's time is shared in
- * proportion. */
-typedef struct {
-    int64_t first_ns, second_ns;
-} SimPairSaved;
-
-SimPairSaved sim_pair_saved(const SimProgram *program, uint32_t first, uint32_t second,
-                            int64_t pair_ns);
-
 /* Finds the distinct kinds of pairs of a compiled @program. */
 void sim_pairs_init(SimProgram *program);
 

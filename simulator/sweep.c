@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/host_memory.h"
+#include "base/order.h"
 #include "simulator/pairs.h"
 
 /* --- times --- */
@@ -61,8 +62,8 @@ compare_pieces(gconstpointer left, gconstpointer right)
     const SimPiece *a = left, *b = right;
 
     if (a->rank != b->rank)
-        return a->rank < b->rank ? -1 : 1;
-    return (a->number > b->number) - (a->number < b->number);
+        return ORDER(a->rank, b->rank);
+    return ORDER(a->number, b->number);
 }
 
 void
@@ -72,23 +73,21 @@ sim_times_sort_pieces(SimTimes *times)
         g_array_sort(times->pieces, compare_pieces);
 }
 
+static gint
+compare_longer(gconstpointer left, gconstpointer right)
+{
+    return ORDER(((const SimLonger *)left)->step, ((const SimLonger *)right)->step);
+}
+
 int64_t
 sim_times_extra(const SimTimes *times, uint32_t step)
 {
-    guint begin = 0, end = times->longer->len;
+    const SimLonger wanted = {.step = step};
+    guint at;
 
-    /* Those before begin are of steps before @step, those from end on are not. */
-    while (begin < end) {
-        const guint middle = begin + (end - begin) / 2;
-        if (g_array_index(times->longer, SimLonger, middle).step < step)
-            begin = middle + 1;
-        else
-            end = middle;
-    }
-    if (begin == times->longer->len)
-        return 0;
-    const SimLonger *longer = &g_array_index(times->longer, SimLonger, begin);
-    return longer->step == step ? longer->extra_ns : 0;
+    return g_array_binary_search(times->longer, &wanted, compare_longer, &at)
+               ? g_array_index(times->longer, SimLonger, at).extra_ns
+               : 0;
 }
 
 /* --- the dp stream of a rank --- */

@@ -266,26 +266,27 @@ varied_lag(const SimVaried *varied, uint32_t cost, int64_t factor, uint64_t rand
                                 : sim_speed_alone(&varied->speeds, varied->level[cost], random));
 }
 
-/* The pair of the steps @i and @i + 1, as the sweep has it; one factor for both. */
+/* Pair @k, as the sweep has it; one factor for both steps. */
 static void
-vary_pair(const SimVaried *varied, SimReplica *replica, SimClock clock, uint64_t key, int64_t i)
+vary_pair(const SimVaried *varied, SimReplica *replica, SimClock clock, uint64_t key, int64_t k)
 {
     const SimProgram *program = varied->program;
+    const int64_t i = program->pairs[k];
     const SimStep *step = &program->steps[i];
     const SimCost *costs[2] = {&replica->costs[step[0].cost], &replica->costs[step[1].cost]};
     const int32_t rank = costs[0]->rank;
     const uint64_t random[2] = {sim_draw(key, (uint64_t)i), sim_draw(key, (uint64_t)i + 1)};
-    int64_t pair_ns = sim_pair_ns(program, step[0].cost, step[1].cost);
-
-    pair_ns = sim_times_factor(pair_ns, replica->rank_factors[rank]);
+    const int64_t pair_ns = sim_times_factor(program->pair_kinds[program->kind_of_pair[k]].ns,
+                                             replica->rank_factors[rank]);
     const int64_t begin_ns =
         MAX(sim_clock_begin(clock, step[0].producer, rank), clock.ready_ns[step[1].producer]);
     const int64_t factor =
         op_factor(varied, replica, step[0].cost, begin_ns - clock.free_ns[rank], random[0]);
     const int64_t free_ns = begin_ns + sim_times_factor(pair_ns, factor);
-    for (int k = 0; k < 2; k++)
-        sim_clock_end(clock, i + k, rank, 0, free_ns,
-                      varied_lag(varied, step[k].cost, factor, random[k], costs[k]->lag_ns));
+    for (int which = 0; which < 2; which++)
+        sim_clock_end(
+            clock, i + which, rank, 0, free_ns,
+            varied_lag(varied, step[which].cost, factor, random[which], costs[which]->lag_ns));
 }
 
 /* sim_program_sweep() with a factor for every op and message. */
@@ -303,8 +304,8 @@ vary_ops(const SimVaried *varied, SimReplica *replica, uint64_t key)
     clock.ready_ns[0] = 0;
     for (int64_t i = 0; i < program->n_ops; i++) {
         if (next_pair < program->n_pairs && program->pairs[next_pair] == i) {
-            vary_pair(varied, replica, clock, key, i++);
-            next_pair++;
+            vary_pair(varied, replica, clock, key, next_pair++);
+            i++;
             continue;
         }
         const SimStep step = program->steps[i];

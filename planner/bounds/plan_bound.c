@@ -96,11 +96,11 @@ blocked_ns(const Bound *bound, int32_t chain, int32_t stage, int32_t class_, int
     if (!bound->workload->blocking_messages)
         return 0;
     if (stage > 0 && rank_at(bound, chain, stage - 1) != rank)
-        ns += op_at(bound, chain, stage - 1, class_, slice)->forward_message_ns +
-              MAX(0, op->backward_message_ns - op->backward_buffered_ns);
+        ns +=
+            op_at(bound, chain, stage - 1, class_, slice)->forward_message_ns + send_ns(op, false);
     if (stage + 1 < bound->workload->n_stages && rank_at(bound, chain, stage + 1) != rank)
-        ns += op_at(bound, chain, stage + 1, class_, slice)->backward_message_ns +
-              MAX(0, op->forward_message_ns - op->forward_buffered_ns);
+        ns +=
+            op_at(bound, chain, stage + 1, class_, slice)->backward_message_ns + send_ns(op, true);
     return ns;
 }
 
@@ -174,18 +174,17 @@ fill_chain(const Bound *bound, int32_t chain, Stage *stages)
         for (int32_t c = 0; c < w->n_classes; c++)
             for (int32_t s = 0; s < w->n_slices; s++) {
                 const WorkloadOp *op = op_at(bound, chain, k, c, s);
+                const int64_t forward = forward_ns(bound, op);
+                const int64_t blocked = blocked_ns(bound, chain, k, c, s);
                 const int64_t once =
-                    plan_sum_ns(plan_sum_ns(forward_ns(bound, op), backward_ns(bound, op)),
-                                blocked_ns(bound, chain, k, c, s));
+                    plan_sum_ns(plan_sum_ns(forward, backward_ns(bound, op)), blocked);
+                const int64_t chained =
+                    plan_sum_ns(plan_sum_ns(forward, gradient_ns(bound, op)), blocked);
                 const int64_t least = MAX(0, once - hidden_ns(bound, op));
                 stage->work_ns =
                     plan_sum_ns(stage->work_ns, plan_product_ns(bound->counts[c], least));
                 stage->chain_ns =
-                    plan_sum_ns(stage->chain_ns,
-                                plan_product_ns(bound->counts[c],
-                                                plan_sum_ns(plan_sum_ns(forward_ns(bound, op),
-                                                                        gradient_ns(bound, op)),
-                                                            blocked_ns(bound, chain, k, c, s))));
+                    plan_sum_ns(stage->chain_ns, plan_product_ns(bound->counts[c], chained));
                 stage->longest_backward_ns =
                     MAX(stage->longest_backward_ns,
                         op->time_ns[SCHEDULE_OP_BACKWARD] + w->op_overhead_ns);

@@ -60,40 +60,31 @@ plan_memo_free(PlanMemo *memo)
     g_free(memo);
 }
 
-/* (borrowed, nullable) */
-static const void *
-find(PlanMemo *memo, const PlanMemoKey *key)
-{
-    const Answer *known = g_hash_table_lookup(memo->answers, key);
-
-    return known != NULL ? known->value : NULL;
-}
-
 const void *
 plan_memo_get(PlanMemo *memo, const PlanMemoKey *key, PlanMemoMakeFunc make, const void *question,
               GDestroyNotify free_answer)
 {
     g_mutex_lock(&memo->lock);
-    const void *known = find(memo, key);
+    const Answer *known = g_hash_table_lookup(memo->answers, key);
     g_mutex_unlock(&memo->lock);
     if (known != NULL)
-        return known;
+        return known->value;
     /* Made without the lock.  Two threads may make the same answer: they are equal, and the first
      * one stays. */
-    void *fresh = make(question);
-    if (fresh == NULL)
+    void *value = make(question);
+    if (value == NULL)
         return NULL;
+    Answer *fresh = g_new(Answer, 1);
+    *fresh = (Answer){value, free_answer};
     g_mutex_lock(&memo->lock);
-    known = find(memo, key);
+    known = g_hash_table_lookup(memo->answers, key);
     if (known == NULL) {
-        Answer *answer = g_new(Answer, 1);
-        *answer = (Answer){fresh, free_answer};
+        known = fresh;
         g_hash_table_insert(memo->answers, g_memdup2(key, (size_t)key->n_words * sizeof(int64_t)),
-                            answer);
-        known = g_steal_pointer(&fresh);
+                            g_steal_pointer(&fresh));
     }
     g_mutex_unlock(&memo->lock);
     if (fresh != NULL)
-        free_answer(fresh);
-    return known;
+        answer_free(fresh);
+    return known->value;
 }

@@ -236,14 +236,12 @@ is_over(const Walk *walk)
     return walk->n_nodes > MAX_NODES || walk->search->n_judged > walk->search->asked->most_judged;
 }
 
-/* Goes on with the last group at context @c, @sum of all before it, @left sequences behind it. */
+/* Goes on with the last group, if there is one, at context @c (n_cells: it is complete), @sum of
+ * all before it, @left sequences behind it. */
 static void
 walk_slices(Walk *walk, int64_t left, int64_t c, int64_t sum)
 {
     const PlanSliceCosts *costs = walk->search->asked->costs;
-    const bool is_first = walk->groups->len == 1;
-    PlanSliceGroup *group = walk->groups->pdata[walk->groups->len - 1];
-    const PlanSliceGroup *first = walk->groups->pdata[0];
 
     if (c == costs->n_cells && left == 0) {
         try_groups(walk->search, walk->groups);
@@ -257,10 +255,12 @@ walk_slices(Walk *walk, int64_t left, int64_t c, int64_t sum)
         g_ptr_array_set_size(walk->groups, (gint)walk->groups->len - 1);
     }
     for (int64_t s = 1; s <= costs->n_cells - c && !is_over(walk); s++) {
+        const PlanSliceGroup *first = walk->groups->pdata[0];
+        const PlanSliceGroup *group = walk->groups->pdata[walk->groups->len - 1];
         const int64_t tokens = s * costs->granularity,
                       t = costs->cost[plan_slice_at(costs, group->batch, s, c)];
         const guint at = group->slices->len;
-        if (walk->search->asked->is_common && !is_first &&
+        if (walk->search->asked->is_common && group != first &&
             g_array_index(first->slices, int64_t, at) != tokens)
             continue;
         if (t > PLAN_SLICE_MAX_SUM ||
@@ -293,13 +293,7 @@ enumerate(Search *search)
     walk.cover = cover;
     const int64_t judged = search->n_judged;
     search->n_judged = 0;
-    for (int64_t b = 1; b <= costs->batch && !is_over(&walk); b++) {
-        if (!has_chance(&walk, rest[b * (costs->n_cells + 1)] + cover[costs->batch - b]))
-            continue;
-        g_ptr_array_add(groups, plan_slice_group_new(b));
-        walk_slices(&walk, costs->batch - b, 0, 0);
-        g_ptr_array_set_size(groups, 0);
-    }
+    walk_slices(&walk, costs->batch, costs->n_cells, 0);
     const bool is_done = !is_over(&walk);
     search->n_judged += judged;
     return is_done;

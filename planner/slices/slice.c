@@ -412,24 +412,6 @@ run(Search *search, GError **error)
     return longest->len == 0 ? NULL : choose(search, all);
 }
 
-/* As plan_slice_solve() with the costs and keys of @metric, weights included: the latency is the
- * sum and the largest key.  Answers above @most are of no interest.  NULL without an error: there
- * is none. */
-static PlanSliceResult *
-solve_metric(const PlanSliceCosts *costs, const PlanSliceMetric *metric, int64_t max_group,
-             int64_t most, GError **error)
-{
-    g_autofree Search *search = g_new0(Search, 1);
-
-    g_return_val_if_fail(most <= PLAN_SLICE_MAX_SUM, NULL);
-    search->costs = costs;
-    search->metric = metric;
-    search->others = 1;
-    search->n_groups = plan_slice_largest_group(costs, max_group);
-    search->best = most;
-    return run(search, error);
-}
-
 PlanSliceResult *
 plan_slice_solve(const PlanSliceCosts *costs, int64_t n_stages, int64_t max_group, GError **error)
 {
@@ -503,17 +485,22 @@ set_true(const Branching *search, PlanSliceResult *result)
     result->max_backward = max[1];
 }
 
-/* Solves @node: keeps what is better, adds what is left of it. */
+/* Solves @node: keeps what is better, adds what is left of it.  The keys have the weights in them:
+ * the relaxed latency is the sum and the largest key. */
 static bool
 branch(Branching *search, Node node, GError **error)
 {
-    const int64_t most = search->best == NULL ? PLAN_SLICE_MAX_SUM : search->best->latency;
+    g_autofree Search *relaxed = g_new0(Search, 1);
     GError *no_memory = NULL;
 
     search->metric.low[0] = node.low;
     search->metric.high[0] = node.high;
-    PlanSliceResult *result =
-        solve_metric(search->costs, &search->metric, search->max_group, most, &no_memory);
+    relaxed->costs = search->costs;
+    relaxed->metric = &search->metric;
+    relaxed->others = 1;
+    relaxed->n_groups = plan_slice_largest_group(search->costs, search->max_group);
+    relaxed->best = search->best == NULL ? PLAN_SLICE_MAX_SUM : search->best->latency;
+    PlanSliceResult *result = run(relaxed, &no_memory);
     if (no_memory != NULL) {
         g_propagate_error(error, no_memory);
         return false;

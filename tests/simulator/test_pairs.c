@@ -104,13 +104,11 @@ test_time_of_a_pair(void)
         g_assert_no_error(error);
         g_assert_cmpint(program->n_pairs, ==, schedule->overlap_pairs->len);
         for (int64_t i = 0; i < program->n_pairs; i++) {
-            const SimStep *step = &program->steps[program->pairs[i]];
-            const int64_t ns = sim_pair_ns(program, step[0].cost, step[1].cost);
-            const SimPairSaved saved = sim_pair_saved(program, step[0].cost, step[1].cost, ns);
-            g_assert_cmpint(ns, ==, cases[k].expect);
-            g_assert_cmpint(saved.first_ns, >=, 0);
-            g_assert_cmpint(saved.second_ns, >=, 0);
-            g_assert_cmpint(ns + saved.first_ns + saved.second_ns, ==,
+            const SimPairKind *kind = sim_pair_at(program, program->pairs[i]);
+            g_assert_cmpint(kind->ns, ==, cases[k].expect);
+            g_assert_cmpint(kind->first_saved_ns, >=, 0);
+            g_assert_cmpint(kind->second_saved_ns, >=, 0);
+            g_assert_cmpint(kind->ns + kind->first_saved_ns + kind->second_saved_ns, ==,
                             cases[k].computing[0] + cases[k].computing[1] +
                                 cases[k].collectives[0] + cases[k].collectives[1]);
         }

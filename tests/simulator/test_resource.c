@@ -44,7 +44,7 @@ run_jobs_and_acts(Job *jobs, int32_t n_jobs, const double *capacity, int32_t n_l
         Job *job = &jobs[timer % n_jobs];
         if (timer < n_jobs) {
             g_assert_cmpint(job->end_ns, ==, -1);
-            job->end_ns = sim_engine_now_ns(engine);
+            job->end_ns = *sim_engine_clock(engine);
             job->shared_ns = sim_flow_end(links, timer);
         } else if (timer < 2 * n_jobs) {
             sim_flow_start(links, timer - n_jobs, job->work_ns,
@@ -54,7 +54,7 @@ run_jobs_and_acts(Job *jobs, int32_t n_jobs, const double *capacity, int32_t n_l
             const Act *act = &acts[timer - 2 * n_jobs];
             act->act(links, act->user_data);
         }
-        if (sim_engine_next_ns(engine) > sim_engine_now_ns(engine))
+        if (sim_engine_next_ns(engine) > *sim_engine_clock(engine))
             sim_links_share(links);
     }
     g_assert_cmpint(sim_links_n_flows(links), ==, 0);
