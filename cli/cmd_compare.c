@@ -40,20 +40,6 @@ class_share(const Comparison *comparison, int class_)
                : class_difference_s(comparison, class_) / comparison->difference_s;
 }
 
-/* The class that moves the iteration most in the direction it moved; the first of equals. */
-static int
-largest_cause(const Comparison *comparison)
-{
-    int largest = -1;
-
-    for (int class_ = 0; class_ < BREAKDOWN_N; class_++) {
-        const double share = class_share(comparison, class_);
-        if (share > 0.0 && (largest < 0 || share > class_share(comparison, largest)))
-            largest = class_;
-    }
-    return largest;
-}
-
 static void
 compare(Comparison *comparison)
 {
@@ -67,7 +53,15 @@ compare(Comparison *comparison)
     comparison->error_fraction = measured_s > 0.0 ? predicted_s / measured_s - 1.0 : (double)NAN;
     comparison->within = isnan(comparison->tolerance_fraction) || measured_s == predicted_s ||
                          fabs(comparison->error_fraction) <= comparison->tolerance_fraction;
-    comparison->largest = largest_cause(comparison);
+    /* The class that moves the iteration most in the direction it moved; the first of equals. */
+    comparison->largest = -1;
+    double most = 0.0;
+    for (int class_ = 0; class_ < BREAKDOWN_N; class_++) {
+        if (!(class_share(comparison, class_) > most))
+            continue;
+        most = class_share(comparison, class_);
+        comparison->largest = class_;
+    }
 }
 
 /* --- telling --- */

@@ -461,15 +461,6 @@ take_list(const GArray *list, const int64_t **values, size_t *n)
 }
 
 static bool
-check_resume(const ExecMeasureOptions *exec, GError **error)
-{
-    if (!exec->resume || exec->partial_path != NULL)
-        return true;
-    return cmd_fail(error, CMD_ERROR_USAGE,
-                    "profile: --resume needs -o FILE: it goes on from FILE.partial");
-}
-
-static bool
 read_asked(Options *options, const ModelArch *arch, Asked *asked, GError **error)
 {
     static const char *const dtypes[] = {"fp32", "bf16", NULL};
@@ -500,8 +491,12 @@ read_asked(Options *options, const ModelArch *arch, Asked *asked, GError **error
     take_list(asked->batches, &asked->exec.batches, &asked->exec.n_batches);
     take_list(asked->slices, &asked->exec.slices, &asked->exec.n_slices);
     take_list(asked->tps, &asked->exec.tps, &asked->exec.n_tps);
-    return options_finish(options, error) && check_resume(&asked->exec, error) &&
-           exec_measure_supported(&asked->exec, error);
+    if (!options_finish(options, error))
+        return false;
+    if (asked->exec.resume && asked->partial == NULL)
+        return cmd_fail(error, CMD_ERROR_USAGE,
+                        "profile: --resume needs -o FILE: it goes on from FILE.partial");
+    return exec_measure_supported(&asked->exec, error);
 }
 
 /* Between GPUs, unless that is done already. */

@@ -151,20 +151,14 @@ check_arguments(const Command *command, const Options *options, GError **error)
 {
     const size_t n = options_n_arguments(options);
 
-    if (n >= command->min_arguments && n <= command->max_arguments)
+    if (n < command->min_arguments)
+        return cmd_fail(error, CMD_ERROR_USAGE, "%s: an argument is missing; usage: degas %s %s",
+                        command->name, command->name, command->usage);
+    if (n <= command->max_arguments)
         return true;
-    if (n > command->max_arguments) {
-        g_autofree char *shown = text_escape(options_argument(options, command->max_arguments), 64);
-
-        g_set_error(error, CMD_ERROR, CMD_ERROR_USAGE,
-                    "%s: unexpected argument \"%s\"; usage: degas %s %s", command->name, shown,
-                    command->name, command->usage);
-    } else {
-        g_set_error(error, CMD_ERROR, CMD_ERROR_USAGE,
-                    "%s: an argument is missing; usage: degas %s %s", command->name, command->name,
-                    command->usage);
-    }
-    return false;
+    g_autofree char *shown = text_escape(options_argument(options, command->max_arguments), 64);
+    return cmd_fail(error, CMD_ERROR_USAGE, "%s: unexpected argument \"%s\"; usage: degas %s %s",
+                    command->name, shown, command->name, command->usage);
 }
 
 static int

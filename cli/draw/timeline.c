@@ -305,20 +305,6 @@ cell_at(const Canvas *canvas, int64_t ns)
     return (int)((double)ns / (double)canvas->span_ns * canvas->n_cells + 0.5);
 }
 
-static void
-put_label(const Canvas *canvas, Cell *cells, const TimelineBox *box, int begin, int end)
-{
-    char label[32];
-
-    timeline_label(canvas->trace, box, label);
-    size_t n = strlen(label);
-    /* One cell of the box's own colour stays, where there is no background colour to show it. */
-    if (n == 0 || (int)n + (canvas->how->color ? 0 : 1) > end - begin)
-        return;
-    for (size_t i = 0; i < n; i++)
-        cells[begin + (int)i].label = label[i];
-}
-
 /* A cell shows what happens at its middle: rounding begin and end gives just these cells. */
 static void
 put_box(const Canvas *canvas, Cell *cells, const TimelineBox *box)
@@ -334,8 +320,14 @@ put_box(const Canvas *canvas, Cell *cells, const TimelineBox *box)
             .is_odd = box->micro_batch >= 0 && (box->micro_batch + box->slice) % 2 == 1,
         };
     }
-    if (!box->is_aside)
-        put_label(canvas, cells, box, begin, end);
+    if (box->is_aside)
+        return;
+    char label[32];
+    timeline_label(canvas->trace, box, label);
+    const int n = (int)strlen(label);
+    /* One cell of the box's own colour stays, where there is no background colour to show it. */
+    for (int i = 0; i < n && n + (canvas->how->color ? 0 : 1) <= end - begin; i++)
+        cells[begin + i].label = label[i];
 }
 
 /* The colour of a cell of an odd micro-batch. */

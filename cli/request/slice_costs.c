@@ -342,19 +342,6 @@ grid_from_points(const char *path, const GArray *points, int64_t batch, int64_t 
     return g_steal_pointer(&grid);
 }
 
-/* A .npy holds one time of each slice: @part must be that. */
-static int64_t *
-read_npy_part(const char *path, SliceCostsPart part, const char *bytes, size_t n_bytes,
-              const PlanSliceCosts *shape, GError **error)
-{
-    if (part == SLICE_COSTS_BOTH)
-        return read_npy(path, bytes, n_bytes, shape->batch, shape->n_cells, error);
-    if (part != SLICE_COSTS_MESSAGE)
-        cmd_fail(error, CMD_ERROR_INPUT,
-                 "%s: a .npy holds one direction: the other is needed as --backward-costs", path);
-    return NULL;
-}
-
 int64_t *
 slice_costs_load(const char *path, SliceCostsPart part, const PlanSliceCosts *shape,
                  int64_t *n_approximated, GError **error)
@@ -378,8 +365,16 @@ slice_costs_load(const char *path, SliceCostsPart part, const PlanSliceCosts *sh
             return NULL;
         bytes = contents;
     }
-    if (n_bytes >= NPY_MAGIC_BYTES && memcmp(bytes, NPY_MAGIC, NPY_MAGIC_BYTES) == 0)
-        return read_npy_part(path, part, bytes, n_bytes, shape, error);
+    if (n_bytes >= NPY_MAGIC_BYTES && memcmp(bytes, NPY_MAGIC, NPY_MAGIC_BYTES) == 0) {
+        /* It holds one time of each slice: @part must be that. */
+        if (part == SLICE_COSTS_BOTH)
+            return read_npy(path, bytes, n_bytes, shape->batch, shape->n_cells, error);
+        if (part != SLICE_COSTS_MESSAGE)
+            cmd_fail(error, CMD_ERROR_INPUT,
+                     "%s: a .npy holds one direction: the other is needed as --backward-costs",
+                     path);
+        return NULL;
+    }
     g_autoptr(GArray) points = read_points(path, bytes, n_bytes, part, error);
     if (points == NULL)
         return NULL;

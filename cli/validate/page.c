@@ -15,26 +15,20 @@ static const char *const quantity_titles[] = {"iteration time", "peak memory", "
 
 /* --- cells --- */
 
+/* Bold where the goal is reached. */
 static void
-append_percent(GString *text, double fraction)
+append_result(GString *text, double fraction, bool reached)
 {
-    g_string_append_printf(text, " %s |", output_percent(fraction).text);
+    g_string_append_printf(text, reached ? " **%s** |" : " %s |", output_percent(fraction).text);
 }
 
 static void
 append_goal(GString *text, double goal)
 {
     if (goal > 0.0)
-        append_percent(text, goal);
+        append_result(text, goal, false);
     else
         g_string_append(text, " |");
-}
-
-/* Bold where the goal is reached. */
-static void
-append_result(GString *text, double fraction, bool reached)
-{
-    g_string_append_printf(text, reached ? " **%s** |" : " %s |", output_percent(fraction).text);
 }
 
 static bool
@@ -68,8 +62,8 @@ append_errors(GString *text, const ValidationSet *set, const ValidationErrors *r
 {
     g_string_append_printf(text, " %zu |", raw->n);
     append_result(text, raw->mape, below(raw->mape, set->raw_goal));
-    append_percent(text, raw->bias);
-    append_percent(text, raw->worst);
+    append_result(text, raw->bias, false);
+    append_result(text, raw->worst, false);
     append_goal(text, set->raw_goal);
     if (folds != NULL)
         append_result(text, folds->median.mape, below(folds->median.mape, set->calibrated_goal));
