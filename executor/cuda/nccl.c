@@ -416,10 +416,6 @@ static const ExecTransportOps ops = {
     .abort = abort_all,
 };
 
-/* In which all members of a group must meet, unless the run has a time limit of its own; as in
- * transport/peers.c. */
-#define MEET_NS (INT64_C(60) * 1000000000)
-
 /* --- who has what --- */
 
 /* What every rank must know of all others. */
@@ -550,7 +546,7 @@ open_nccl(ExecTransport *host, ExecBackend *backend, const ExecNcclOptions *opti
     state->host = host;
     state->backend = backend;
     state->rank = host->rank;
-    state->meet_ns = options->timeout_ns > 0 ? options->timeout_ns : MEET_NS;
+    state->meet_ns = options->timeout_ns > 0 ? options->timeout_ns : EXEC_MEET_NS;
     state->comms = g_ptr_array_new();
     state->letters = g_array_new(false, false, sizeof(ExecNcclLetter));
     g_mutex_init(&state->mutex);

@@ -34,13 +34,55 @@
 #ifndef EXECUTOR_MODEL_LAYER_H
 #define EXECUTOR_MODEL_LAYER_H
 
-#include "executor/model/cutter.h"
 #include "executor/model/model.h"
 #include "executor/model/moe.h"
 #include "executor/transport/comm.h"
 #include "schedule/schedule.h"
 
 G_BEGIN_DECLS
+
+/* --- tensors in a block --- */
+
+/* Cuts tensors off a block of memory, one after the other; every tensor begins at a cache line.
+ * Without a block it only counts: the same code that says where the tensors lie says how many bytes
+ * a block for them needs. */
+typedef struct {
+    char *block;     /* (borrowed, nullable) NULL: tensors are NULL, and bytes are counted */
+    int64_t n_bytes; /* cut so far, the padding included */
+    Dtype storage;
+} ExecCutter;
+
+/* @n_bytes up to whole cache lines of 64 bytes. */
+static inline int64_t
+exec_padded_bytes(int64_t n_bytes)
+{
+    return (n_bytes + 63) / 64 * 64;
+}
+
+static inline void *
+exec_cut_bytes(ExecCutter *cutter, int64_t n_bytes)
+{
+    void *tensor = cutter->block == NULL ? NULL : cutter->block + cutter->n_bytes;
+
+    cutter->n_bytes += exec_padded_bytes(n_bytes);
+    return tensor;
+}
+
+/* A tensor of @n elements of the storage. */
+static inline void *
+exec_cut(ExecCutter *cutter, int64_t n)
+{
+    return exec_cut_bytes(cutter, n * dtype_bytes(cutter->storage));
+}
+
+/* A tensor of @n values of four bytes: float or int32_t. */
+static inline void *
+exec_cut_words(ExecCutter *cutter, int64_t n)
+{
+    return exec_cut_bytes(cutter, 4 * n);
+}
+
+/* --- a layer --- */
 
 /* One slice of a micro-batch. */
 typedef struct {
@@ -97,7 +139,7 @@ typedef struct {
     ExecLayerKept kept;
 } ExecLayerScratch;
 
-/* These cut what a layer of @rows rows needs off blocks, or count its bytes (cutter.h).
+/* These cut what a layer of @rows rows needs off blocks, or count its bytes (ExecCutter).
  * @moe  the layer has experts, whose own blocks are in ExecMoe. */
 
 /* @inputs is read by input gradients alone, until B or I; @products are the products' own inputs

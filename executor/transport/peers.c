@@ -12,9 +12,6 @@
 #include "executor/device/clock.h"
 #include "executor/transport/local.h"
 
-/* In this time all ranks must have been started and have come so far: far more than
- * that takes. */
-#define MEET_NS (INT64_C(60) * 1000000000)
 /* How long a send that waits for room sleeps before it looks for an abort: as long as local.c. */
 #define LOOK_MS 20
 
@@ -115,7 +112,7 @@ n_missing(const Peers *p)
 static bool
 meet(Peers *p, const char *secret, GError **error)
 {
-    const int64_t until_ns = exec_now_ns() + MEET_NS;
+    const int64_t until_ns = exec_now_ns() + EXEC_MEET_NS;
     struct sockaddr_un address;
     const socklen_t size = address_of(secret, p->rank, &address);
     const int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);

@@ -49,6 +49,10 @@ typedef enum {
     EXEC_MEET_ASIDE,    /* collectives in the second queue of backend.h's begin_aside() */
 } ExecMeeting;
 
+/* In this time all ranks must have been started and have come to a first meeting, unless the run
+ * has a time limit of its own: far more than that takes. */
+#define EXEC_MEET_NS (INT64_C(60) * 1000000000)
+
 /* Answers of waiting_for() that are no rank. */
 
 #define EXEC_NOT_WAITING (-1)
