@@ -151,20 +151,22 @@ describe_stages(const Plan *plan)
 
 typedef struct {
     const char *name;
-    double fraction;
+    double value;
 } Share;
 
-/* Prints "title  name 12.3 %, ..." of the shares above 0. */
+/* Prints "title  name 12.3 %, ..." of the shares of @whole that are above 0; all are 0 % where a
+ * file says that the whole is 0. */
 static void
-print_shares(const char *title, const Share *shares, size_t n)
+print_shares(const char *title, const Share *shares, size_t n, double whole)
 {
     const char *comma = "";
 
     output_printf("%s  ", title);
     for (size_t i = 0; i < n; i++) {
-        if (shares[i].fraction <= 0)
+        if (shares[i].value <= 0)
             continue;
-        output_printf("%s%s %s", comma, shares[i].name, output_percent(shares[i].fraction).text);
+        output_printf("%s%s %s", comma, shares[i].name,
+                      output_percent(whole > 0 ? shares[i].value / whole : 0).text);
         comma = ", ";
     }
     output_text("\n");
@@ -173,7 +175,7 @@ print_shares(const char *title, const Share *shares, size_t n)
 static void
 print_breakdown(const Report *report)
 {
-    Share parts[] = {
+    const Share parts[] = {
         {"compute", report->breakdown.compute_s}, {"recompute", report->breakdown.recompute_s},
         {"tp", report->breakdown.tp_s},           {"pp", report->breakdown.pp_s},
         {"dp", report->breakdown.dp_s},           {"cp", report->breakdown.cp_s},
@@ -181,9 +183,7 @@ print_breakdown(const Report *report)
         {"bubble", report->breakdown.bubble_s},
     };
 
-    for (size_t i = 0; i < G_N_ELEMENTS(parts); i++)
-        parts[i].fraction /= units_s_from_ns(MAX(report->iteration_ns, 1));
-    print_shares("of it", parts, G_N_ELEMENTS(parts));
+    print_shares("of it", parts, G_N_ELEMENTS(parts), units_s_from_ns(report->iteration_ns));
 }
 
 /* Prints which shares of the op times were measured on the device, interpolated between measured
@@ -198,7 +198,7 @@ print_sources(const Report *report)
     };
 
     if (!isnan(report->sources.modelled_fraction))
-        print_shares("op times", sources, G_N_ELEMENTS(sources));
+        print_shares("op times", sources, G_N_ELEMENTS(sources), 1.0);
 }
 
 /* ", at 12.3 ms on rank 0 in F3.0: most of it activations" */

@@ -49,4 +49,11 @@ cmp -s "$W/out" "$W/cluster.json"
 report $? "a cluster file is read and written unchanged"
 fails 2 'did you mean "llama3-8b"' "an unknown name is suggested" show llama3-8c
 fails 2 'no file, built-in' "an unknown name far from all" show xyzzy
+# A file may say that its iteration took no time: its shares are 0 %, not what dividing by a nanosecond would give.
+"$DEGAS" simulate llama3-8b dgx-h100 --gpus 8 --global-batch 64 --json 2>"$W/err" |
+    sed 's/"iteration_s": *[0-9.e+-]*/"iteration_s":0/' >"$W/no-time.json"
+"$DEGAS" show "$W/no-time.json" >"$W/out" 2>"$W/err"
+grep -q '^of it  compute 0.0 %, dp 0.0 %' "$W/out"
+report $? "shares of an iteration without time are 0 %" "$(cat "$W/out" "$W/err")"
+
 finish
