@@ -12,8 +12,7 @@
  * Errors: CSV_ERROR_INVALID for content, G_FILE_ERROR for reading.
  * Thread-safety: immutable once read.
  */
-#ifndef BASE_CSV_H
-#define BASE_CSV_H
+#pragma once
 
 #include <glib.h>
 #include <stdbool.h>
@@ -64,5 +63,3 @@ const char *csv_field(const Csv *csv, size_t record, size_t column);
 size_t csv_line(const Csv *csv, size_t record);
 
 G_END_DECLS
-
-#endif /* BASE_CSV_H */

@@ -4,8 +4,7 @@
  * All that is true of a format whoever uses it is said here, so that a new one is a line in each
  * function.  What a framework calls a format is said in cli/export/.
  */
-#ifndef BASE_DTYPE_H
-#define BASE_DTYPE_H
+#pragma once
 
 #include <stdint.h>
 #include <string.h>
@@ -63,5 +62,3 @@ bf16_to_float(uint16_t x)
     memcpy(&value, &bits, sizeof value);
     return value;
 }
-
-#endif /* BASE_DTYPE_H */

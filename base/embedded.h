@@ -6,8 +6,7 @@
  *
  * Thread-safety: read-only data.
  */
-#ifndef BASE_EMBEDDED_H
-#define BASE_EMBEDDED_H
+#pragma once
 
 #include <glib.h>
 #include <stddef.h>
@@ -34,5 +33,3 @@ const EmbeddedFile *embedded_find(const char *path);
 GPtrArray *embedded_names(const char *prefix, const char *suffix);
 
 G_END_DECLS
-
-#endif /* BASE_EMBEDDED_H */

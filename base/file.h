@@ -8,8 +8,7 @@
  *
  * Errors are G_FILE_ERROR of GLib with the path in the message.
  */
-#ifndef BASE_FILE_H
-#define BASE_FILE_H
+#pragma once
 
 #include <glib.h>
 #include <stdbool.h>
@@ -48,5 +47,3 @@ bool file_write(const char *path, const char *data, size_t n_bytes, GError **err
 int file_move(int fd, bool writes, void *bytes, size_t n_bytes, int64_t offset);
 
 G_END_DECLS
-
-#endif /* BASE_FILE_H */

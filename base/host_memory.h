@@ -10,8 +10,7 @@
  * leave, of either version and up to the root (their limit, less what is used, plus caches that
  * have not been read lately), and what is left of its address space (ulimit -v).
  */
-#ifndef BASE_HOST_MEMORY_H
-#define BASE_HOST_MEMORY_H
+#pragma once
 
 #include <glib.h>
 #include <stdbool.h>
@@ -65,5 +64,3 @@ void *pages_try_room(size_t n, size_t element_bytes);
 void *pages_prepare(void *array, size_t n_bytes);
 
 G_END_DECLS
-
-#endif /* BASE_HOST_MEMORY_H */

@@ -8,8 +8,7 @@
  * The counters are in hundredths of a second, so a share is given only where the cores together had
  * at least a second.
  */
-#ifndef BASE_HOST_STEAL_H
-#define BASE_HOST_STEAL_H
+#pragma once
 
 #include <glib.h>
 #include <stdbool.h>
@@ -54,5 +53,3 @@ double host_steal_parse_s(const char *text, const bool *counts, size_t n_counts,
                           int64_t *n_cores);
 
 G_END_DECLS
-
-#endif /* BASE_HOST_STEAL_H */

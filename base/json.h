@@ -29,8 +29,7 @@
  * Errors: JSON_ERROR_INVALID for content, G_FILE_ERROR for reading.
  * Thread-safety: a document belongs to one thread.
  */
-#ifndef BASE_JSON_H
-#define BASE_JSON_H
+#pragma once
 
 #include <glib.h>
 #include <stdbool.h>
@@ -195,5 +194,3 @@ char *json_writer_steal(JsonWriter *writer, size_t *n_bytes);
 char *json_format_double(double value);
 
 G_END_DECLS
-
-#endif /* BASE_JSON_H */

@@ -19,8 +19,7 @@
  *
  * Errors: recorded in the document, as json.h says.  Thread-safety: tables are constants.
  */
-#ifndef BASE_JSON_FIELDS_H
-#define BASE_JSON_FIELDS_H
+#pragma once
 
 #include "base/json.h"
 
@@ -102,5 +101,3 @@ void json_fields_write_rows(JsonWriter *writer, const char *key, const JsonField
 int64_t json_field_int64(const JsonField *field, const void *record);
 
 G_END_DECLS
-
-#endif /* BASE_JSON_FIELDS_H */

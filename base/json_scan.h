@@ -7,8 +7,7 @@
  *
  * Cost: one pass; about 40 bytes per value.  Recursion is at most JSON_MAX_DEPTH deep.
  */
-#ifndef BASE_JSON_SCAN_H
-#define BASE_JSON_SCAN_H
+#pragma once
 
 #include <glib.h>
 #include <stdbool.h>
@@ -79,5 +78,3 @@ GError *json_path_error(const char *name, const char *text, size_t offset, const
                         const char *message);
 
 G_END_DECLS
-
-#endif /* BASE_JSON_SCAN_H */

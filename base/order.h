@@ -4,8 +4,7 @@
  * A comparator of several keys is written with ORDER: "if (x->a != y->a) return ORDER(x->a,
  * y->a);".
  */
-#ifndef BASE_ORDER_H
-#define BASE_ORDER_H
+#pragma once
 
 #include <glib.h>
 
@@ -21,5 +20,3 @@ int order_doubles(const void *a, const void *b);
 int order_names(const void *a, const void *b);
 
 G_END_DECLS
-
-#endif /* BASE_ORDER_H */

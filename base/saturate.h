@@ -4,8 +4,7 @@
  * Hostile files make absurd times and sizes.  A bound far below INT64_MAX lets a caller add a few
  * such results without a check; each caller says which.
  */
-#ifndef BASE_SATURATE_H
-#define BASE_SATURATE_H
+#pragma once
 
 #include <glib.h>
 #include <stdint.h>
@@ -32,5 +31,3 @@ saturate_product(int64_t a, int64_t b, int64_t most)
 }
 
 G_END_DECLS
-
-#endif /* BASE_SATURATE_H */

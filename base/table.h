@@ -5,8 +5,7 @@
  * (with unit suffixes), then rows; text has tabs, newlines and control bytes replaced by spaces.
  * Numbers are printed locale-free.
  */
-#ifndef BASE_TABLE_H
-#define BASE_TABLE_H
+#pragma once
 
 #include <glib.h>
 #include <stddef.h>
@@ -34,5 +33,3 @@ void table_add_text(Table *table, const char *text);
 const char *table_text(const Table *table, size_t *n_bytes);
 
 G_END_DECLS
-
-#endif /* BASE_TABLE_H */

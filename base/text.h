@@ -7,8 +7,7 @@
  *
  * Thread-safety: all functions are pure.
  */
-#ifndef BASE_TEXT_H
-#define BASE_TEXT_H
+#pragma once
 
 #include <glib.h>
 #include <stddef.h>
@@ -37,5 +36,3 @@ char *text_suggestion(const char *name, const char *const *candidates);
 char *text_escape(const char *text, size_t max_bytes);
 
 G_END_DECLS
-
-#endif /* BASE_TEXT_H */

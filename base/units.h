@@ -10,8 +10,7 @@
  *
  * Thread-safety: all functions are pure.
  */
-#ifndef BASE_UNITS_H
-#define BASE_UNITS_H
+#pragma once
 
 #include <glib.h>
 #include <stdbool.h>
@@ -88,5 +87,3 @@ UnitsText units_format_flops(double flops_per_s);
 UnitsText units_format_count(double count); /* 1234567 -> "1.23 M"; B is 1e9, T 1e12 */
 
 G_END_DECLS
-
-#endif /* BASE_UNITS_H */

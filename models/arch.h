@@ -27,8 +27,7 @@
  *
  * Errors: JSON_ERROR_INVALID with file and path.  Thread-safety: values; no globals.
  */
-#ifndef MODELS_ARCH_H
-#define MODELS_ARCH_H
+#pragma once
 
 #include "base/dtype.h"
 #include "base/json.h"
@@ -36,8 +35,6 @@
 #include <glib.h>
 #include <stdbool.h>
 #include <stdint.h>
-
-G_BEGIN_DECLS
 
 typedef enum {
     MODEL_FAMILY_GPT,   /* LayerNorm, biases, GELU, learned positions */
@@ -186,7 +183,3 @@ int64_t model_expert_parameters(const ModelArch *arch, int64_t layer, int64_t ep
 
 int64_t model_parameters(const ModelArch *arch);        /* all, once */
 int64_t model_active_parameters(const ModelArch *arch); /* that one token passes through */
-
-G_END_DECLS
-
-#endif /* MODELS_ARCH_H */

@@ -30,8 +30,7 @@
  *
  * Errors: JSON_ERROR_INVALID with file and path.  Thread-safety: values; no globals.
  */
-#ifndef MODELS_CLUSTER_H
-#define MODELS_CLUSTER_H
+#pragma once
 
 #include "base/dtype.h"
 #include "base/json.h"
@@ -39,8 +38,6 @@
 #include <glib.h>
 #include <stdbool.h>
 #include <stdint.h>
-
-G_BEGIN_DECLS
 
 /* One kind of device. */
 typedef struct {
@@ -147,7 +144,3 @@ void model_cluster_group(const ModelCluster *cluster, size_t level, int64_t rank
  * @n_devices  1 <= n_devices <= MODEL_CLUSTER_MAX_DEVICES.
  */
 ModelCluster *model_cluster_resized(const ModelCluster *cluster, int64_t n_devices);
-
-G_END_DECLS
-
-#endif /* MODELS_CLUSTER_H */

@@ -9,12 +9,9 @@
  * Sources: Narayanan et al. 2104.04473 (FLOPs, appendix); Korthikanti et al. 2205.05198 table 2
  * (activation bytes); Shoeybi et al. 1909.08053 (tensor parallelism).
  */
-#ifndef MODELS_OPS_H
-#define MODELS_OPS_H
+#pragma once
 
 #include "models/arch.h"
-
-G_BEGIN_DECLS
 
 /* The tokens that an op computes at once, how they are split over ranks, and with which kernels. */
 typedef struct {
@@ -213,7 +210,3 @@ int64_t model_boundary_bytes(const ModelArch *arch, const ModelShape *shape);
  * attention (the convention of 2104.04473), nothing for recompute.
  */
 double model_flops_per_iteration(const ModelArch *arch, double n_sequences, int64_t seq_len);
-
-G_END_DECLS
-
-#endif /* MODELS_OPS_H */

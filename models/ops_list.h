@@ -5,12 +5,9 @@
  * Counts are computed in double (exact below 2^53) and stop at MODEL_MAX_BYTES, so that no product
  * of hostile sizes overflows.
  */
-#ifndef MODELS_OPS_LIST_H
-#define MODELS_OPS_LIST_H
+#pragma once
 
 #include "models/ops.h"
-
-G_BEGIN_DECLS
 
 /* A list that is being made, and the sizes that all its ops share. */
 typedef struct {
@@ -69,7 +66,3 @@ void ops_add_tp_output(OpsList *list, const char *name, int64_t width);
 /* The second half of a layer without its residual; both are defined in ops_mlp.c. */
 void ops_add_mlp(OpsList *list);
 void ops_add_experts(OpsList *list);
-
-G_END_DECLS
-
-#endif /* MODELS_OPS_LIST_H */

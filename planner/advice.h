@@ -2,12 +2,9 @@
  * planner/advice.h - where no plan fits in memory: by how much, and which change of the request
  * would make one fit.
  */
-#ifndef PLANNER_ADVICE_H
-#define PLANNER_ADVICE_H
+#pragma once
 
 #include "planner/trial/trial.h"
-
-G_BEGIN_DECLS
 
 /*
  * Sets PLAN_ERROR_INFEASIBLE.  The message says the least memory of all plans that the request
@@ -17,7 +14,3 @@ G_BEGIN_DECLS
  */
 void plan_advice_set_error(const PlanRequest *request, PlanEvaluateFunc evaluate, void *user_data,
                            const PlanOutcome *outcome, GError **error);
-
-G_END_DECLS
-
-#endif /* PLANNER_ADVICE_H */

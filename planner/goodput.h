@@ -24,13 +24,10 @@
  *
  * Thread-safety: pure.
  */
-#ifndef PLANNER_GOODPUT_H
-#define PLANNER_GOODPUT_H
+#pragma once
 
 #include <glib.h>
 #include <stdint.h>
-
-G_BEGIN_DECLS
 
 /*
  * One device with its share of node and network: 419 unexpected interruptions of 16384 H100 in 54
@@ -72,7 +69,3 @@ double plan_goodput_fraction(double interval_s, double checkpoint_s, double rest
 
 /* The best interval of whole iterations, and what it leaves.  The three fractions add up to 1. */
 PlanGoodput plan_goodput(const PlanGoodputRequest *request);
-
-G_END_DECLS
-
-#endif /* PLANNER_GOODPUT_H */

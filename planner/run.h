@@ -7,12 +7,9 @@
  *
  * Thread-safety: a run belongs to one thread, which starts the others.
  */
-#ifndef PLANNER_RUN_H
-#define PLANNER_RUN_H
+#pragma once
 
 #include "planner/trial/trial.h"
-
-G_BEGIN_DECLS
 
 /* Points of a wave: enough for many threads.  The first waves are smaller, to lose little before
  * good plans are known. */
@@ -69,7 +66,3 @@ void plan_run_wave(PlanRun *run, PlanWave *wave);
 /* After the last wave: simulates the rough plans to their end, the best first, until the best plan
  * is not rough. */
 void plan_run_settle(PlanRun *run);
-
-G_END_DECLS
-
-#endif /* PLANNER_RUN_H */

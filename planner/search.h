@@ -41,12 +41,9 @@
  * Ties are broken by a total order on plans (time, memory, order of enumeration), and nothing that
  * is counted depends on the number of threads.
  */
-#ifndef PLANNER_SEARCH_H
-#define PLANNER_SEARCH_H
+#pragma once
 
 #include "planner/cost/request.h"
-
-G_BEGIN_DECLS
 
 /*
  * Returns: (owned) the best plan with its prediction, lower_bound_s, gap, counts of the search and
@@ -69,7 +66,3 @@ Plan *plan_search_least(const PlanRequest *request, PlanEvaluateFunc evaluate, v
  * on PLAN_ERROR_INVALID.  It need not fit in memory.
  */
 Plan *plan_from_request(const PlanRequest *request, GError **error);
-
-G_END_DECLS
-
-#endif /* PLANNER_SEARCH_H */

@@ -18,13 +18,10 @@
  * No parameter may stand for one configuration, row or paper: it must mean something about a
  * machine or a library, so that it is right for rows that it was not fitted to.
  */
-#ifndef PROFILES_PARAMETER_H
-#define PROFILES_PARAMETER_H
+#pragma once
 
 #include <glib.h>
 #include <stddef.h>
-
-G_BEGIN_DECLS
 
 #define PROFILE_PARAMETERS(X)                                                                      \
     X(gemm_fraction, 0.80, 0.05, 1.0, TIME, 0.10,                                                  \
@@ -131,7 +128,3 @@ extern const ProfileParameterInfo profile_parameter_info[PROFILE_PARAMETERS_N];
 /* Reads and writes the parameter in row @i of the table. */
 double profile_parameter(const ProfileParameters *parameters, int i);
 void profile_parameter_set(ProfileParameters *parameters, int i, double value);
-
-G_END_DECLS
-
-#endif /* PROFILES_PARAMETER_H */

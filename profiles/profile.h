@@ -18,14 +18,11 @@
  *
  * Thread-safety: a profile is not changed once it is loaded; concurrent readers are fine.
  */
-#ifndef PROFILES_PROFILE_H
-#define PROFILES_PROFILE_H
+#pragma once
 
 #include "models/arch.h"
 #include "models/cluster.h"
 #include "profiles/parameter.h"
-
-G_BEGIN_DECLS
 
 /* What was timed.  Sizes of collectives are those that nccl-tests prints. */
 typedef enum {
@@ -191,7 +188,3 @@ void profile_add(Profile *profile, const ProfileMeasurement *measurement);
 
 /* Whether the measured rows are of layers with the widths of @arch. */
 bool profile_matches(const Profile *profile, const ModelArch *arch);
-
-G_END_DECLS
-
-#endif /* PROFILES_PROFILE_H */

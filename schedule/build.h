@@ -4,12 +4,9 @@
  * Internal to schedule/.  A family fills one rank after the other; the invariant while it does is
  * rank_begin[r] = ops emitted before rank r.
  */
-#ifndef SCHEDULE_BUILD_H
-#define SCHEDULE_BUILD_H
+#pragma once
 
 #include "schedule/schedule.h"
-
-G_BEGIN_DECLS
 
 /* The families, in the order of docs/formats.md: a new one is one line here. */
 #define SCHEDULE_FAMILIES(X)                                                                       \
@@ -79,7 +76,3 @@ Schedule *schedule_build_interleaved(const ScheduleFamily *family, const Schedul
 
 /* Micro-batches per group: the shape's, at most all, or what frameworks take: one_f_one_b.c. */
 int64_t schedule_group(const ScheduleShape *shape);
-
-G_END_DECLS
-
-#endif /* SCHEDULE_BUILD_H */

@@ -6,12 +6,9 @@
  * that order and dependencies have no cycle; that along every pair of ranks the messages are
  * received as often as they are sent.
  */
-#ifndef SCHEDULE_CHECK_H
-#define SCHEDULE_CHECK_H
+#pragma once
 
 #include "schedule/schedule.h"
-
-G_BEGIN_DECLS
 
 /*
  * Returns false on SCHEDULE_ERROR_INCOMPLETE ("rank 2: B3.0 is missing") or SCHEDULE_ERROR_DEADLOCK
@@ -27,7 +24,3 @@ bool schedule_check(const Schedule *schedule, GError **error);
  * simulator finds that.  Returns false on SCHEDULE_ERROR_SHAPE naming the ops.  Cost: O(pairs).
  */
 bool schedule_check_pairs(const Schedule *schedule, GError **error);
-
-G_END_DECLS
-
-#endif /* SCHEDULE_CHECK_H */

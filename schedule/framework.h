@@ -13,16 +13,13 @@
  * A new framework is one name in PlanFramework and one row in framework.c.  A fact that a row does
  * not mention has the value 0 or false, which each field below explains.
  */
-#ifndef SCHEDULE_FRAMEWORK_H
-#define SCHEDULE_FRAMEWORK_H
+#pragma once
 
 #include <glib.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "base/dtype.h"
-
-G_BEGIN_DECLS
 
 typedef enum {
     PLAN_FRAMEWORK_DEGAS,
@@ -221,7 +218,3 @@ bool plan_framework_fuses_accumulation(const PlanConventions *conventions, bool 
 /* Whether the parameters of the next step are gathered while its first forwards compute: Megatron-
  * Core's --overlap-param-gather, which its runs set together with overlap_dp. */
 bool plan_framework_gathers_ahead(const PlanConventions *conventions);
-
-G_END_DECLS
-
-#endif /* SCHEDULE_FRAMEWORK_H */

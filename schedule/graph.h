@@ -9,12 +9,9 @@
  *
  * Layout: arrays parallel to schedule->ops, for sweeps at memory speed.
  */
-#ifndef SCHEDULE_GRAPH_H
-#define SCHEDULE_GRAPH_H
+#pragma once
 
 #include "schedule/schedule.h"
-
-G_BEGIN_DECLS
 
 /* In place of an index: the op needs no message, or nobody needs its message. */
 #define SCHEDULE_GRAPH_NONE INT64_C(-1)
@@ -37,7 +34,3 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC(ScheduleGraph, schedule_graph_free)
 
 /* The rank of op @index.  Cost: O(log n_ranks). */
 int32_t schedule_graph_rank(const Schedule *schedule, int64_t index);
-
-G_END_DECLS
-
-#endif /* SCHEDULE_GRAPH_H */

@@ -4,13 +4,10 @@
  * A placement says at which stage of its chain each chunk of each pipeline rank is.  Everything
  * that depends on the placement asks these functions; adding one means adding a row to placement.c.
  */
-#ifndef SCHEDULE_PLACEMENT_H
-#define SCHEDULE_PLACEMENT_H
+#pragma once
 
 #include <glib.h>
 #include <stdint.h>
-
-G_BEGIN_DECLS
 
 /* With p ranks, chunk c of rank r is stage: */
 typedef enum {
@@ -43,7 +40,3 @@ int32_t schedule_placement_rank(SchedulePlacement placement, int32_t n_ranks, in
                                 int32_t chain);
 int32_t schedule_placement_chunk(SchedulePlacement placement, int32_t n_ranks, int32_t stage,
                                  int32_t chain);
-
-G_END_DECLS
-
-#endif /* SCHEDULE_PLACEMENT_H */

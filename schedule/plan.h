@@ -10,16 +10,13 @@
  * says otherwise tp fastest, then cp, (ep inside dp,) dp, pp slowest, as Megatron-LM's default
  * order tp-cp-ep-dp-pp  [Narayanan et al. 2104.04473].
  */
-#ifndef SCHEDULE_PLAN_H
-#define SCHEDULE_PLAN_H
+#pragma once
 
 #include "base/dtype.h"
 #include "base/json.h"
 #include "schedule/framework.h"
 #include "schedule/report.h"
 #include "schedule/schedule.h"
-
-G_BEGIN_DECLS
 
 #define PLAN_ERROR (plan_error_quark())
 GQuark plan_error_quark(void);
@@ -167,7 +164,3 @@ void plan_write_degrees(JsonWriter *writer, const PlanDegrees *degrees);
 /* Reads the plan's own keys from @object; model and cluster, which may be there too, count as asked
  * for.  Returns: (owned) never NULL; what is wrong is recorded in @doc. */
 Plan *plan_read(JsonDoc *doc, const JsonValue *object);
-
-G_END_DECLS
-
-#endif /* SCHEDULE_PLAN_H */

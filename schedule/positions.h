@@ -5,12 +5,9 @@
  * completeness check: afterwards every (rank, micro-batch, chunk, slice) has exactly one F, exactly
  * one B or I, and at most one W, which only an I may have.
  */
-#ifndef SCHEDULE_POSITIONS_H
-#define SCHEDULE_POSITIONS_H
+#pragma once
 
 #include "schedule/schedule.h"
-
-G_BEGIN_DECLS
 
 /* The positions of all ranks' ops. */
 typedef struct {
@@ -36,7 +33,3 @@ typedef struct {
 
 /* Returns: (owned) array indexed by rank * n_chunks + chunk. */
 ScheduleNeighbours *schedule_neighbours_new(const Schedule *schedule);
-
-G_END_DECLS
-
-#endif /* SCHEDULE_POSITIONS_H */

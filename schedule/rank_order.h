@@ -13,12 +13,9 @@
  *
  * Thread-safety: pure.
  */
-#ifndef SCHEDULE_RANK_ORDER_H
-#define SCHEDULE_RANK_ORDER_H
+#pragma once
 
 #include "schedule/plan.h"
-
-G_BEGIN_DECLS
 
 typedef enum {
     PLAN_DIM_TP,
@@ -75,7 +72,3 @@ int64_t plan_rank_order_plain(const PlanDegrees *degrees);
  */
 bool plan_rank_order_check(const PlanDegrees *degrees, const PlanConventions *conventions,
                            GError **error);
-
-G_END_DECLS
-
-#endif /* SCHEDULE_RANK_ORDER_H */

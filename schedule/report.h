@@ -9,13 +9,10 @@
  *     stages and no communication (p-1)/(m+p-1)  [1811.06965, 2104.04473].
  *   communication_s is the time of the rank's messages and collectives, overlapped or not.
  */
-#ifndef SCHEDULE_REPORT_H
-#define SCHEDULE_REPORT_H
+#pragma once
 
 #include "base/json.h"
 #include "schedule/trace.h"
-
-G_BEGIN_DECLS
 
 /* One pipeline rank. */
 typedef struct {
@@ -79,7 +76,3 @@ Report *report_copy(const Report *report);
 void report_write(JsonWriter *writer, const char *key, const Report *report);
 /* Returns: (owned) never NULL; what is wrong is recorded in @doc. */
 Report *report_read(JsonDoc *doc, const JsonValue *object);
-
-G_END_DECLS
-
-#endif /* SCHEDULE_REPORT_H */

@@ -19,8 +19,7 @@
  *
  * Thread-safety: immutable once built.
  */
-#ifndef SCHEDULE_SCHEDULE_H
-#define SCHEDULE_SCHEDULE_H
+#pragma once
 
 #include <glib.h>
 #include <stdbool.h>
@@ -29,8 +28,6 @@
 
 #include "base/json.h"
 #include "schedule/placement.h"
-
-G_BEGIN_DECLS
 
 #define SCHEDULE_ERROR (schedule_error_quark())
 GQuark schedule_error_quark(void);
@@ -269,7 +266,3 @@ Schedule *schedule_load_csv(const char *path, GError **error);
 /* Returns: (owned) NULL with SCHEDULE_ERROR_SHAPE for slices or placement bidir, which it cannot
  * say. */
 char *schedule_to_csv(const Schedule *schedule, size_t *n_bytes, GError **error);
-
-G_END_DECLS
-
-#endif /* SCHEDULE_SCHEDULE_H */

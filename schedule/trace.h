@@ -12,13 +12,10 @@
  * Invariant: events of one stream of one rank do not overlap; they are sorted by (rank, stream,
  * start).
  */
-#ifndef SCHEDULE_TRACE_H
-#define SCHEDULE_TRACE_H
+#pragma once
 
 #include "base/json.h"
 #include "schedule/schedule.h"
-
-G_BEGIN_DECLS
 
 typedef enum {
     TRACE_STREAM_COMPUTE,
@@ -112,7 +109,3 @@ char *trace_to_json(const Trace *trace, size_t *n_bytes);
 Trace *trace_load(const char *path, GError **error);
 /* As trace_load(), from a document that the caller has parsed to see its format; finishes @doc. */
 Trace *trace_read(JsonDoc *doc, GError **error);
-
-G_END_DECLS
-
-#endif /* SCHEDULE_TRACE_H */

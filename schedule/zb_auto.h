@@ -32,12 +32,9 @@
  *
  * Determinism: integers, one seed; the same input gives the same schedule.
  */
-#ifndef SCHEDULE_ZB_AUTO_H
-#define SCHEDULE_ZB_AUTO_H
+#pragma once
 
 #include "schedule/schedule.h"
-
-G_BEGIN_DECLS
 
 /* What the search knows about its answer. */
 typedef struct {
@@ -53,7 +50,3 @@ typedef struct {
  * SCHEDULE_ERROR_LIMIT.
  */
 Schedule *schedule_zb_auto(const ScheduleShape *shape, ScheduleZbAutoFacts *facts, GError **error);
-
-G_END_DECLS
-
-#endif /* SCHEDULE_ZB_AUTO_H */

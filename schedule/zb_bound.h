@@ -10,12 +10,9 @@
  *
  * Internal to schedule/.
  */
-#ifndef SCHEDULE_ZB_BOUND_H
-#define SCHEDULE_ZB_BOUND_H
+#pragma once
 
 #include "schedule/zb_order.h"
-
-G_BEGIN_DECLS
 
 enum {
     ZB_F,
@@ -74,7 +71,3 @@ typedef enum {
  * taken off: zb_beam.c.  @bound is that of orders without B. */
 ZbBeamResult zb_beam(const ZbProblem *problem, ZbBound *bound, ZbOrder *order, int64_t below_ns,
                      int64_t *work);
-
-G_END_DECLS
-
-#endif /* SCHEDULE_ZB_BOUND_H */

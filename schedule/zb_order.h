@@ -17,12 +17,9 @@
  *
  * Thread-safety: a ZbProblem is immutable once built; a ZbTimes belongs to one thread.
  */
-#ifndef SCHEDULE_ZB_ORDER_H
-#define SCHEDULE_ZB_ORDER_H
+#pragma once
 
 #include "schedule/schedule.h"
-
-G_BEGIN_DECLS
 
 #define ZB_MAX_CHUNKS 2
 #define ZB_N_TYPES (ZB_MAX_CHUNKS * SCHEDULE_OP_N)
@@ -205,7 +202,3 @@ zb_random_below(uint64_t *state, int64_t n)
 {
     return (int64_t)(zb_random(state) % (uint64_t)n);
 }
-
-G_END_DECLS
-
-#endif /* SCHEDULE_ZB_ORDER_H */

@@ -23,19 +23,12 @@
  *
  * Internal to simulator/.
  */
-#ifndef SIMULATOR_ACCOUNT_H
-#define SIMULATOR_ACCOUNT_H
+#pragma once
 
 #include "simulator/memory.h"
-
-G_BEGIN_DECLS
 
 /*
  * @peaks  (nullable) one per rank.
  * Returns: (owned) the report; never NULL.
  */
 Report *sim_account(const SimProgram *program, const SimTimes *times, const SimPeak *peaks);
-
-G_END_DECLS
-
-#endif /* SIMULATOR_ACCOUNT_H */

@@ -25,13 +25,10 @@
  *
  * Internal to simulator/.
  */
-#ifndef SIMULATOR_CONTEND_H
-#define SIMULATOR_CONTEND_H
+#pragma once
 
 #include "simulator/network.h"
 #include "simulator/sweep.h"
-
-G_BEGIN_DECLS
 
 /*
  * Fills @times, which sim_times_init() has prepared.
@@ -41,7 +38,3 @@ G_BEGIN_DECLS
  */
 bool sim_program_contend(const SimProgram *program, const SimNetwork *network, SimTimes *times,
                          GError **error);
-
-G_END_DECLS
-
-#endif /* SIMULATOR_CONTEND_H */

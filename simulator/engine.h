@@ -21,14 +21,11 @@
  *
  * Thread-safety: none; one engine belongs to one thread.
  */
-#ifndef SIMULATOR_ENGINE_H
-#define SIMULATOR_ENGINE_H
+#pragma once
 
 #include <glib.h>
 #include <stdbool.h>
 #include <stdint.h>
-
-G_BEGIN_DECLS
 
 /* The time of a timer that is not set. */
 #define SIM_ENGINE_NEVER INT64_MAX
@@ -60,7 +57,3 @@ int64_t sim_engine_next_ns(const SimEngine *engine);
 /* Moves the clock to the next timer, which is then no longer set.  Returns: its number; -1: none is
  * set, and the clock stays. */
 int32_t sim_engine_next(SimEngine *engine);
-
-G_END_DECLS
-
-#endif /* SIMULATOR_ENGINE_H */

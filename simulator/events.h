@@ -14,13 +14,10 @@
  *
  * Internal to simulator/.
  */
-#ifndef SIMULATOR_EVENTS_H
-#define SIMULATOR_EVENTS_H
+#pragma once
 
 #include "simulator/simulate.h"
 #include "simulator/sweep.h"
-
-G_BEGIN_DECLS
 
 /*
  * Writes everything that happens in the iteration.
@@ -37,7 +34,3 @@ Trace *sim_events(const SimProgram *program, const SimTimes *times, bool want_me
  * memory are left out.  Cost: O(ops) reads, and O(instants log ops) per rank.
  */
 Trace *sim_glimpse(const SimProgram *program, const SimTimes *times, const SimGlimpse *glimpse);
-
-G_END_DECLS
-
-#endif /* SIMULATOR_EVENTS_H */

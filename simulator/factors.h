@@ -6,14 +6,11 @@
  *
  * Internal to simulator/.
  */
-#ifndef SIMULATOR_FACTORS_H
-#define SIMULATOR_FACTORS_H
+#pragma once
 
 #include <glib.h>
 #include <stdbool.h>
 #include <stdint.h>
-
-G_BEGIN_DECLS
 
 #define SIM_FACTOR_BITS 24
 #define SIM_FACTOR_ONE (INT64_C(1) << SIM_FACTOR_BITS)
@@ -137,7 +134,3 @@ int64_t sim_speed_next(const SimSpeeds *speeds, double *x, const SimSpeedLevel *
 
 /* Returns: a factor of @level that is independent of all others. */
 int64_t sim_speed_alone(const SimSpeeds *speeds, const SimSpeedLevel *level, uint64_t random);
-
-G_END_DECLS
-
-#endif /* SIMULATOR_FACTORS_H */

@@ -26,13 +26,10 @@
  *
  * Internal to simulator/.
  */
-#ifndef SIMULATOR_FINISH_H
-#define SIMULATOR_FINISH_H
+#pragma once
 
 #include "profiles/workload/workload.h"
 #include "schedule/trace.h"
-
-G_BEGIN_DECLS
 
 typedef struct SimProgram SimProgram;
 
@@ -138,7 +135,3 @@ sim_finish_blocked_ns(const SimFinish *finish)
     return (finish->optimizer_start_ns - finish->free_ns) +
            (finish->end_ns - finish->optimizer_end_ns);
 }
-
-G_END_DECLS
-
-#endif /* SIMULATOR_FINISH_H */

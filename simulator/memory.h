@@ -28,12 +28,9 @@
  *
  * Internal to simulator/.
  */
-#ifndef SIMULATOR_MEMORY_H
-#define SIMULATOR_MEMORY_H
+#pragma once
 
 #include "simulator/sweep.h"
-
-G_BEGIN_DECLS
 
 /* The moment at which a rank holds most. */
 typedef struct {
@@ -88,7 +85,3 @@ TraceMemory *sim_memory_write_static(const SimProgram *program, int32_t rank, Tr
 TraceMemory *sim_memory_write_op(const SimProgram *program, int64_t i,
                                  const SimMemoryChange *change, const SimOpTimes *at, int32_t rank,
                                  TraceMemory *to);
-
-G_END_DECLS
-
-#endif /* SIMULATOR_MEMORY_H */

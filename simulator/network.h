@@ -18,13 +18,10 @@
  *
  * Internal to simulator/.
  */
-#ifndef SIMULATOR_NETWORK_H
-#define SIMULATOR_NETWORK_H
+#pragma once
 
 #include "simulator/resource.h"
 #include "simulator/sweep.h"
-
-G_BEGIN_DECLS
 
 /* A link that can fill, and a stream whose transfers cross it. */
 typedef struct {
@@ -87,7 +84,3 @@ G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(SimNetwork, sim_network_clear)
  */
 bool sim_network_suffices(const SimNetwork *network, const SimProgram *program,
                           const SimTimes *times);
-
-G_END_DECLS
-
-#endif /* SIMULATOR_NETWORK_H */

@@ -24,12 +24,9 @@
  *
  * Internal to simulator/.
  */
-#ifndef SIMULATOR_PAIRS_H
-#define SIMULATOR_PAIRS_H
+#pragma once
 
 #include "simulator/sweep.h"
-
-G_BEGIN_DECLS
 
 /* Finds the distinct kinds of pairs of a compiled @program. */
 void sim_pairs_init(SimProgram *program);
@@ -41,7 +38,3 @@ const SimPairKind *sim_pair_at(const SimProgram *program, uint32_t step);
 
 /* Fills times->saved_ns if it is there: what pairs save does not depend on when they run. */
 void sim_pairs_note_saved(const SimProgram *program, SimTimes *times);
-
-G_END_DECLS
-
-#endif /* SIMULATOR_PAIRS_H */

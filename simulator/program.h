@@ -15,14 +15,11 @@
  *
  * Thread-safety: immutable once built.
  */
-#ifndef SIMULATOR_PROGRAM_H
-#define SIMULATOR_PROGRAM_H
+#pragma once
 
 #include "profiles/workload/workload.h"
 #include "schedule/trace.h"
 #include "simulator/finish.h"
-
-G_BEGIN_DECLS
 
 /* 146 years: half of what int64_t holds. */
 #define SIM_MAX_NS (INT64_MAX / 2)
@@ -150,7 +147,3 @@ sim_collectives_ns(const SimProgram *program, int64_t cost)
 {
     return workload_collectives_ns(sim_program_workload_op(program, cost), sim_op_kind(cost));
 }
-
-G_END_DECLS
-
-#endif /* SIMULATOR_PROGRAM_H */

@@ -22,12 +22,9 @@
  *
  * Knows no ranks and no ops.  Thread-safety: none; belongs to its engine's thread.
  */
-#ifndef SIMULATOR_RESOURCE_H
-#define SIMULATOR_RESOURCE_H
+#pragma once
 
 #include "simulator/engine.h"
-
-G_BEGIN_DECLS
 
 /* Longest work: 26 days, which a double holds to half a ns. */
 #define SIM_FLOW_MAX_NS (INT64_C(1) << 51)
@@ -89,7 +86,3 @@ void sim_links_share(SimLinks *links);
 int32_t sim_links_n_flows(const SimLinks *links);
 bool sim_flow_is_active(const SimLinks *links, int32_t flow);
 double sim_flow_rate(const SimLinks *links, int32_t flow);
-
-G_END_DECLS
-
-#endif /* SIMULATOR_RESOURCE_H */

@@ -27,15 +27,12 @@
  *
  * Thread-safety: pure; inputs are shared read-only.
  */
-#ifndef SIMULATOR_SIMULATE_H
-#define SIMULATOR_SIMULATE_H
+#pragma once
 
 #include "profiles/workload/workload.h"
 #include "schedule/report.h"
 #include "schedule/schedule.h"
 #include "simulator/memory.h"
-
-G_BEGIN_DECLS
 
 /* Limits: beyond them times mean nothing. */
 #define SIM_JITTER_MAX_SIGMA 2.0
@@ -140,7 +137,3 @@ bool sim_run(const Schedule *schedule, const Workload *workload, const SimOption
  */
 bool sim_run_report(const Schedule *schedule, const Workload *workload, bool want_memory,
                     Report **report, void *user_data);
-
-G_END_DECLS
-
-#endif /* SIMULATOR_SIMULATE_H */

@@ -19,12 +19,9 @@
  *
  * Internal to simulator/.
  */
-#ifndef SIMULATOR_SWEEP_H
-#define SIMULATOR_SWEEP_H
+#pragma once
 
 #include "simulator/program.h"
-
-G_BEGIN_DECLS
 
 /* An op that took longer than its cost says, and by how much. */
 typedef struct {
@@ -152,7 +149,3 @@ sim_times_step(const SimTimes *times, const SimProgram *program, uint32_t step)
         .free_ns = free_ns,
     };
 }
-
-G_END_DECLS
-
-#endif /* SIMULATOR_SWEEP_H */

@@ -3,13 +3,10 @@
  *
  * Internal to simulator/.
  */
-#ifndef SIMULATOR_VARY_H
-#define SIMULATOR_VARY_H
+#pragma once
 
 #include "simulator/memory.h"
 #include "simulator/simulate.h"
-
-G_BEGIN_DECLS
 
 /*
  * Runs the iteration jitter->n_runs times with varied times and fills @result.
@@ -22,7 +19,3 @@ G_BEGIN_DECLS
  */
 bool sim_vary(const SimProgram *program, const SimTimes *times, const SimPeak *peaks,
               const SimJitter *jitter, ReportJitter *result, GError **error);
-
-G_END_DECLS
-
-#endif /* SIMULATOR_VARY_H */

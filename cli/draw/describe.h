@@ -4,12 +4,9 @@
  * Numbers have three significant digits and a unit; the exact ones are in the JSON of the same
  * commands.
  */
-#ifndef CLI_DRAW_DESCRIBE_H
-#define CLI_DRAW_DESCRIBE_H
+#pragma once
 
 #include "cli/request/job.h"
-
-G_BEGIN_DECLS
 
 /* Prints one line: the model, the machine, the batch. */
 void describe_job(const Job *job);
@@ -45,7 +42,3 @@ void describe_timeline(const Trace *trace, bool is_unitless);
 /* Sets @glimpse to what describe_timeline() shows of @n_ranks ranks with times in units, so that
  * the simulator records no more.  Returns: (owned) the array that @glimpse borrows. */
 bool *describe_glimpse(int32_t n_ranks, SimGlimpse *glimpse);
-
-G_END_DECLS
-
-#endif /* CLI_DRAW_DESCRIBE_H */

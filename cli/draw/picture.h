@@ -10,13 +10,10 @@
  * outside only in single quotes, no shell, -d, a private directory, and the picture's end is
  * checked before it replaces the target.
  */
-#ifndef CLI_DRAW_PICTURE_H
-#define CLI_DRAW_PICTURE_H
+#pragma once
 
 #include "base/table.h"
 #include "cli/draw/plot.h"
-
-G_BEGIN_DECLS
 
 /* What the script of one picture reads. */
 typedef struct {
@@ -73,7 +70,3 @@ double picture_set_time_unit(Picture *picture, int64_t span_ns);
  * 1, 2 and 5 times the powers of ten from @low to @high (> 0), named "50 k"; only powers where
  * there would be too many. */
 void picture_set_range(Picture *picture, const char *axis, double low, double high);
-
-G_END_DECLS
-
-#endif /* CLI_DRAW_PICTURE_H */

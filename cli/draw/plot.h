@@ -11,15 +11,12 @@
  * Errors of all: CMD_ERROR_USAGE (suffix, nothing to draw), CMD_ERROR_MISSING (no gnuplot, or it
  * failed), G_FILE_ERROR.
  */
-#ifndef CLI_DRAW_PLOT_H
-#define CLI_DRAW_PLOT_H
+#pragma once
 
 #include "cli/request/job.h"
 #include "cli/request/sweep.h"
 #include "schedule/report.h"
 #include "schedule/trace.h"
-
-G_BEGIN_DECLS
 
 typedef struct {
     const char *title;   /* (nullable) above all panels */
@@ -137,7 +134,3 @@ bool plot_scatter(const PlotScatter *scatter, const char *path, GError **error);
  */
 bool html_write(const Job *job, const Report *report, const Trace *trace, const char *footer,
                 const char *path, GError **error);
-
-G_END_DECLS
-
-#endif /* CLI_DRAW_PLOT_H */

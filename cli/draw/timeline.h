@@ -5,12 +5,9 @@
  * (Okabe and Ito's palette, which colour-blind readers can tell apart) and with which label, and
  * how boxes that are too small to see are merged.
  */
-#ifndef CLI_DRAW_TIMELINE_H
-#define CLI_DRAW_TIMELINE_H
+#pragma once
 
 #include "schedule/trace.h"
-
-G_BEGIN_DECLS
 
 /* What a colour stands for. */
 typedef enum {
@@ -118,7 +115,3 @@ int32_t timeline_named_every(int row_px);
 /* The step of a time axis: 1, 2 or 5 times a power of ten nanoseconds, the smallest that gives at
  * most @max steps in @span_ns. */
 int64_t timeline_tick_ns(int64_t span_ns, int max);
-
-G_END_DECLS
-
-#endif /* CLI_DRAW_TIMELINE_H */

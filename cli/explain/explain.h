@@ -17,13 +17,10 @@
  *
  * Errors: CMD_ERROR_INTERRUPTED; what was searched until then is kept.
  */
-#ifndef CLI_EXPLAIN_EXPLAIN_H
-#define CLI_EXPLAIN_EXPLAIN_H
+#pragma once
 
 #include "cli/request/job.h"
 #include "cli/request/searches.h"
-
-G_BEGIN_DECLS
 
 /* The classes of a report's breakdown, in its order, named as its keys. */
 #define EXPLAIN_N_CLASSES 9
@@ -124,7 +121,3 @@ void explain_print(const Explanation *explanation);
  */
 bool explain_costs_print(const Job *job, const Report *report, GError **error);
 bool explain_costs_write(JsonWriter *writer, const Job *job, const Report *report, GError **error);
-
-G_END_DECLS
-
-#endif /* CLI_EXPLAIN_EXPLAIN_H */

@@ -8,12 +8,9 @@
  * that would mend it.  It is asked to write only where no rule is broken; what it then writes, the
  * other program accepts.  The same input gives the same bytes: no dates, hosts or paths.
  */
-#ifndef CLI_EXPORT_EXPORT_H
-#define CLI_EXPORT_EXPORT_H
+#pragma once
 
 #include "cli/request/job.h"
-
-G_BEGIN_DECLS
 
 /* What is exported. */
 typedef struct {
@@ -51,7 +48,3 @@ void export_breaks(ExportViolations *violations, const char *change, const char 
 /* Adds a broken rule for a program that lays dimensions over ranks in the default order only,
  * unless the plan has that order. */
 void export_check_rank_order(const Plan *plan, ExportViolations *violations);
-
-G_END_DECLS
-
-#endif /* CLI_EXPORT_EXPORT_H */

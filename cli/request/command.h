@@ -6,15 +6,12 @@
  * one line on stderr and ends with the exit status of docs/formats.md.  A command reads its
  * options, connects the libraries, and prints its product on stdout.
  */
-#ifndef CLI_REQUEST_COMMAND_H
-#define CLI_REQUEST_COMMAND_H
+#pragma once
 
 #include <glib.h>
 #include <stdbool.h>
 
 #include "cli/request/options.h"
-
-G_BEGIN_DECLS
 
 #define CMD_ERROR (cmd_error_quark())
 GQuark cmd_error_quark(void);
@@ -85,7 +82,3 @@ bool cmd_blame_file(const char *path, GError **error);
  * g_atomic_int_get(), from any thread.
  */
 const int *cmd_interrupt_watch(void);
-
-G_END_DECLS
-
-#endif /* CLI_REQUEST_COMMAND_H */

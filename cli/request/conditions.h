@@ -4,15 +4,12 @@
  *
  * They are for plans, for requests by flags or on the lines of --batch, and for bare schedules.
  */
-#ifndef CLI_REQUEST_CONDITIONS_H
-#define CLI_REQUEST_CONDITIONS_H
+#pragma once
 
 #include "cli/request/options.h"
 #include "profiles/profile.h"
 #include "profiles/workload/workload.h"
 #include "simulator/simulate.h"
-
-G_BEGIN_DECLS
 
 /* The flags: --rank-speed, --jitter and those that go with it. */
 extern const OptionInfo conditions_options[];
@@ -44,7 +41,3 @@ bool conditions_apply_spread(const Conditions *conditions, const Profile *profil
 
 /* The conditions of --jitter profile,@n_runs. */
 Conditions conditions_of_profile(int64_t n_runs);
-
-G_END_DECLS
-
-#endif /* CLI_REQUEST_CONDITIONS_H */

@@ -10,14 +10,11 @@
  * Errors: JSON_ERROR_INVALID, G_FILE_ERROR; CMD_ERROR_INPUT where a file's plan does not fit its
  * model.
  */
-#ifndef CLI_REQUEST_JOB_H
-#define CLI_REQUEST_JOB_H
+#pragma once
 
 #include "cli/request/conditions.h"
 #include "planner/search.h"
 #include "simulator/simulate.h"
-
-G_BEGIN_DECLS
 
 typedef struct {
     ModelArch *arch;
@@ -85,7 +82,3 @@ bool job_simulate(const Job *job, const JobOptions *options, JobSimulation *simu
 /* The PlanEvaluateFunc of the planner: the simulator. */
 bool job_evaluate(const Plan *plan, const Workload *workload, int64_t limit_ns, Report **report,
                   void *user_data, GError **error);
-
-G_END_DECLS
-
-#endif /* CLI_REQUEST_JOB_H */

@@ -13,13 +13,10 @@
  * Times are in seconds or have a unit.  Defaults: F is 1; B is I + W, or else 2 F; I and W share B,
  * half each or what the other leaves; comm is 0.
  */
-#ifndef CLI_REQUEST_OP_TIMES_H
-#define CLI_REQUEST_OP_TIMES_H
+#pragma once
 
 #include "cli/request/options.h"
 #include "profiles/workload/workload.h"
-
-G_BEGIN_DECLS
 
 /* Opaque; see op_times.c. */
 typedef struct OpTimes OpTimes;
@@ -45,7 +42,3 @@ Workload *op_times_workload(const OpTimes *times, const Schedule *schedule, GErr
             "F@rank=1/2: one for each rank; slices=1/1.5: a factor for each slice",                \
             0                                                                                      \
     }
-
-G_END_DECLS
-
-#endif /* CLI_REQUEST_OP_TIMES_H */

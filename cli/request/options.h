@@ -12,8 +12,7 @@
  *
  * Errors: CMD_ERROR_USAGE (of a command line), JSON_ERROR_INVALID (of a JSON object).
  */
-#ifndef CLI_REQUEST_OPTIONS_H
-#define CLI_REQUEST_OPTIONS_H
+#pragma once
 
 #include <glib.h>
 #include <stdbool.h>
@@ -22,8 +21,6 @@
 
 #include "base/json.h"
 #include "base/units.h"
-
-G_BEGIN_DECLS
 
 typedef struct {
     const char *name;  /* without dashes; NULL ends a table */
@@ -128,7 +125,3 @@ void options_append_words(GString *text, const char *line, size_t indent, size_t
 
 /* Appends the help of a table, at most 80 columns wide. */
 void options_append_help(GString *text, const OptionInfo *table);
-
-G_END_DECLS
-
-#endif /* CLI_REQUEST_OPTIONS_H */

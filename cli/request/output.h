@@ -5,8 +5,7 @@
  * Everything that is printed on stdout passes through here, and main() checks at the end that all
  * of it arrived.  g_print() is never used, since it converts to the locale's character set.
  */
-#ifndef CLI_REQUEST_OUTPUT_H
-#define CLI_REQUEST_OUTPUT_H
+#pragma once
 
 #include <glib.h>
 #include <stdbool.h>
@@ -15,8 +14,6 @@
 
 #include "base/json.h"
 #include "base/units.h"
-
-G_BEGIN_DECLS
 
 /* The conversion of an int64_t, for all that is formatted as by printf(). */
 #define INT "%" G_GINT64_FORMAT
@@ -91,7 +88,3 @@ UnitsText output_int64(int64_t value);
 /* Returns: (owned) "1024 x2, 512": equal neighbours are counted; after @max_words words follows
  * "...". */
 char *output_int64s(const GArray *values, size_t max_words);
-
-G_END_DECLS
-
-#endif /* CLI_REQUEST_OUTPUT_H */

@@ -10,13 +10,10 @@
  * One table has every flag of a job.  The presets of --framework are applied first, then the other
  * flags.
  */
-#ifndef CLI_REQUEST_REQUEST_H
-#define CLI_REQUEST_REQUEST_H
+#pragma once
 
 #include "cli/request/conditions.h"
 #include "planner/search.h"
-
-G_BEGIN_DECLS
 
 /* The flags: of a job and its split; those that only a fixed split has; of the search. */
 extern const OptionInfo request_options[];
@@ -81,7 +78,3 @@ ModelArch *request_load_model(const char *name_or_path, GError **error);
 
 /* As profile_load().  For both, an unknown built-in name is CMD_ERROR_USAGE. */
 Profile *request_load_cluster(const char *name_or_path, GError **error);
-
-G_END_DECLS
-
-#endif /* CLI_REQUEST_REQUEST_H */

@@ -9,12 +9,9 @@
  * Progress is shown as one line on stderr, if that is a terminal.  On SIGINT or SIGTERM
  * (cmd_interrupt_watch()) all searches stop; a search that had not ended counts as not done.
  */
-#ifndef CLI_REQUEST_SEARCHES_H
-#define CLI_REQUEST_SEARCHES_H
+#pragma once
 
 #include "cli/request/request.h"
-
-G_BEGIN_DECLS
 
 /* One search; the array of searches owns it. */
 typedef struct {
@@ -43,7 +40,3 @@ searches_at(const GPtrArray *searches, guint i)
 {
     return (const Search *)g_ptr_array_index(searches, i);
 }
-
-G_END_DECLS
-
-#endif /* CLI_REQUEST_SEARCHES_H */

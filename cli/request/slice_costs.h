@@ -20,12 +20,9 @@
  *
  * Times become integer picoseconds, rounded once.
  */
-#ifndef CLI_REQUEST_SLICE_COSTS_H
-#define CLI_REQUEST_SLICE_COSTS_H
+#pragma once
 
 #include "planner/slices/slice.h"
-
-G_BEGIN_DECLS
 
 #define SLICE_COSTS_PER_S 1e12 /* the unit of the grid: picoseconds */
 
@@ -47,7 +44,3 @@ typedef enum {
  */
 int64_t *slice_costs_load(const char *path, SliceCostsPart part, const PlanSliceCosts *shape,
                           int64_t *n_approximated, GError **error);
-
-G_END_DECLS
-
-#endif /* CLI_REQUEST_SLICE_COSTS_H */

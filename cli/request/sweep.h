@@ -7,14 +7,11 @@
  *
  * What is unknown (a price, the tokens of the training) is NaN here and null in JSON.
  */
-#ifndef CLI_REQUEST_SWEEP_H
-#define CLI_REQUEST_SWEEP_H
+#pragma once
 
 #include "base/table.h"
 #include "cli/request/request.h"
 #include "planner/goodput.h"
-
-G_BEGIN_DECLS
 
 /* One row.  Without a plan (is_feasible false) all members behind @reason are 0, NULL or NaN. */
 typedef struct {
@@ -85,7 +82,3 @@ bool sweep_varies(const Sweep *sweep, size_t offset);
  * with @sign -1 the one with the largest.  The first of equal ones; NULL if the value is nowhere
  * known. */
 const SweepPoint *sweep_best(const Sweep *sweep, size_t offset, int sign);
-
-G_END_DECLS
-
-#endif /* CLI_REQUEST_SWEEP_H */

@@ -20,13 +20,10 @@
  *
  * Errors: JSON_ERROR_INVALID, G_FILE_ERROR.
  */
-#ifndef CLI_RUN_BREAKDOWN_H
-#define CLI_RUN_BREAKDOWN_H
+#pragma once
 
 #include "schedule/report.h"
 #include "schedule/trace.h"
-
-G_BEGIN_DECLS
 
 typedef enum {
     BREAKDOWN_FORWARD,
@@ -81,7 +78,3 @@ void breakdown_coarsen(Breakdown *breakdown, BreakdownLevel level);
 
 /* Writes the seconds of each class as an object under @key: {"forward": 1.5, ...}. */
 void breakdown_write(JsonWriter *writer, const char *key, const Breakdown *breakdown);
-
-G_END_DECLS
-
-#endif /* CLI_RUN_BREAKDOWN_H */

@@ -6,12 +6,9 @@
  * mpirun or srun started the ranks, a child of rank 0 watches over them.  Errors of ranks are
  * printed once, by the process that watches.
  */
-#ifndef CLI_RUN_PROCESSES_H
-#define CLI_RUN_PROCESSES_H
+#pragma once
 
 #include "executor/run/run.h"
-
-G_BEGIN_DECLS
 
 typedef struct {
     const char *hosts; /* (nullable) --hosts */
@@ -41,7 +38,3 @@ int run_processes_begin(ExecRunOptions *exec, const RunProcessesOptions *options
  * @told  whether the watcher has been told of the error
  */
 void run_processes_fail(const ExecRunOptions *exec, bool told, const GError *error);
-
-G_END_DECLS
-
-#endif /* CLI_RUN_PROCESSES_H */

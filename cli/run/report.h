@@ -7,15 +7,12 @@
  *
  * The first step allocates and warms up, so statistics leave it out, unless it is the only step.
  */
-#ifndef CLI_RUN_REPORT_H
-#define CLI_RUN_REPORT_H
+#pragma once
 
 #include "base/json.h"
 #include "cli/run/breakdown.h"
 #include "cli/request/job.h"
 #include "executor/run/run.h"
-
-G_BEGIN_DECLS
 
 /* A plain value; it owns nothing. */
 typedef struct {
@@ -46,7 +43,3 @@ void run_report_print(const RunReport *report);
 /* Returns: (owned, nullable) "the host took 12 % of the cores: ..."; NULL where the fraction is too
  * small to matter (HOST_STEAL_TOLD_FRACTION), or NaN: unknown. */
 char *run_report_stolen_text(double stolen_fraction);
-
-G_END_DECLS
-
-#endif /* CLI_RUN_REPORT_H */

@@ -8,13 +8,10 @@
  *
  * Deterministic: several threads predict rows, but each row has a place of its own.
  */
-#ifndef CLI_VALIDATE_CALIBRATION_H
-#define CLI_VALIDATE_CALIBRATION_H
+#pragma once
 
 #include "cli/validate/validation.h"
 #include "profiles/fit/calibrate.h"
-
-G_BEGIN_DECLS
 
 /* The rows to fit. */
 typedef struct {
@@ -54,7 +51,3 @@ void calibration_folds_clear(CalibrationFolds *folds);
  * of each part, and predicts it.  A row's part follows from its id alone; of at most @n_folds rows
  * each is a part. */
 CalibrationFolds calibration_cross_validate(const Calibration *calibration, int64_t n_folds);
-
-G_END_DECLS
-
-#endif /* CLI_VALIDATE_CALIBRATION_H */

@@ -12,16 +12,13 @@
  *
  * Errors: CSV_ERROR_INVALID, G_FILE_ERROR.
  */
-#ifndef CLI_VALIDATE_MEASURED_H
-#define CLI_VALIDATE_MEASURED_H
+#pragma once
 
 #include <glib.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "base/csv.h"
-
-G_BEGIN_DECLS
 
 typedef enum {
     MEASURED_STATUS_OK,
@@ -74,7 +71,3 @@ char *measured_text(const MeasuredRow *row, const char *name);
  * next "; ", without the blanks around it; NULL if there is none.
  */
 char *measured_note(const char *notes, const char *key);
-
-G_END_DECLS
-
-#endif /* CLI_VALIDATE_MEASURED_H */

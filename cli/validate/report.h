@@ -2,12 +2,9 @@
  * cli/validate/report.h - Validation: what `degas validate` found, written as a degas-validation or
  * printed as a table.
  */
-#ifndef CLI_VALIDATE_REPORT_H
-#define CLI_VALIDATE_REPORT_H
+#pragma once
 
 #include "cli/validate/calibration.h"
-
-G_BEGIN_DECLS
 
 /* Everything that was found in one file or folder. */
 typedef struct {
@@ -42,7 +39,3 @@ void validation_print(const Validation *validation);
  * G_FILE_ERROR, CMD_ERROR_MISSING (no gnuplot).  Defined in page.c.
  */
 bool validation_page_write(const Validation *validation, const char *path, GError **error);
-
-G_END_DECLS
-
-#endif /* CLI_VALIDATE_REPORT_H */

@@ -11,8 +11,7 @@
  *
  * Knows nothing of predictions.
  */
-#ifndef CLI_VALIDATE_SOURCES_H
-#define CLI_VALIDATE_SOURCES_H
+#pragma once
 
 #include <glib.h>
 #include <stdbool.h>
@@ -20,8 +19,6 @@
 
 #include "base/json.h"
 #include "cli/validate/measured.h"
-
-G_BEGIN_DECLS
 
 /* What a source's memory figures count. */
 typedef enum {
@@ -134,7 +131,3 @@ bool validation_has_quantity(const MeasuredRow *row, ValidationQuantity quantity
 
 /* Whether @row belongs to @set and has its quantity, which its source counts as we do. */
 bool validation_set_has(const ValidationSet *set, const MeasuredRow *row);
-
-G_END_DECLS
-
-#endif /* CLI_VALIDATE_SOURCES_H */

@@ -11,13 +11,10 @@
  *
  * Errors: CMD_ERROR_INPUT names file and line.
  */
-#ifndef CLI_VALIDATE_VALIDATION_H
-#define CLI_VALIDATE_VALIDATION_H
+#pragma once
 
 #include "cli/request/job.h"
 #include "cli/validate/sources.h"
-
-G_BEGIN_DECLS
 
 #define VALIDATION_ERROR (validation_error_quark())
 GQuark validation_error_quark(void);
@@ -133,7 +130,3 @@ double validation_error_of(ValidationQuantity quantity, const MeasuredRow *row,
 /* Scores the cases that belong to @set; NULL: all that have @quantity. */
 ValidationScore validation_score(const GPtrArray *cases, const ValidationPrediction *predictions,
                                  const ValidationSet *set, ValidationQuantity quantity);
-
-G_END_DECLS
-
-#endif /* CLI_VALIDATE_VALIDATION_H */

@@ -10,8 +10,7 @@
  * Device memory comes from a pool of the rank's own, which takes the predicted peak when it is
  * opened: from then on taking and giving memory is arithmetic, without a call that could wait.
  */
-#ifndef EXECUTOR_CUDA_CUDA_H
-#define EXECUTOR_CUDA_CUDA_H
+#pragma once
 
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
@@ -221,5 +220,3 @@ void *exec_cuda_alloc_on(ExecBackend *backend, cudaStream_t stream, size_t n_byt
                          const char *what, GError **error);
 
 G_END_DECLS
-
-#endif /* EXECUTOR_CUDA_CUDA_H */

@@ -10,8 +10,7 @@
  *
  * Private to executor/cuda/kernels_*.cu.
  */
-#ifndef EXECUTOR_CUDA_KERNELS_CUH
-#define EXECUTOR_CUDA_KERNELS_CUH
+#pragma once
 
 #include "executor/cuda/kernels.h"
 
@@ -325,5 +324,3 @@ blocks_for(int64_t n, int64_t per_block)
 {
     return (unsigned)((n + per_block - 1) / per_block);
 }
-
-#endif /* EXECUTOR_CUDA_KERNELS_CUH */

@@ -8,8 +8,7 @@
  *
  * Elementwise kernels move 16 bytes at a time where addresses and row lengths allow it.
  */
-#ifndef EXECUTOR_CUDA_KERNELS_H
-#define EXECUTOR_CUDA_KERNELS_H
+#pragma once
 
 #include "executor/device/backend.h"
 
@@ -127,5 +126,3 @@ cudaError_t kernels_hopper_backward(const ExecAttention *attention,
                                     cudaStream_t stream);
 
 G_END_DECLS
-
-#endif /* EXECUTOR_CUDA_KERNELS_H */

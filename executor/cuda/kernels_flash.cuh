@@ -13,8 +13,7 @@
  * Rows of a tile in shared memory are D + 8 elements apart: eight rows of 16 bytes then lie in
  * different banks for every D that is a multiple of 16.
  */
-#ifndef EXECUTOR_CUDA_KERNELS_FLASH_CUH
-#define EXECUTOR_CUDA_KERNELS_FLASH_CUH
+#pragma once
 
 #include "executor/cuda/kernels.cuh"
 
@@ -269,5 +268,3 @@ store_rows(Bf16 *to, int64_t row_stride, const float (&c)[D / 8][4], float facto
         }
     }
 }
-
-#endif /* EXECUTOR_CUDA_KERNELS_FLASH_CUH */

@@ -11,8 +11,7 @@
  * Facts from the PTX ISA 9.0 manual: 9.7.13.15 (mbarrier), 9.7.9.25 (cp.async.bulk.tensor) and
  * 9.7.15 (wgmma).  Needs sm_90a.  Private to kernels_hopper.cu.
  */
-#ifndef EXECUTOR_CUDA_KERNELS_HOPPER_CUH
-#define EXECUTOR_CUDA_KERNELS_HOPPER_CUH
+#pragma once
 
 #include "executor/cuda/tensor_map.h"
 #include "executor/cuda/kernels.cuh"
@@ -304,5 +303,3 @@ product_columns(float (&c)[8][4], const uint32_t (&a)[4], uint64_t b)
                              : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b)),
                 gpu_on_host::product(c, a, 0, b, true, true));
 }
-
-#endif /* EXECUTOR_CUDA_KERNELS_HOPPER_CUH */

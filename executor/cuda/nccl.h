@@ -26,8 +26,7 @@
  *
  * Private to executor/.
  */
-#ifndef EXECUTOR_CUDA_NCCL_H
-#define EXECUTOR_CUDA_NCCL_H
+#pragma once
 
 #include "executor/transport/transport.h"
 
@@ -61,5 +60,3 @@ typedef struct {
 } ExecNcclPlugin;
 
 G_END_DECLS
-
-#endif /* EXECUTOR_CUDA_NCCL_H */

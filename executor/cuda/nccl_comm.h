@@ -7,8 +7,7 @@
  *
  * Private to nccl.c and nccl_comm.c.
  */
-#ifndef EXECUTOR_CUDA_NCCL_COMM_H
-#define EXECUTOR_CUDA_NCCL_COMM_H
+#pragma once
 
 #include <limits.h>
 #include <stdatomic.h>
@@ -158,5 +157,3 @@ bool exec_nccl_finish(ExecNcclState *state, GError **error);
 void exec_nccl_clear_comms(ExecNcclState *state);
 
 G_END_DECLS
-
-#endif /* EXECUTOR_CUDA_NCCL_COMM_H */

@@ -4,8 +4,7 @@
  *
  * Private to the CUDA plugin.
  */
-#ifndef EXECUTOR_CUDA_TENSOR_MAP_H
-#define EXECUTOR_CUDA_TENSOR_MAP_H
+#pragma once
 
 #include "executor/cuda/kernels.h"
 
@@ -42,5 +41,3 @@ typedef struct {
 cudaError_t exec_cuda_tensor_map(const ExecCudaTensor *tensor, ExecCudaTensorMap *map);
 
 G_END_DECLS
-
-#endif /* EXECUTOR_CUDA_TENSOR_MAP_H */

@@ -26,8 +26,7 @@
  *
  * Errors: EXEC_ERROR; status codes of libraries never leave their backend.
  */
-#ifndef EXECUTOR_DEVICE_BACKEND_H
-#define EXECUTOR_DEVICE_BACKEND_H
+#pragma once
 
 #include "base/dtype.h"
 
@@ -449,5 +448,3 @@ int64_t exec_backend_workspace_bytes(const ExecBackend *backend);
 #define EXEC_NORM_EPSILON 1e-5f
 
 G_END_DECLS
-
-#endif /* EXECUTOR_DEVICE_BACKEND_H */

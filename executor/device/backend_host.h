@@ -7,8 +7,7 @@
  *
  * Private to executor/device/backend*.c.
  */
-#ifndef EXECUTOR_DEVICE_BACKEND_HOST_H
-#define EXECUTOR_DEVICE_BACKEND_HOST_H
+#pragma once
 
 #include "executor/device/backend.h"
 
@@ -91,5 +90,3 @@ void exec_host_merge_stats(const ExecCrossEntropy *entropy, int64_t row, double 
                            double *target);
 
 G_END_DECLS
-
-#endif /* EXECUTOR_DEVICE_BACKEND_HOST_H */

@@ -14,8 +14,7 @@
  * (exec_run() and exec_measure() open a backend before they start ranks).  Later calls are safe
  * from any thread.
  */
-#ifndef EXECUTOR_DEVICE_BLAS_H
-#define EXECUTOR_DEVICE_BLAS_H
+#pragma once
 
 #include <glib.h>
 #include <stdbool.h>
@@ -43,5 +42,3 @@ typedef struct {
 const ExecBlas *exec_blas_open(GError **error);
 
 G_END_DECLS
-
-#endif /* EXECUTOR_DEVICE_BLAS_H */

@@ -9,8 +9,7 @@
  * GLib's g_get_monotonic_time() reads the clock of exec_now_ns() in microseconds; it is used only
  * for waiting, whose deadlines GLib's timed waits take in that form.
  */
-#ifndef EXECUTOR_DEVICE_CLOCK_H
-#define EXECUTOR_DEVICE_CLOCK_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -50,5 +49,3 @@ bool exec_thread_clock_is_fine(void);
  */
 #define EXEC_DISTURBED_FRACTION 0.25
 bool exec_was_disturbed(int64_t wall_ns, int64_t thread_ns);
-
-#endif /* EXECUTOR_DEVICE_CLOCK_H */

@@ -3,8 +3,7 @@
  *
  * Private to executor/.
  */
-#ifndef EXECUTOR_DEVICE_CORES_H
-#define EXECUTOR_DEVICE_CORES_H
+#pragma once
 
 #include <glib.h>
 #include <stdint.h>
@@ -26,5 +25,3 @@ typedef void (*ExecShareFunc)(int64_t begin, int64_t end, void *user_data);
 void exec_share_out(int n_threads, int64_t n, ExecShareFunc func, void *user_data);
 
 G_END_DECLS
-
-#endif /* EXECUTOR_DEVICE_CORES_H */

@@ -11,8 +11,7 @@
  *
  * Private to executor/.
  */
-#ifndef EXECUTOR_DEVICE_PLUGIN_H
-#define EXECUTOR_DEVICE_PLUGIN_H
+#pragma once
 
 #include "executor/device/backend.h"
 
@@ -47,5 +46,3 @@ void *exec_plugin_symbol(const char *name, const char *symbol, const char *wante
                          GError **error);
 
 G_END_DECLS
-
-#endif /* EXECUTOR_DEVICE_PLUGIN_H */

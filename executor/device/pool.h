@@ -9,8 +9,7 @@
  *
  * Thread-safety: none; one pool belongs to one rank.
  */
-#ifndef EXECUTOR_DEVICE_POOL_H
-#define EXECUTOR_DEVICE_POOL_H
+#pragma once
 
 #include "executor/device/backend.h"
 #include "executor/device/clock.h"
@@ -53,5 +52,3 @@ int64_t exec_pool_peak_bytes(const ExecPool *pool);
 void exec_pool_record(ExecPool *pool, GArray *events, int32_t rank, int64_t start_ns);
 
 G_END_DECLS
-
-#endif /* EXECUTOR_DEVICE_POOL_H */

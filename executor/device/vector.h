@@ -8,8 +8,7 @@
  *
  * Private to executor/device/.
  */
-#ifndef EXECUTOR_DEVICE_VECTOR_H
-#define EXECUTOR_DEVICE_VECTOR_H
+#pragma once
 
 #include <glib.h>
 #include <stdint.h>
@@ -156,5 +155,3 @@ exec_vec_exp(ExecVec *x)
 }
 
 G_END_DECLS
-
-#endif /* EXECUTOR_DEVICE_VECTOR_H */

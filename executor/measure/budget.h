@@ -13,12 +13,9 @@
  * Knows no clock and times nothing: all answers follow from the seconds that it is told.
  * Private to executor/measure/ and its tests.  Thread-safety: none.
  */
-#ifndef EXECUTOR_MEASURE_BUDGET_H
-#define EXECUTOR_MEASURE_BUDGET_H
+#pragma once
 
 #include "profiles/profile.h"
-
-G_BEGIN_DECLS
 
 /* By how much the least number of repetitions may overrun a target. */
 #define EXEC_BUDGET_LATE 1.5
@@ -90,7 +87,3 @@ double exec_budget_links_pass_s(const ExecBudgetLinks *links);
 /* Returns: (owned, nullable) what is left out: "all_reduce from 1048576 bytes on, ..."; NULL if
  * nothing is. */
 char *exec_budget_links_left_out(const ExecBudgetLinks *links);
-
-G_END_DECLS
-
-#endif /* EXECUTOR_MEASURE_BUDGET_H */

@@ -13,15 +13,12 @@
  * Distances are Euclidean in (log2 batch, log2 tokens).  Deterministic: of equally good points the
  * earlier candidate is taken.  Private to executor/measure/ and its tests.
  */
-#ifndef EXECUTOR_MEASURE_GRID_H
-#define EXECUTOR_MEASURE_GRID_H
+#pragma once
 
 #include <glib.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-G_BEGIN_DECLS
 
 /* Below this error a point was predicted well and teaches nothing: timings repeat no better. */
 #define EXEC_GRID_TARGET 0.02
@@ -65,7 +62,3 @@ int exec_grid_next(const ExecGrid *grid, double corners_s, double others_s);
 /* Notes that @candidate was timed, in @seconds.  @error is how far off the others predicted it; NaN
  * where they could not, because it lies outside of them. */
 void exec_grid_note(ExecGrid *grid, size_t candidate, double error, double seconds);
-
-G_END_DECLS
-
-#endif /* EXECUTOR_MEASURE_GRID_H */

@@ -4,13 +4,10 @@
  *
  * Private to executor/measure/.
  */
-#ifndef EXECUTOR_MEASURE_INTERFERENCE_H
-#define EXECUTOR_MEASURE_INTERFERENCE_H
+#pragma once
 
 #include "executor/measure/measure.h"
 #include "executor/transport/samples.h"
-
-G_BEGIN_DECLS
 
 typedef struct {
     const ExecMeasureOptions *o; /* (borrowed) with defaults filled in */
@@ -33,7 +30,3 @@ double exec_interference_expected_s(const ExecInterference *interference);
 /* Times a layer alone and beside everything that is possible with @n_ranks; called with one rank
  * first.  It takes a twentieth of the budget, or what the quickest slice takes. */
 bool exec_interference_time(ExecInterference *interference, int32_t n_ranks, GError **error);
-
-G_END_DECLS
-
-#endif /* EXECUTOR_MEASURE_INTERFERENCE_H */

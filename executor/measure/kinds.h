@@ -8,13 +8,10 @@
  *
  * Private to executor/measure/ and its tests.  Thread-safety: none; it belongs to one rank.
  */
-#ifndef EXECUTOR_MEASURE_KINDS_H
-#define EXECUTOR_MEASURE_KINDS_H
+#pragma once
 
 #include "executor/device/backend.h"
 #include "executor/transport/samples.h"
-
-G_BEGIN_DECLS
 
 typedef struct ExecKinds ExecKinds;
 
@@ -35,7 +32,3 @@ void exec_kinds_set_disturbed(ExecKinds *kinds);
 /* Waits for the work, and adds @share of every row's time by kind to @samples (nullable: then the
  * times are forgotten). */
 bool exec_kinds_collect(ExecKinds *kinds, double share, ExecSamples *samples, GError **error);
-
-G_END_DECLS
-
-#endif /* EXECUTOR_MEASURE_KINDS_H */

@@ -7,12 +7,9 @@
  *
  * Private to executor/measure/.
  */
-#ifndef EXECUTOR_MEASURE_LAYERS_H
-#define EXECUTOR_MEASURE_LAYERS_H
+#pragma once
 
 #include "executor/measure/rank.h"
-
-G_BEGIN_DECLS
 
 /* The job_data of exec_measure_layers(); thread 0's, between meetings. */
 typedef struct {
@@ -43,7 +40,3 @@ typedef struct {
 
 /* What every thread of a round does. */
 bool exec_measure_layers(ExecMeasureRank *rank, GError **error);
-
-G_END_DECLS
-
-#endif /* EXECUTOR_MEASURE_LAYERS_H */

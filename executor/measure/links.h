@@ -4,12 +4,9 @@
  *
  * Private to executor/measure/ and its tests.
  */
-#ifndef EXECUTOR_MEASURE_LINKS_H
-#define EXECUTOR_MEASURE_LINKS_H
+#pragma once
 
 #include "executor/measure/rank.h"
-
-G_BEGIN_DECLS
 
 /* All threads call each of these.  They time what shared->links says there is time for. */
 
@@ -27,7 +24,3 @@ bool exec_measure_launch(ExecMeasureRank *rank, GError **error);
 /* Runs a model that is nearly nothing (exec_measure_tiny_arch), on threads of its own: what is left
  * of an op's time is bookkeeping and tiny messages. */
 bool exec_measure_overhead(const ExecMeasureOptions *options, ExecSamples *samples, GError **error);
-
-G_END_DECLS
-
-#endif /* EXECUTOR_MEASURE_LINKS_H */

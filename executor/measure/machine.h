@@ -8,14 +8,11 @@
  *
  * Private to executor/measure/ and its tests.
  */
-#ifndef EXECUTOR_MEASURE_MACHINE_H
-#define EXECUTOR_MEASURE_MACHINE_H
+#pragma once
 
 #include "executor/device/backend.h"
 #include "executor/transport/samples.h"
 #include "profiles/profile.h"
-
-G_BEGIN_DECLS
 
 typedef struct {
     Profile *profile;    /* (owned) without measurements */
@@ -54,7 +51,3 @@ char *exec_machine_describe(const char *device, const ExecBackend *backend);
  */
 char *exec_machine_set_disturbed(Profile *profile, ExecSamplesTotal timings,
                                  double stolen_fraction);
-
-G_END_DECLS
-
-#endif /* EXECUTOR_MEASURE_MACHINE_H */

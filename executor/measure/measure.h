@@ -23,14 +23,11 @@
  * (executor/transport/samples.h) and reported.  How well the grid can be interpolated is measured
  * too: points are left out in turn and predicted by the others (Profile.fit_errors).
  */
-#ifndef EXECUTOR_MEASURE_MEASURE_H
-#define EXECUTOR_MEASURE_MEASURE_H
+#pragma once
 
 #include "executor/device/backend.h"
 #include "profiles/profile.h"
 #include "schedule/plan.h"
-
-G_BEGIN_DECLS
 
 typedef struct {
     const ModelArch *arch;  /* (borrowed) */
@@ -83,7 +80,3 @@ bool exec_measure_has_collectives(const char *path);
 extern const ModelArch exec_measure_tiny_arch;
 Plan *exec_measure_tiny_plan(Dtype dtype, int64_t n_stages, int64_t n_replicas,
                              int64_t n_micro_batches);
-
-G_END_DECLS
-
-#endif /* EXECUTOR_MEASURE_MEASURE_H */

@@ -8,8 +8,7 @@
  *
  * Private to executor/measure/ and its tests.
  */
-#ifndef EXECUTOR_MEASURE_RANK_H
-#define EXECUTOR_MEASURE_RANK_H
+#pragma once
 
 #include <stdatomic.h>
 
@@ -23,8 +22,6 @@
 #include "executor/transport/local.h"
 #include "executor/transport/samples.h"
 #include "schedule/plan.h"
-
-G_BEGIN_DECLS
 
 typedef struct ExecMeasureRank ExecMeasureRank;
 
@@ -171,7 +168,3 @@ bool exec_measure_op(ExecMeasureRank *rank, ExecStageRun *run, int32_t stage, Pr
  * once more by the kinds of their ops. */
 bool exec_measure_point(ExecMeasureRank *rank, const ExecGridPoint *point, bool by_kind,
                         GError **error);
-
-G_END_DECLS
-
-#endif /* EXECUTOR_MEASURE_RANK_H */

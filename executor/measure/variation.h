@@ -18,12 +18,9 @@
  *
  * Private to executor/measure/ and its tests.  Thread-safe: ranks add at once.
  */
-#ifndef EXECUTOR_MEASURE_VARIATION_H
-#define EXECUTOR_MEASURE_VARIATION_H
+#pragma once
 
 #include "profiles/profile.h"
-
-G_BEGIN_DECLS
 
 typedef struct ExecVariation ExecVariation;
 
@@ -44,7 +41,3 @@ bool exec_variation_of(ExecVariation *variation, ProfileVariation *result);
  * and reads it; errors are recorded in @doc. */
 void exec_variation_keep(ExecVariation *variation, JsonWriter *writer, const char *key);
 void exec_variation_read(ExecVariation *variation, JsonDoc *doc, const JsonValue *object);
-
-G_END_DECLS
-
-#endif /* EXECUTOR_MEASURE_VARIATION_H */

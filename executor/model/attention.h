@@ -13,12 +13,9 @@
  *
  * Private to executor/.
  */
-#ifndef EXECUTOR_MODEL_ATTENTION_H
-#define EXECUTOR_MODEL_ATTENTION_H
+#pragma once
 
 #include "executor/model/layer.h"
-
-G_BEGIN_DECLS
 
 /* Consecutive tokens of a slice on one rank. */
 typedef struct {
@@ -38,7 +35,3 @@ const void *exec_attention_backward(const ExecLayer *layer, void *d_q, const voi
 
 /* Adds the gradients of Wproj, Wq and Wkv.  @d_proj  all rows; may be scratch->rows. */
 void exec_attention_weight(const ExecLayer *layer, const void *d_q, const void *d_proj);
-
-G_END_DECLS
-
-#endif /* EXECUTOR_MODEL_ATTENTION_H */

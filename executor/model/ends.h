@@ -9,12 +9,9 @@
  * @layer below is any layer of the op: its slice, comm, widths and scratch are read, its tensors
  * are not.
  */
-#ifndef EXECUTOR_MODEL_ENDS_H
-#define EXECUTOR_MODEL_ENDS_H
+#pragma once
 
 #include "executor/model/layer.h"
-
-G_BEGIN_DECLS
 
 /* x [local rows, hidden] = rows of the token table, plus those of the position table where there is
  * one. */
@@ -57,7 +54,3 @@ void exec_head_backward(const ExecLayer *layer, const ExecEndTensors *ends,
 /* Adds the gradient of the head's table. */
 void exec_head_weight(const ExecLayer *layer, const ExecEndTensors *ends,
                       const ExecHeadActivations *head);
-
-G_END_DECLS
-
-#endif /* EXECUTOR_MODEL_ENDS_H */

@@ -31,15 +31,12 @@
  *
  * Rows are ordered [token, sequence].
  */
-#ifndef EXECUTOR_MODEL_LAYER_H
-#define EXECUTOR_MODEL_LAYER_H
+#pragma once
 
 #include "executor/model/model.h"
 #include "executor/model/moe.h"
 #include "executor/transport/comm.h"
 #include "schedule/schedule.h"
-
-G_BEGIN_DECLS
 
 /* --- tensors in a block --- */
 
@@ -198,7 +195,3 @@ void exec_mlp_forward(const ExecLayer *layer, void *y);
 void *exec_mlp_backward(const ExecLayer *layer, void *d_up, const void *dy);
 /* @d_down  all rows; may be scratch->rows. */
 void exec_mlp_weight(const ExecLayer *layer, const void *d_up, const void *d_down);
-
-G_END_DECLS
-
-#endif /* EXECUTOR_MODEL_LAYER_H */

@@ -29,14 +29,11 @@
  * DualPipe), the gradients of both are summed before every step, so that both stay equal bit by
  * bit.
  */
-#ifndef EXECUTOR_MODEL_LAYOUT_H
-#define EXECUTOR_MODEL_LAYOUT_H
+#pragma once
 
 #include "executor/model/offload.h"
 #include "models/arch.h"
 #include "schedule/plan.h"
-
-G_BEGIN_DECLS
 
 /* What a layer's code needs of the architecture.  Numbers are those of this rank's share, but for
  * those marked whole. */
@@ -220,7 +217,3 @@ typedef struct {
 
 /* Returns: (owned) GArray of ExecSharedParameter, in the same order on both ranks that hold it. */
 GArray *exec_layout_shared_parameters(const ExecModelOptions *options);
-
-G_END_DECLS
-
-#endif /* EXECUTOR_MODEL_LAYOUT_H */

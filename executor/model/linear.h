@@ -9,12 +9,9 @@
  *
  * Private to executor/model/.
  */
-#ifndef EXECUTOR_MODEL_LINEAR_H
-#define EXECUTOR_MODEL_LINEAR_H
+#pragma once
 
 #include "executor/model/layer.h"
-
-G_BEGIN_DECLS
 
 /* The product of @rows rows with a weight [inputs, cols]. */
 typedef struct {
@@ -53,7 +50,3 @@ void *exec_reduce_rows(const ExecLayer *layer, void *full);
  */
 void exec_row_split_forward(const ExecLayer *layer, const ExecLinear *linear, const void *x,
                             const void *residual, void *y);
-
-G_END_DECLS
-
-#endif /* EXECUTOR_MODEL_LINEAR_H */

@@ -18,14 +18,11 @@
  *
  * In fp32 storage the weights are their own master weights.
  */
-#ifndef EXECUTOR_MODEL_MODEL_H
-#define EXECUTOR_MODEL_MODEL_H
+#pragma once
 
 #include "executor/device/backend.h"
 #include "executor/device/pool.h"
 #include "executor/model/layout.h"
-
-G_BEGIN_DECLS
 
 /* One stage on this rank. */
 typedef struct {
@@ -138,7 +135,3 @@ float *exec_model_kept_gradients(const ExecModel *model, const ExecUnit *unit);
 
 /* Makes the tensors of a unit point into its whole @weights and @gradients; NULL: to NULL. */
 void exec_model_bind(ExecModel *model, const ExecUnit *unit, void *weights, float *gradients);
-
-G_END_DECLS
-
-#endif /* EXECUTOR_MODEL_MODEL_H */

@@ -20,12 +20,9 @@
  *
  * Errors are kept in the layer's comm (comm.h).  Private to executor/.
  */
-#ifndef EXECUTOR_MODEL_MOE_H
-#define EXECUTOR_MODEL_MOE_H
+#pragma once
 
 #include "executor/device/pool.h"
-
-G_BEGIN_DECLS
 
 struct ExecLayer;
 
@@ -59,7 +56,3 @@ void exec_moe_forward(const struct ExecLayer *layer, void *y);
 const void *exec_moe_backward(const struct ExecLayer *layer, void *d_up, const void *d,
                               const void *dy);
 void exec_moe_weight(const struct ExecLayer *layer, const void *d_up, const void *d_down);
-
-G_END_DECLS
-
-#endif /* EXECUTOR_MODEL_MOE_H */

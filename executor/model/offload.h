@@ -25,13 +25,10 @@
  *
  * Private to executor/.
  */
-#ifndef EXECUTOR_MODEL_OFFLOAD_H
-#define EXECUTOR_MODEL_OFFLOAD_H
+#pragma once
 
 #include "executor/device/backend.h"
 #include "schedule/plan.h"
-
-G_BEGIN_DECLS
 
 #define EXEC_OFFLOAD_PIECE 65536
 
@@ -93,7 +90,3 @@ typedef bool (*ExecOffloadFunc)(ExecBackend *host, int64_t at, int64_t n, void *
 
 /* Calls @step for every piece in order, and keeps what it has changed. */
 bool exec_offload_each(ExecOffload *offload, ExecOffloadFunc step, void *user_data, GError **error);
-
-G_END_DECLS
-
-#endif /* EXECUTOR_MODEL_OFFLOAD_H */

@@ -6,8 +6,7 @@
  * They are SplitMix64's output function [Steele, Lea, Flood 2014] of key + i * golden ratio, by
  * integer and exact float operations only: the same bits on every machine.
  */
-#ifndef EXECUTOR_MODEL_RANDOM_H
-#define EXECUTOR_MODEL_RANDOM_H
+#pragma once
 
 #include <stdint.h>
 
@@ -49,5 +48,3 @@ exec_random_normal(uint64_t key, uint64_t i)
     /* Each uniform has variance 65536^2 / 12: four have 65536^2 / 3. */
     return (float)(sum - 131070) * (1.7320508f / 65536.0f);
 }
-
-#endif /* EXECUTOR_MODEL_RANDOM_H */

@@ -25,13 +25,10 @@
  * K and V of a sliced micro-batch are one block for the whole sequence, from its first F to its
  * last B or I, and their gradients one from its first B or I to its last B or W.
  */
-#ifndef EXECUTOR_MODEL_STAGE_H
-#define EXECUTOR_MODEL_STAGE_H
+#pragma once
 
 #include "executor/model/layer.h"
 #include "executor/model/units.h"
-
-G_BEGIN_DECLS
 
 /* Scratch and tables that all stages of a rank share, since one op runs at a time. */
 typedef struct {
@@ -121,7 +118,3 @@ void exec_stage_backward_weight(ExecStageRun *run, int32_t micro_batch, int32_t 
  * where the rank keeps these weights whole. */
 void exec_stage_add_openings(const ExecModel *model, const ExecStage *stage, ScheduleOpKind kind,
                              GArray *openings);
-
-G_END_DECLS
-
-#endif /* EXECUTOR_MODEL_STAGE_H */

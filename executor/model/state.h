@@ -7,12 +7,9 @@
  *
  * Errors: EXEC_ERROR_IO of the offload file, EXEC_ERROR_MEMORY, and those of the backend.
  */
-#ifndef EXECUTOR_MODEL_STATE_H
-#define EXECUTOR_MODEL_STATE_H
+#pragma once
 
 #include "executor/model/model.h"
-
-G_BEGIN_DECLS
 
 /* GPT-3's [Brown et al. 2005.14165 appendix B]. */
 #define EXEC_WEIGHT_DECAY 0.1f
@@ -48,7 +45,3 @@ bool exec_model_write_weights(ExecModel *model, const ExecParameter *p, int64_t 
 
 /* Which array of model->offload holds the weights that are off the device. */
 int32_t exec_model_weights_array(const ExecModel *model);
-
-G_END_DECLS
-
-#endif /* EXECUTOR_MODEL_STATE_H */

@@ -35,13 +35,10 @@
  *
  * Private to executor/.
  */
-#ifndef EXECUTOR_MODEL_UNITS_H
-#define EXECUTOR_MODEL_UNITS_H
+#pragma once
 
 #include "executor/model/model.h"
 #include "executor/transport/comm.h"
-
-G_BEGIN_DECLS
 
 /* What an op needs of the units that it opens; a set of bits. */
 enum {
@@ -126,7 +123,3 @@ void exec_units_close(ExecOpenUnits *open);
 
 /* Which group of ranks holds replicas of a region's parameters. */
 ExecDim exec_region_dim(ExecRegionKind region);
-
-G_END_DECLS
-
-#endif /* EXECUTOR_MODEL_UNITS_H */

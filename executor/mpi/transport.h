@@ -24,12 +24,9 @@
  *
  * Private to executor/.
  */
-#ifndef EXECUTOR_MPI_TRANSPORT_H
-#define EXECUTOR_MPI_TRANSPORT_H
+#pragma once
 
 #include "executor/transport/transport.h"
-
-G_BEGIN_DECLS
 
 #define EXEC_MPI_PLUGIN "exec_mpi_plugin"
 
@@ -41,7 +38,3 @@ typedef struct {
     /* Calls MPI_Finalize(), for which all ranks must come here.  False when MPI fails. */
     bool (*close)(ExecTransport *transport, GError **error);
 } ExecMpiPlugin;
-
-G_END_DECLS
-
-#endif /* EXECUTOR_MPI_TRANSPORT_H */

@@ -26,13 +26,10 @@
  *
  * Private to executor/run/ and tests.
  */
-#ifndef EXECUTOR_RUN_CHECKPOINT_H
-#define EXECUTOR_RUN_CHECKPOINT_H
+#pragma once
 
 #include "executor/device/backend.h"
 #include "models/arch.h"
-
-G_BEGIN_DECLS
 
 /* The parts of a parameter's file: master weights, first and second moments. */
 enum {
@@ -95,7 +92,3 @@ bool exec_checkpoint_finish(const char *dir, const ExecCheckpoint *checkpoint,
 /* Removes the folder that exec_checkpoint_begin() made.  Any rank may, at any time: if rank 0 has
  * been faster, the folder has its name, is complete, and stays. */
 void exec_checkpoint_discard(const char *dir, int64_t step);
-
-G_END_DECLS
-
-#endif /* EXECUTOR_RUN_CHECKPOINT_H */

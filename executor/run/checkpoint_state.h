@@ -7,20 +7,13 @@
  *
  * Private to executor/run/.
  */
-#ifndef EXECUTOR_RUN_CHECKPOINT_STATE_H
-#define EXECUTOR_RUN_CHECKPOINT_STATE_H
+#pragma once
 
 #include "executor/run/checkpoint.h"
 #include "executor/run/rank.h"
-
-G_BEGIN_DECLS
 
 /* Saves the state after @n_steps steps. */
 bool exec_checkpoint_save(ExecRank *rank, int64_t n_steps, GError **error);
 
 /* Replaces the rank's initial values by those of shared->checkpoint. */
 bool exec_checkpoint_load(ExecRank *rank, GError **error);
-
-G_END_DECLS
-
-#endif /* EXECUTOR_RUN_CHECKPOINT_STATE_H */

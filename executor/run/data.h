@@ -13,12 +13,9 @@
  *
  * Threads: all ranks may read at once (pread).
  */
-#ifndef EXECUTOR_RUN_DATA_H
-#define EXECUTOR_RUN_DATA_H
+#pragma once
 
 #include "executor/device/backend.h"
-
-G_BEGIN_DECLS
 
 typedef struct ExecData ExecData;
 
@@ -38,7 +35,3 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC(ExecData, exec_data_free)
 /* @tokens  (out) seq_len + 1 tokens: the inputs are the first seq_len, the targets the last. */
 bool exec_data_sequence(const ExecData *data, int64_t step, int64_t index, int32_t *tokens,
                         GError **error);
-
-G_END_DECLS
-
-#endif /* EXECUTOR_RUN_DATA_H */

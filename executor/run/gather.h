@@ -10,12 +10,9 @@
  *
  * Private to executor/run/.
  */
-#ifndef EXECUTOR_RUN_GATHER_H
-#define EXECUTOR_RUN_GATHER_H
+#pragma once
 
 #include "executor/run/rank.h"
-
-G_BEGIN_DECLS
 
 /* Sets @local_rank to how many lower ranks run on this rank's machine.  All ranks call it at once.
  */
@@ -30,7 +27,3 @@ bool exec_gather_step(ExecRank *rank, GError **error);
 
 /* Sends rank 0 this rank's ExecRankRecord; rank 0 translates its times to its own clock. */
 bool exec_gather_record(ExecRank *rank, GError **error);
-
-G_END_DECLS
-
-#endif /* EXECUTOR_RUN_GATHER_H */

@@ -8,12 +8,9 @@
  *
  * Private to executor/run/.
  */
-#ifndef EXECUTOR_RUN_OPS_H
-#define EXECUTOR_RUN_OPS_H
+#pragma once
 
 #include "executor/run/rank.h"
-
-G_BEGIN_DECLS
 
 /* Runs op @index of the schedule.  While it computes, the transfer of what the next op receives
  * goes on. */
@@ -29,7 +26,3 @@ bool exec_rank_meet(ExecRank *rank, GError **error);
 
 /* A tag that no message of a step has. */
 int64_t exec_rank_free_tag(const ExecRank *rank);
-
-G_END_DECLS
-
-#endif /* EXECUTOR_RUN_OPS_H */

@@ -9,12 +9,9 @@
  *
  * Private to executor/run/ and tests.
  */
-#ifndef EXECUTOR_RUN_OPTIMIZE_H
-#define EXECUTOR_RUN_OPTIMIZE_H
+#pragma once
 
 #include "executor/run/rank.h"
-
-G_BEGIN_DECLS
 
 #define EXEC_WARM_UP_STEPS 10
 /* The learning rate from decay_steps on, as a fraction of the peak. */
@@ -38,7 +35,3 @@ bool exec_rank_gather_weights(ExecRank *rank, GError **error);
 /* Whether this rank counts its own elements of parameter @parameter: of all ranks that hold an
  * element, exactly one does. */
 bool exec_rank_speaks_for(const ExecRank *rank, guint parameter);
-
-G_END_DECLS
-
-#endif /* EXECUTOR_RUN_OPTIMIZE_H */

@@ -4,12 +4,9 @@
  *
  * Private to executor/run/.
  */
-#ifndef EXECUTOR_RUN_PREPARE_H
-#define EXECUTOR_RUN_PREPARE_H
+#pragma once
 
 #include "executor/run/rank.h"
-
-G_BEGIN_DECLS
 
 /* Prepares @rank, which is zero but for its numbers, its record and its transport of host memory.
  */
@@ -21,7 +18,3 @@ void exec_rank_clear(ExecRank *rank);
 /* Whether weights are gathered in the device's second queue: with ZeRO 3, where they are prefetched
  * or come from the host.  Known once the backend and its transport are open. */
 bool exec_rank_gathers_aside(const ExecRank *rank);
-
-G_END_DECLS
-
-#endif /* EXECUTOR_RUN_PREPARE_H */

@@ -8,15 +8,12 @@
  *
  * Private to executor/run/.
  */
-#ifndef EXECUTOR_RUN_RANK_H
-#define EXECUTOR_RUN_RANK_H
+#pragma once
 
 #include "executor/cuda/nccl.h"
 #include "executor/model/stage.h"
 #include "executor/run/shared.h"
 #include "executor/transport/device.h"
-
-G_BEGIN_DECLS
 
 typedef struct {
     ExecShared *shared;
@@ -100,7 +97,3 @@ exec_rank_ops(const ExecRank *rank, int64_t *end)
     *end = begin[1];
     return begin[0];
 }
-
-G_END_DECLS
-
-#endif /* EXECUTOR_RUN_RANK_H */

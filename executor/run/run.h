@@ -29,15 +29,12 @@
  * Determinism: initial values depend on seed and parameter only, not on degrees, and the schedule
  * fixes the order of every sum; so equal plans give equal bits, run after run.
  */
-#ifndef EXECUTOR_RUN_RUN_H
-#define EXECUTOR_RUN_RUN_H
+#pragma once
 
 #include "executor/device/backend.h"
 #include "models/arch.h"
 #include "profiles/profile.h"
 #include "schedule/plan.h"
-
-G_BEGIN_DECLS
 
 typedef struct {
     const ModelArch *arch; /* (borrowed) */
@@ -154,7 +151,3 @@ bool exec_run_check(const ExecRunOptions *options, GError **error);
  * error: passed is false.
  */
 bool exec_run(const ExecRunOptions *options, ExecRunResult *result, GError **error);
-
-G_END_DECLS
-
-#endif /* EXECUTOR_RUN_RUN_H */

@@ -13,8 +13,7 @@
  *
  * Private to executor/run/.
  */
-#ifndef EXECUTOR_RUN_SHARED_H
-#define EXECUTOR_RUN_SHARED_H
+#pragma once
 
 #include <stdatomic.h>
 
@@ -23,8 +22,6 @@
 #include "executor/run/run.h"
 #include "executor/transport/local.h"
 #include "executor/transport/transport.h"
-
-G_BEGIN_DECLS
 
 /* What a rank is doing, for the watch and for messages. */
 typedef enum {
@@ -169,7 +166,3 @@ double exec_step_loss(const ExecShared *shared, int64_t step);
 
 /* The median time of steps [first, end). */
 int64_t exec_median_step_ns(const ExecShared *shared, int64_t first, int64_t end);
-
-G_END_DECLS
-
-#endif /* EXECUTOR_RUN_SHARED_H */

@@ -7,12 +7,9 @@
  *
  * Private to executor/run/.
  */
-#ifndef EXECUTOR_RUN_SUPERVISE_H
-#define EXECUTOR_RUN_SUPERVISE_H
+#pragma once
 
 #include "executor/run/shared.h"
-
-G_BEGIN_DECLS
 
 /*
  * Runs all ranks of this process in threads until they have ended, one has failed or hangs, or
@@ -22,7 +19,3 @@ G_BEGIN_DECLS
  * @told  (out) with an error: the watcher prints it, not this process (watcher.h)
  */
 bool exec_supervise(ExecShared *shared, bool *told, GError **error);
-
-G_END_DECLS
-
-#endif /* EXECUTOR_RUN_SUPERVISE_H */

@@ -8,15 +8,12 @@
  *
  * Private to executor/run/ and tests.
  */
-#ifndef EXECUTOR_RUN_VERIFY_H
-#define EXECUTOR_RUN_VERIFY_H
+#pragma once
 
 #include "executor/transport/comm.h"
 #include "executor/run/data.h"
 #include "executor/model/model.h"
 #include "executor/run/shared.h"
-
-G_BEGIN_DECLS
 
 /* A whole model on one device, with the gradients of one step. */
 typedef struct {
@@ -60,7 +57,3 @@ double exec_relative_error(const float *actual, const float *expected, int64_t n
 /* Compares every tensor of every rank after step 0 of a run that has ended with the reference, and
  * sets the verification of @result. */
 bool exec_verify(const ExecShared *shared, ExecRunResult *result, GError **error);
-
-G_END_DECLS
-
-#endif /* EXECUTOR_RUN_VERIFY_H */

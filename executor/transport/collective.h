@@ -12,12 +12,9 @@
  *
  * For transports only.
  */
-#ifndef EXECUTOR_TRANSPORT_COLLECTIVE_H
-#define EXECUTOR_TRANSPORT_COLLECTIVE_H
+#pragma once
 
 #include "executor/transport/transport.h"
-
-G_BEGIN_DECLS
 
 /* Rings pass chunks on in segments of at most this length.  So messages are small however long the
  * data are, and so are the buffers of messages under way: no member is ahead of another by more
@@ -68,7 +65,3 @@ bool exec_wire_barrier(ExecTransport *transport, const ExecGroup *group, GError 
     .all_reduce = exec_wire_all_reduce, .reduce_scatter = exec_wire_reduce_scatter,                \
     .all_gather = exec_wire_all_gather, .all_to_all = exec_wire_all_to_all,                        \
     .broadcast = exec_wire_broadcast
-
-G_END_DECLS
-
-#endif /* EXECUTOR_TRANSPORT_COLLECTIVE_H */

@@ -19,14 +19,11 @@
  *
  * Private to executor/.
  */
-#ifndef EXECUTOR_TRANSPORT_COMM_H
-#define EXECUTOR_TRANSPORT_COMM_H
+#pragma once
 
 #include "executor/transport/transport.h"
 #include "models/arch.h"
 #include "schedule/plan.h"
-
-G_BEGIN_DECLS
 
 typedef enum {
     EXEC_DIM_TP,
@@ -73,7 +70,3 @@ void exec_comm_poll(ExecComm *comm);
 
 /* Returns how many of @n elements are in this rank's chunk, and in @begin where they begin. */
 int64_t exec_comm_chunk(const ExecComm *comm, ExecDim dim, int64_t n, int64_t *begin);
-
-G_END_DECLS
-
-#endif /* EXECUTOR_TRANSPORT_COMM_H */

@@ -12,12 +12,9 @@
  *
  * Private to executor/.
  */
-#ifndef EXECUTOR_TRANSPORT_DEVICE_H
-#define EXECUTOR_TRANSPORT_DEVICE_H
+#pragma once
 
 #include "executor/transport/transport.h"
-
-G_BEGIN_DECLS
 
 /*
  * Returns: (owned) the end to use in place of @inner.
@@ -28,7 +25,3 @@ G_BEGIN_DECLS
 ExecTransport *exec_device_transport_new(ExecTransport *inner, ExecBackend *backend,
                                          bool shares_device);
 void exec_device_transport_free(ExecTransport *transport);
-
-G_END_DECLS
-
-#endif /* EXECUTOR_TRANSPORT_DEVICE_H */

@@ -6,12 +6,9 @@
  *
  * Private to executor/.
  */
-#ifndef EXECUTOR_TRANSPORT_LOCAL_H
-#define EXECUTOR_TRANSPORT_LOCAL_H
+#pragma once
 
 #include "executor/transport/transport.h"
-
-G_BEGIN_DECLS
 
 /* The rank of this process, where ranks are processes of one machine (peers.h), and how it reaches
  * the others: messages for them go to @send, messages of theirs come by exec_local_hub_deliver().
@@ -46,7 +43,3 @@ ExecTransport exec_local_transport(ExecLocalHub *hub, int32_t rank);
  * EXEC_ERROR_MEMORY. */
 bool exec_local_hub_deliver(ExecLocalHub *hub, int32_t from, int64_t tag, const void *data,
                             int64_t n_bytes, GError **error);
-
-G_END_DECLS
-
-#endif /* EXECUTOR_TRANSPORT_LOCAL_H */

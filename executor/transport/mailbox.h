@@ -17,14 +17,11 @@
  *
  * Private to local.c.
  */
-#ifndef EXECUTOR_TRANSPORT_MAILBOX_H
-#define EXECUTOR_TRANSPORT_MAILBOX_H
+#pragma once
 
 #include <stdatomic.h>
 
 #include "executor/transport/transport.h"
-
-G_BEGIN_DECLS
 
 /* A message in a queue, or a buffer that is kept for one. */
 typedef struct ExecMail ExecMail;
@@ -102,7 +99,3 @@ void exec_mailbox_sleep(ExecMailbox *box, int64_t until_us);
 /* Ends all loans of @rank and forgets its places, whose messages are lost.  When it returns nobody
  * touches their memory any more. */
 void exec_mailbox_withdraw(ExecMailbox *boxes, int32_t n_ranks, int32_t rank);
-
-G_END_DECLS
-
-#endif /* EXECUTOR_TRANSPORT_MAILBOX_H */

@@ -13,13 +13,10 @@
  *
  * Private to executor/.
  */
-#ifndef EXECUTOR_TRANSPORT_MEASURED_COLLECTIVES_H
-#define EXECUTOR_TRANSPORT_MEASURED_COLLECTIVES_H
+#pragma once
 
 #include "executor/transport/samples.h"
 #include "executor/transport/transport.h"
-
-G_BEGIN_DECLS
 
 typedef struct {
     ExecTransport *transport; /* (borrowed) what is timed: it carries tensors */
@@ -52,7 +49,3 @@ char *exec_collectives_to_text(ExecSamples *samples, const char *between);
 /* Adds the timings of such a text; @between (out, owned).  False on JSON_ERROR_INVALID. */
 bool exec_collectives_from_text(const char *text, ExecSamples *samples, char **between,
                                 GError **error);
-
-G_END_DECLS
-
-#endif /* EXECUTOR_TRANSPORT_MEASURED_COLLECTIVES_H */

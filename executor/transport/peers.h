@@ -12,12 +12,9 @@
  *
  * Private to executor/.
  */
-#ifndef EXECUTOR_TRANSPORT_PEERS_H
-#define EXECUTOR_TRANSPORT_PEERS_H
+#pragma once
 
 #include "executor/transport/transport.h"
-
-G_BEGIN_DECLS
 
 /*
  * Connects to all other ranks.  False with EXEC_ERROR_FAILED when some do not come within 60 s.
@@ -28,7 +25,3 @@ bool exec_peers_open(const char *secret, int32_t rank, int32_t n_ranks, ExecTran
                      GError **error);
 /* Ends the transport; all ranks must call it.  False when one does not. */
 bool exec_peers_close(ExecTransport *transport, GError **error);
-
-G_END_DECLS
-
-#endif /* EXECUTOR_TRANSPORT_PEERS_H */

@@ -7,12 +7,9 @@
  *
  * Private to executor/.  Any thread may add at any time.
  */
-#ifndef EXECUTOR_TRANSPORT_SAMPLES_H
-#define EXECUTOR_TRANSPORT_SAMPLES_H
+#pragma once
 
 #include "profiles/profile.h"
-
-G_BEGIN_DECLS
 
 typedef struct ExecSamples ExecSamples;
 
@@ -53,7 +50,3 @@ double exec_samples_percentile(const GArray *sorted, guint hundredths);
 
 /* Adds every row to the profile, with the median, 10th and 90th percentile of its timings. */
 void exec_samples_write(ExecSamples *samples, Profile *profile);
-
-G_END_DECLS
-
-#endif /* EXECUTOR_TRANSPORT_SAMPLES_H */

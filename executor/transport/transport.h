@@ -15,15 +15,12 @@
  * Every wait ends: with the message, at the time limit (EXEC_ERROR_RANK_HUNG), or because a rank
  * has failed (abort(): EXEC_ERROR_RANK_DIED with the first reason given).
  */
-#ifndef EXECUTOR_TRANSPORT_TRANSPORT_H
-#define EXECUTOR_TRANSPORT_TRANSPORT_H
+#pragma once
 
 #include <stdatomic.h>
 
 #include "base/dtype.h"
 #include "executor/device/backend.h"
-
-G_BEGIN_DECLS
 
 typedef struct ExecTransport ExecTransport;
 typedef struct ExecWire ExecWire; /* collective.h */
@@ -199,7 +196,3 @@ const ExecTransportKind *exec_transport_kind(const char *name);
 
 /* Returns: (borrowed) the names of all kinds, the usual one first, and NULL. */
 const char *const *exec_transport_names(void);
-
-G_END_DECLS
-
-#endif /* EXECUTOR_TRANSPORT_TRANSPORT_H */

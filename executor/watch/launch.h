@@ -16,12 +16,9 @@
  * removes it; should the launcher be killed, a process that it has left behind for this removes the
  * folder, and ends mpirun.
  */
-#ifndef EXECUTOR_WATCH_LAUNCH_H
-#define EXECUTOR_WATCH_LAUNCH_H
+#pragma once
 
 #include "executor/device/backend.h"
-
-G_BEGIN_DECLS
 
 typedef enum {
     EXEC_ROLE_ALONE,
@@ -99,7 +96,3 @@ bool exec_launch(const ExecLaunchOptions *options, GString *output, int *status,
  */
 bool exec_fork_watcher(int32_t n_ranks, double timeout_s, void (*tell)(const GError *error),
                        char **where, bool *in_child, GError **error);
-
-G_END_DECLS
-
-#endif /* EXECUTOR_WATCH_LAUNCH_H */

@@ -10,12 +10,9 @@
  * Thread-safety: none.  The process's main thread holds the connection while the rank computes in
  * another.
  */
-#ifndef EXECUTOR_WATCH_MEMBER_H
-#define EXECUTOR_WATCH_MEMBER_H
+#pragma once
 
 #include "executor/device/backend.h"
-
-G_BEGIN_DECLS
 
 /* Where a launched rank finds its watcher: SECRET@ADDRESS,ADDRESS,...:PORT */
 #define EXEC_WATCH_VARIABLE "DEGAS_WATCH"
@@ -97,7 +94,3 @@ typedef enum {
 /* Waits up to @wait_ms for the watcher's next order.  ABORT and LOST also make the process that
  * started this one go on, should it be stopped: it has to end other ranks, and itself. */
 ExecOrder exec_member_order(ExecMember *member, int wait_ms, GError **error);
-
-G_END_DECLS
-
-#endif /* EXECUTOR_WATCH_MEMBER_H */

@@ -12,15 +12,12 @@
  * Cost of a look: a link is read for each process, and a file for each that runs this program.
  * Thread-safety: none.  Private to executor/watch/ and its tests.
  */
-#ifndef EXECUTOR_WATCH_STARTING_H
-#define EXECUTOR_WATCH_STARTING_H
+#pragma once
 
 #include <glib.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
-
-G_BEGIN_DECLS
 
 /* Returns: (owned) the content of /proc/@pid/@name, or NULL where there is no such process or it
  * may not be looked at.  @n_bytes  (out, nullable) */
@@ -53,7 +50,3 @@ int32_t exec_starting_stopped(const ExecStarting *ranks, int32_t n_ranks, int64_
 
 /* Looks once more, and kills the ranks that have not arrived and are there. */
 void exec_starting_kill(ExecStarting *ranks, int32_t n_ranks, const char *where, int64_t now_ns);
-
-G_END_DECLS
-
-#endif /* EXECUTOR_WATCH_STARTING_H */

@@ -20,12 +20,9 @@
  * A rank that waits is innocent.  The culprit stands at the end of the chain of waits: it runs the
  * earliest op whose inputs have arrived and which has not ended.
  */
-#ifndef EXECUTOR_WATCH_WATCH_H
-#define EXECUTOR_WATCH_WATCH_H
+#pragma once
 
 #include "executor/transport/transport.h"
-
-G_BEGIN_DECLS
 
 /*
  * How long a rank may not move before the first steps have shown how long a step takes.  The first
@@ -71,7 +68,3 @@ bool exec_watch_find_hung(const ExecWatched *ranks, int32_t n_ranks, int64_t lim
  */
 GError *exec_watch_hung_error(const ExecHung *hung, const char *who, const char *doing,
                               int64_t idle_ns);
-
-G_END_DECLS
-
-#endif /* EXECUTOR_WATCH_WATCH_H */

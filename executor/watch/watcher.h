@@ -22,12 +22,9 @@
  *
  * Thread-safety: none.
  */
-#ifndef EXECUTOR_WATCH_WATCHER_H
-#define EXECUTOR_WATCH_WATCHER_H
+#pragma once
 
 #include "executor/device/backend.h"
-
-G_BEGIN_DECLS
 
 typedef struct ExecWatcher ExecWatcher;
 
@@ -74,7 +71,3 @@ bool exec_watcher_has_started(const ExecWatcher *watcher);
 
 /* Rank 0's step, -1 before its first, and the loss of the step before it. */
 void exec_watcher_progress(const ExecWatcher *watcher, int64_t *step, double *loss);
-
-G_END_DECLS
-
-#endif /* EXECUTOR_WATCH_WATCHER_H */

@@ -17,13 +17,10 @@
  *
  * Thread-safety: all functions may be called from several threads at once.
  */
-#ifndef PLANNER_BOUNDS_FLIGHT_H
-#define PLANNER_BOUNDS_FLIGHT_H
+#pragma once
 
 #include "planner/bounds/order_path.h"
 #include "planner/cost/memo.h"
-
-G_BEGIN_DECLS
 
 typedef enum {
     PLAN_MOMENT_BACKWARD,
@@ -68,7 +65,3 @@ plan_flight_most_held(const PlanFlight *flight, int32_t rank, int32_t chunk)
                              plan_flight_n_held(flight, rank, moment, 1, chunk));
     return most;
 }
-
-G_END_DECLS
-
-#endif /* PLANNER_BOUNDS_FLIGHT_H */

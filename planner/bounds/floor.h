@@ -19,12 +19,9 @@
  *
  * Thread-safety: pure.
  */
-#ifndef PLANNER_BOUNDS_FLOOR_H
-#define PLANNER_BOUNDS_FLOOR_H
+#pragma once
 
 #include "planner/cost/point.h"
-
-G_BEGIN_DECLS
 
 /*
  * Returns: a bound on all plans of @point whose sequences are cut into slices; 0: nothing is known.
@@ -32,7 +29,3 @@ G_BEGIN_DECLS
  * Cost: some hundred prices of a layer.
  */
 int64_t plan_floor_ns(const PlanRequest *request, const PlanPoint *point, const int64_t *counts);
-
-G_END_DECLS
-
-#endif /* PLANNER_BOUNDS_FLOOR_H */

@@ -20,13 +20,10 @@
  *
  * Thread-safety: pure.
  */
-#ifndef PLANNER_BOUNDS_FLOW_H
-#define PLANNER_BOUNDS_FLOW_H
+#pragma once
 
 #include "base/saturate.h"
 #include "profiles/workload/workload.h"
-
-G_BEGIN_DECLS
 
 /* Hostile rates make absurd times: sums and products of times stop here, far from overflow. */
 #define PLAN_MOST_NS (INT64_MAX / 8)
@@ -84,7 +81,3 @@ int64_t plan_flow_bound_ns(const PlanFlow *flow);
 
 /* The same of the micro-batches of @workload. */
 int64_t plan_bound_flow_ns(const Workload *workload, int64_t n_micro_batches, bool forwards_first);
-
-G_END_DECLS
-
-#endif /* PLANNER_BOUNDS_FLOW_H */

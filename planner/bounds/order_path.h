@@ -10,12 +10,9 @@
  *
  * Thread-safety: pure.
  */
-#ifndef PLANNER_BOUNDS_ORDER_PATH_H
-#define PLANNER_BOUNDS_ORDER_PATH_H
+#pragma once
 
 #include "schedule/schedule.h"
-
-G_BEGIN_DECLS
 
 /*
  * The typical times, by path and kind of op: backwards that take twice as long as forwards, and
@@ -55,7 +52,3 @@ plan_order_paths_stage(const PlanOrderPaths *paths, int path, int32_t stage)
 {
     return &paths->stages[path * paths->n_stages + stage];
 }
-
-G_END_DECLS
-
-#endif /* PLANNER_BOUNDS_ORDER_PATH_H */

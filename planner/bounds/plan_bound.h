@@ -27,13 +27,10 @@
  *
  * Thread-safety: pure, but for the memo, which is safe.
  */
-#ifndef PLANNER_BOUNDS_PLAN_BOUND_H
-#define PLANNER_BOUNDS_PLAN_BOUND_H
+#pragma once
 
 #include "planner/bounds/flight.h"
 #include "profiles/workload/workload.h"
-
-G_BEGIN_DECLS
 
 /* Returns: no simulation of @plan takes less.  Cost: O(stages * classes * slices + micro-batches).
  */
@@ -58,7 +55,3 @@ int64_t plan_bound_bytes(const Plan *plan, const Workload *workload, const PlanF
 
 /* Returns: (borrowed from @memo) the flight of the schedule that @plan names. */
 const PlanFlight *plan_bound_flight(const Plan *plan, PlanMemo *memo);
-
-G_END_DECLS
-
-#endif /* PLANNER_BOUNDS_PLAN_BOUND_H */

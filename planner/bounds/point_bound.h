@@ -24,12 +24,9 @@
  *
  * Thread-safety: pure.
  */
-#ifndef PLANNER_BOUNDS_POINT_BOUND_H
-#define PLANNER_BOUNDS_POINT_BOUND_H
+#pragma once
 
 #include "planner/cost/point.h"
-
-G_BEGIN_DECLS
 
 /* What some of the families of a point do. */
 typedef struct {
@@ -83,7 +80,3 @@ int64_t plan_point_least_ns(const PlanRequest *request, const PlanLayerCost *cos
  * profiles/cost/cost.h says that slices cannot save. */
 int64_t plan_point_sliced_ns(const PlanRequest *request, const PlanLayerCost *cost,
                              const PlanPoint *point);
-
-G_END_DECLS
-
-#endif /* PLANNER_BOUNDS_POINT_BOUND_H */

@@ -19,15 +19,12 @@
  *
  * Thread-safety: a sketch belongs to one thread.
  */
-#ifndef PLANNER_BOUNDS_SKETCH_H
-#define PLANNER_BOUNDS_SKETCH_H
+#pragma once
 
 #include <string.h>
 
 #include "planner/bounds/flight.h"
 #include "planner/cost/point.h"
-
-G_BEGIN_DECLS
 
 /* One stage of a chain. */
 typedef struct {
@@ -136,7 +133,3 @@ bool plan_sketch_ranks_are_alike(const PlanRequest *request, const PlanDegrees *
  * reducing their gradients, and gathering their weights. */
 double plan_sketch_end_s(const PlanRequest *request, const PlanLayerCost *cost,
                          const PlanPoint *point, const int64_t n[PLAN_PART_N]);
-
-G_END_DECLS
-
-#endif /* PLANNER_BOUNDS_SKETCH_H */

@@ -8,13 +8,10 @@
  *
  * Thread-safety: pure, but for the memo, which is safe.
  */
-#ifndef PLANNER_COST_LAYER_COST_H
-#define PLANNER_COST_LAYER_COST_H
+#pragma once
 
 #include "planner/cost/request.h"
 #include "profiles/cost/mesh.h"
-
-G_BEGIN_DECLS
 
 typedef enum {
     PLAN_PART_DENSE, /* a layer without experts */
@@ -135,7 +132,3 @@ bool plan_layer_recomputes_depend(const PlanRequest *request, const PlanLayerSha
 
 /* Returns: the share of accumulate_s that each of @n backwards of an iteration takes. */
 double plan_layer_accumulated(const PlanRequest *request, const PlanLayerShape *shape, double n);
-
-G_END_DECLS
-
-#endif /* PLANNER_COST_LAYER_COST_H */

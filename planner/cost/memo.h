@@ -9,13 +9,10 @@
  * Thread-safety: all functions may be called from several threads at once; answers do not depend on
  * the order of calls.
  */
-#ifndef PLANNER_COST_MEMO_H
-#define PLANNER_COST_MEMO_H
+#pragma once
 
 #include <glib.h>
 #include <stdint.h>
-
-G_BEGIN_DECLS
 
 /*
  * Opaque; see memo.c.  Searches may share one (PlanRequest.memo) if they are about the same model,
@@ -57,7 +54,3 @@ typedef void *(*PlanMemoMakeFunc)(const void *question);
  */
 const void *plan_memo_get(PlanMemo *memo, const PlanMemoKey *key, PlanMemoMakeFunc make,
                           const void *question, GDestroyNotify free_answer);
-
-G_END_DECLS
-
-#endif /* PLANNER_COST_MEMO_H */

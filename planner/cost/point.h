@@ -2,12 +2,9 @@
  * planner/cost/point.h - one point of what a request leaves open: everything of a plan but its
  * schedule family, its slices and what its stages recompute.
  */
-#ifndef PLANNER_COST_POINT_H
-#define PLANNER_COST_POINT_H
+#pragma once
 
 #include "planner/cost/layer_cost.h"
-
-G_BEGIN_DECLS
 
 typedef struct {
     PlanDegrees degrees;
@@ -87,7 +84,3 @@ plan_point_regroups(const PlanRequest *request, const PlanPoint *point)
     return request->micro_batch == 0 && point->micro_batch > 1 &&
            point->n_micro_batches * point->micro_batch <= PLAN_POINT_MAX_REGROUPED;
 }
-
-G_END_DECLS
-
-#endif /* PLANNER_COST_POINT_H */

@@ -6,13 +6,10 @@
  * points that a request leaves open (point.h), what a layer takes and keeps at the least
  * (layer_cost.h), and how to remember answers (memo.h).
  */
-#ifndef PLANNER_COST_REQUEST_H
-#define PLANNER_COST_REQUEST_H
+#pragma once
 
 #include "planner/cost/memo.h"
 #include "profiles/workload/workload.h"
-
-G_BEGIN_DECLS
 
 typedef enum {
     PLAN_OBJECTIVE_TIME,
@@ -146,7 +143,3 @@ bool plan_uniform_slices(int64_t seq_len, int64_t granularity, int64_t n, GArray
 /* Fills @slices (of int64_t) with those that the request fixes, or the whole sequence.  Returns
  * false where @granularity forbids them. */
 bool plan_request_slices(const PlanRequest *request, int64_t granularity, GArray *slices);
-
-G_END_DECLS
-
-#endif /* PLANNER_COST_REQUEST_H */

@@ -15,14 +15,11 @@
  *
  * Thread-safety: pure.
  */
-#ifndef PLANNER_PARTITION_PARTITION_H
-#define PLANNER_PARTITION_PARTITION_H
+#pragma once
 
 #include <glib.h>
 #include <stdbool.h>
 #include <stdint.h>
-
-G_BEGIN_DECLS
 
 #define PLAN_PARTITION_MAX_RECOMPUTES 8
 
@@ -53,7 +50,3 @@ typedef struct {
  * memory.
  */
 bool plan_partition(const PlanPartition *partition, int64_t *counts, int32_t *recomputes);
-
-G_END_DECLS
-
-#endif /* PLANNER_PARTITION_PARTITION_H */

@@ -7,12 +7,9 @@
  *
  * Thread-safety: all functions may be called from several threads at once.
  */
-#ifndef PLANNER_PARTITION_PARTITIONS_H
-#define PLANNER_PARTITION_PARTITIONS_H
+#pragma once
 
 #include "planner/bounds/sketch.h"
-
-G_BEGIN_DECLS
 
 /* Returns: (owned) the layers of each stage of a chain, as plan_set_even_stages() divides them. */
 int64_t *plan_partition_even(const PlanRequest *request, const PlanPoint *point,
@@ -50,7 +47,3 @@ void plan_partition_apply(const int64_t *counts, int64_t length, const int *reco
  * that of the rank's smallest device; 0: none. */
 void plan_partition_limits(const PlanRequest *request, const PlanPoint *point,
                            int64_t *limits_bytes);
-
-G_END_DECLS
-
-#endif /* PLANNER_PARTITION_PARTITIONS_H */

@@ -4,14 +4,11 @@
  *
  * Thread-safety: pure.
  */
-#ifndef PLANNER_SLICES_ANSWER_H
-#define PLANNER_SLICES_ANSWER_H
+#pragma once
 
 #include <glib.h>
 #include <stdbool.h>
 #include <stdint.h>
-
-G_BEGIN_DECLS
 
 /* A group of sequences that pass through the pipeline together, cut alike. */
 typedef struct {
@@ -56,7 +53,3 @@ int64_t plan_slice_count(const PlanSliceResult *result);
  * slices at the front.  Returns: < 0 where @a is better, > 0 where @b is, 0 where they are equal.
  */
 int plan_slice_result_compare(const PlanSliceResult *a, const PlanSliceResult *b);
-
-G_END_DECLS
-
-#endif /* PLANNER_SLICES_ANSWER_H */

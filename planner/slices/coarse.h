@@ -11,12 +11,9 @@
  *
  * Thread-safety: a grid belongs to one thread.
  */
-#ifndef PLANNER_SLICES_COARSE_H
-#define PLANNER_SLICES_COARSE_H
+#pragma once
 
 #include "planner/cost/point.h"
-
-G_BEGIN_DECLS
 
 typedef struct {
     const PlanRequest *request; /* (borrowed) */
@@ -64,7 +61,3 @@ int64_t plan_coarse_grid_bound_ns(PlanCoarseGrid *grid, const PlanCoarse *one, b
 
 /* Returns: (owned) GPtrArray of PlanSliceGroup *, the micro-batches of @one. */
 GPtrArray *plan_coarse_grid_groups(const PlanCoarseGrid *grid, const PlanCoarse *one);
-
-G_END_DECLS
-
-#endif /* PLANNER_SLICES_COARSE_H */

@@ -20,12 +20,9 @@
  *
  * Thread-safety: a grid belongs to one thread.
  */
-#ifndef PLANNER_SLICES_GRID_H
-#define PLANNER_SLICES_GRID_H
+#pragma once
 
 #include "planner/slices/slice.h"
-
-G_BEGIN_DECLS
 
 /* The lengths s of a row that are looked at: first < s <= end; whole vectors. */
 typedef struct {
@@ -108,7 +105,3 @@ PlanSliceResult *plan_slice_grid_answer(PlanSliceGrid *grid, int64_t cap, int64_
  * @n if there is none. */
 int64_t plan_slice_grid_find(const int64_t *cells, int64_t from, int64_t n, int64_t low,
                              int64_t high);
-
-G_END_DECLS
-
-#endif /* PLANNER_SLICES_GRID_H */

@@ -11,12 +11,9 @@
  *
  * Thread-safety: pure, if the judge is.
  */
-#ifndef PLANNER_SLICES_JUDGE_H
-#define PLANNER_SLICES_JUDGE_H
+#pragma once
 
 #include "planner/slices/slice.h"
-
-G_BEGIN_DECLS
 
 /* Returns: the time of @groups (of PlanSliceGroup *, in the order in which they run); INT64_MAX:
  * they cannot run, or take too much memory. */
@@ -45,7 +42,3 @@ typedef struct {
  */
 PlanSliceResult *plan_slice_search(const PlanSliceSearch *search, const GPtrArray *candidates,
                                    GError **error);
-
-G_END_DECLS
-
-#endif /* PLANNER_SLICES_JUDGE_H */

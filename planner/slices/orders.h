@@ -27,13 +27,10 @@
  *
  * Thread-safety: pure, if the simulation is.
  */
-#ifndef PLANNER_SLICES_ORDERS_H
-#define PLANNER_SLICES_ORDERS_H
+#pragma once
 
 #include "planner/slices/stages.h"
 #include "profiles/workload/workload.h"
-
-G_BEGIN_DECLS
 
 /* Simulates one answer.  Fills @report (owned by the caller), with peaks if @want_memory. */
 typedef bool (*PlanSliceSimulateFunc)(const Schedule *schedule, const Workload *workload,
@@ -56,7 +53,3 @@ typedef struct {
  * longest on any stage.  NULL on a PLAN_SLICE_ERROR.
  */
 PlanSliceResult *plan_slice_solve_order(const PlanSliceOrder *order, GError **error);
-
-G_END_DECLS
-
-#endif /* PLANNER_SLICES_ORDERS_H */

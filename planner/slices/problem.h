@@ -24,12 +24,9 @@
  *
  * Thread-safety: pure.
  */
-#ifndef PLANNER_SLICES_PROBLEM_H
-#define PLANNER_SLICES_PROBLEM_H
+#pragma once
 
 #include "planner/slices/slice.h"
-
-G_BEGIN_DECLS
 
 typedef struct {
     PlanSliceCosts costs;    /* cost: of both directions, or of the forward if backward is given */
@@ -77,7 +74,3 @@ typedef PlanSliceResult *(*PlanSliceRoundFunc)(const PlanSliceProblem *problem, 
  */
 PlanSliceResult *plan_slice_solve_rounds(const PlanSliceProblem *problem, PlanSliceRoundFunc solve,
                                          void *user_data, GError **error);
-
-G_END_DECLS
-
-#endif /* PLANNER_SLICES_PROBLEM_H */

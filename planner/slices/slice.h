@@ -21,12 +21,9 @@
  *
  * Thread-safety: pure.
  */
-#ifndef PLANNER_SLICES_SLICE_H
-#define PLANNER_SLICES_SLICE_H
+#pragma once
 
 #include "planner/slices/answer.h"
-
-G_BEGIN_DECLS
 
 #define PLAN_SLICE_ERROR (plan_slice_error_quark())
 GQuark plan_slice_error_quark(void);
@@ -132,7 +129,3 @@ typedef struct {
  */
 PlanSliceResult *plan_slice_solve_apart(const PlanSliceCosts *costs, const PlanSliceMetric *metric,
                                         int64_t max_group, GError **error);
-
-G_END_DECLS
-
-#endif /* PLANNER_SLICES_SLICE_H */

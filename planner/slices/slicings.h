@@ -10,12 +10,9 @@
  *
  * Thread-safety: pure.
  */
-#ifndef PLANNER_SLICES_SLICINGS_H
-#define PLANNER_SLICES_SLICINGS_H
+#pragma once
 
 #include "planner/cost/request.h"
-
-G_BEGIN_DECLS
 
 /*
  * @plan         with stages set and one slice
@@ -26,7 +23,3 @@ G_BEGIN_DECLS
  */
 GPtrArray *plan_slicings_new(const PlanRequest *request, const Plan *plan, int64_t *granularity,
                              GError **error);
-
-G_END_DECLS
-
-#endif /* PLANNER_SLICES_SLICINGS_H */

@@ -24,12 +24,9 @@
  *
  * Thread-safety: pure.
  */
-#ifndef PLANNER_SLICES_STAGES_H
-#define PLANNER_SLICES_STAGES_H
+#pragma once
 
 #include "planner/slices/problem.h"
-
-G_BEGIN_DECLS
 
 /* What one stage takes. */
 typedef struct {
@@ -65,7 +62,3 @@ void plan_slice_stages_longest(const PlanSliceProblem *problem, const PlanSliceS
  */
 PlanSliceResult *plan_slice_solve_stages(const PlanSliceProblem *problem,
                                          const PlanSliceStage *stages, GError **error);
-
-G_END_DECLS
-
-#endif /* PLANNER_SLICES_STAGES_H */

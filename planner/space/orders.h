@@ -3,13 +3,10 @@
  *
  * Thread-safety: pure.
  */
-#ifndef PLANNER_SPACE_ORDERS_H
-#define PLANNER_SPACE_ORDERS_H
+#pragma once
 
 #include "planner/space/space.h"
 #include "schedule/rank_order.h"
-
-G_BEGIN_DECLS
 
 /*
  * Fills @sets with sets of rank orders, as bits; in all orders of a set layers cost the same.  The
@@ -33,7 +30,3 @@ int plan_space_orders(const PlanRequest *request, const PlanDegrees *degrees,
  */
 int64_t plan_space_order_ns(const PlanRequest *request, const PlanLayerCost *cost,
                             const PlanPoint *point, bool overlaps);
-
-G_END_DECLS
-
-#endif /* PLANNER_SPACE_ORDERS_H */

@@ -9,12 +9,9 @@
  *
  * Thread-safety: a space is made by one thread, and then may be read by several.
  */
-#ifndef PLANNER_SPACE_SPACE_H
-#define PLANNER_SPACE_SPACE_H
+#pragma once
 
 #include "planner/cost/point.h"
-
-G_BEGIN_DECLS
 
 /* Which points need not be kept, since they cannot be the answer. */
 typedef struct {
@@ -83,7 +80,3 @@ int64_t plan_space_n_recomputes(const PlanRequest *request, const PlanPoint *poi
  * point, one slice, and nothing predicted. */
 Plan *plan_space_plan(const PlanRequest *request, const PlanPoint *point,
                       const ScheduleFamily *family);
-
-G_END_DECLS
-
-#endif /* PLANNER_SPACE_SPACE_H */

@@ -6,12 +6,9 @@
  * stages take one kind, or each rank recomputes no more than it must.  On fixed slices all stages
  * take one kind.  What a sketch (bounds/sketch.h) says is too slow is not priced.
  */
-#ifndef PLANNER_TRIAL_POINT_H
-#define PLANNER_TRIAL_POINT_H
+#pragma once
 
 #include "planner/trial/trial.h"
-
-G_BEGIN_DECLS
 
 /*
  * Tries the families of @point; adds what is found and counted to @outcome.
@@ -19,7 +16,3 @@ G_BEGIN_DECLS
  */
 void plan_evaluate_point(const PlanEvaluation *evaluation, const PlanPoint *point, int64_t limit,
                          PlanOutcome *outcome);
-
-G_END_DECLS
-
-#endif /* PLANNER_TRIAL_POINT_H */

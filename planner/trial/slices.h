@@ -7,12 +7,9 @@
  * do not rule out (slices/coarse.h).  The best of them is then improved step by step by the
  * simulator alone (slices/judge.h), since 1F1B and interleaved orders do not follow the formula.
  */
-#ifndef PLANNER_TRIAL_SLICES_H
-#define PLANNER_TRIAL_SLICES_H
+#pragma once
 
 #include "planner/trial/trial.h"
-
-G_BEGIN_DECLS
 
 /* Tries the families of @point on the best slices that are found for it; adds what is found and
  * counted to @outcome. */
@@ -36,7 +33,3 @@ void plan_estimate_slices(const PlanEvaluation *evaluation, const PlanPoint *poi
  * @recompute  (out) that recompute kind, of what is priced
  */
 int64_t plan_estimate_trial(PlanTrial *trial, int64_t most_ns, int *recompute);
-
-G_END_DECLS
-
-#endif /* PLANNER_TRIAL_SLICES_H */

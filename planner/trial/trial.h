@@ -7,12 +7,9 @@
  * point and on the limit that it is given, and on nothing else, so points can be evaluated on any
  * thread.
  */
-#ifndef PLANNER_TRIAL_TRIAL_H
-#define PLANNER_TRIAL_TRIAL_H
+#pragma once
 
 #include "planner/space/space.h"
-
-G_BEGIN_DECLS
 
 /* --- what all points of a search have in common --- */
 
@@ -114,7 +111,3 @@ void plan_trial_note_error(PlanTrial *trial, GError *error);
 
 /* Returns: what a peak may reach on the rank where it may reach most; INT64_MAX: no limit. */
 int64_t plan_trial_most_usable_bytes(const Workload *workload);
-
-G_END_DECLS
-
-#endif /* PLANNER_TRIAL_TRIAL_H */

@@ -8,13 +8,10 @@
  *
  * Thread-safety: pure.
  */
-#ifndef PROFILES_COST_COLLECTIVE_H
-#define PROFILES_COST_COLLECTIVE_H
+#pragma once
 
 #include "models/ops.h"
 #include "profiles/profile.h"
-
-G_BEGIN_DECLS
 
 /*
  * A group of @n devices: device @first and every @stride-th after it; or, where @per_run is not 0,
@@ -68,7 +65,3 @@ bool profile_groups_cost_alike(const Profile *profile, const ProfileGroup *a,
 /* Whether @level, seen from device @rank, connects nodes: then network_fraction is the share of its
  * rate that collectives reach, and link_fraction otherwise. */
 bool profile_level_is_network(const Profile *profile, size_t level, int64_t rank);
-
-G_END_DECLS
-
-#endif /* PROFILES_COST_COLLECTIVE_H */

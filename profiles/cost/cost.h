@@ -16,12 +16,9 @@
  *
  * Thread-safety: pure.
  */
-#ifndef PROFILES_COST_COST_H
-#define PROFILES_COST_COST_H
+#pragma once
 
 #include "profiles/cost/collective.h"
-
-G_BEGIN_DECLS
 
 typedef enum {
     PROFILE_SOURCE_MODELLED,
@@ -126,7 +123,3 @@ double profile_cost_sliced_floor_s(const Profile *profile, const ProfileQuery *q
  */
 double profile_cost_slice_floor_s(const Profile *profile, const ProfileQuery *query,
                                   ProfilePass pass);
-
-G_END_DECLS
-
-#endif /* PROFILES_COST_COST_H */

@@ -10,12 +10,9 @@
  *
  * Thread-safety: pure.
  */
-#ifndef PROFILES_COST_MEASURED_H
-#define PROFILES_COST_MEASURED_H
+#pragma once
 
 #include "profiles/cost/cost.h"
-
-G_BEGIN_DECLS
 
 /*
  * Replaces the modelled @cost of a part by what the profile has measured, if it has rows of this
@@ -63,7 +60,3 @@ bool profile_measured_optimizer(const Profile *profile, int64_t n_elements, doub
 
 /* The median of the row of PROFILE_OP_OVERHEAD; 0 without one. */
 double profile_measured_overhead_s(const Profile *profile);
-
-G_END_DECLS
-
-#endif /* PROFILES_COST_MEASURED_H */

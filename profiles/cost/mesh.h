@@ -7,13 +7,10 @@
  *
  * Thread-safety: pure.
  */
-#ifndef PROFILES_COST_MESH_H
-#define PROFILES_COST_MESH_H
+#pragma once
 
 #include "profiles/cost/cost.h"
 #include "schedule/plan.h"
-
-G_BEGIN_DECLS
 
 typedef enum {
     PROFILE_GROUP_TP = MODEL_GROUP_TP,
@@ -60,7 +57,3 @@ typedef struct {
 } ProfileMeshCounts;
 
 void profile_mesh_counts(const ProfileMesh *mesh, ProfileMeshCounts *counts);
-
-G_END_DECLS
-
-#endif /* PROFILES_COST_MESH_H */

@@ -25,16 +25,13 @@
  *
  * Thread-safety: pure but for the caller's function.
  */
-#ifndef PROFILES_FIT_CALIBRATE_H
-#define PROFILES_FIT_CALIBRATE_H
+#pragma once
 
 #include "profiles/parameter.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-G_BEGIN_DECLS
 
 /* Steps to a spread, and how many spreads a parameter may leave its prior. */
 #define PROFILE_CALIBRATE_GRID 256
@@ -91,7 +88,3 @@ double profile_row_share(const char *id);
 
 /* The @quantile (0 to 1) of the mean of @values in a seeded bootstrap; 0 without values. */
 double profile_bootstrap_mean(const double *values, size_t n, double quantile);
-
-G_END_DECLS
-
-#endif /* PROFILES_FIT_CALIBRATE_H */

@@ -21,12 +21,9 @@
  * Errors: PROFILE_IMPORT_ERROR_INVALID (text; names file and line), JSON_ERROR_INVALID (names file,
  * line, column and path), G_FILE_ERROR; PROFILE_IMPORT_ERROR_OPTION: something must be given.
  */
-#ifndef PROFILES_IMPORT_IMPORT_H
-#define PROFILES_IMPORT_IMPORT_H
+#pragma once
 
 #include "profiles/cost/cost.h"
-
-G_BEGIN_DECLS
 
 #define PROFILE_IMPORT_ERROR (profile_import_error_quark())
 GQuark profile_import_error_quark(void);
@@ -53,7 +50,3 @@ typedef struct {
  */
 Profile *profile_import(const Profile *profile, const char *path,
                         const ProfileImportOptions *options, char **summary, GError **error);
-
-G_END_DECLS
-
-#endif /* PROFILES_IMPORT_IMPORT_H */

@@ -5,12 +5,9 @@
  * dimensions stand, what the call computes and moves.  Which kernels a call launched is known to
  * kineto.c.
  */
-#ifndef PROFILES_IMPORT_OPERATORS_H
-#define PROFILES_IMPORT_OPERATORS_H
+#pragma once
 
 #include "profiles/import/readers.h"
-
-G_BEGIN_DECLS
 
 /* What became of the kernels of a call. */
 typedef enum {
@@ -41,7 +38,3 @@ const ImportOperator *import_operator(const char *name);
  */
 ImportOutcome import_call_sample(JsonDoc *doc, const JsonValue *args, const ImportOperator *op,
                                  const ModelDevice *device, double seconds, ImportSample *sample);
-
-G_END_DECLS
-
-#endif /* PROFILES_IMPORT_OPERATORS_H */

@@ -4,12 +4,9 @@
  * Internal to this room.  A new format is a reader here and a row of the table in import.c that
  * tells its files by their keys.
  */
-#ifndef PROFILES_IMPORT_READERS_H
-#define PROFILES_IMPORT_READERS_H
+#pragma once
 
 #include "profiles/import/import.h"
-
-G_BEGIN_DECLS
 
 #define IMPORT_US_PER_S 1e6
 /* 11 days: beyond are wrong units. */
@@ -77,7 +74,3 @@ bool import_collective(Import *import, const char *op, int64_t n_ranks, int64_t 
 /* Sets the model whose layers were timed, which --model says.  Returns false after recording that
  * it is missing, or that the profile has rows of another model. */
 bool import_need_arch(Import *import, JsonDoc *doc, const JsonValue *value);
-
-G_END_DECLS
-
-#endif /* PROFILES_IMPORT_READERS_H */

@@ -3,8 +3,7 @@
  *
  * Internal to this room.
  */
-#ifndef PROFILES_WORKLOAD_BUILD_H
-#define PROFILES_WORKLOAD_BUILD_H
+#pragma once
 
 #include "base/saturate.h"
 #include "profiles/cost/mesh.h"
@@ -12,8 +11,6 @@
 #include "profiles/workload/ops.h"
 #include "profiles/workload/prefetch.h"
 #include "profiles/workload/zero3.h"
-
-G_BEGIN_DECLS
 
 /* Layers with an MLP and layers with experts differ. */
 #define WORKLOAD_LAYER_KINDS 2
@@ -198,7 +195,3 @@ typedef struct {
  * as for workload_build_op_memory(). */
 void workload_build_add_course(const WorkloadBuild *build, const WorkloadCourse *course,
                                WorkloadOp *op, int64_t *last_bytes);
-
-G_END_DECLS
-
-#endif /* PROFILES_WORKLOAD_BUILD_H */

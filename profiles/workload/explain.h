@@ -12,12 +12,9 @@
  * the launch time of a kernel that spends 30 % of its time in it.  A parameter with the value 0 is
  * not changed and so not named.
  */
-#ifndef PROFILES_WORKLOAD_EXPLAIN_H
-#define PROFILES_WORKLOAD_EXPLAIN_H
+#pragma once
 
 #include "profiles/workload/workload.h"
-
-G_BEGIN_DECLS
 
 #define PROFILE_EXPLAIN_PARAMETERS 4
 
@@ -58,7 +55,3 @@ bool profile_explain(const ModelArch *arch, const Profile *profile, const Plan *
 
 /* Returns: (owned) where the value of parameter @i of @profile is from. */
 char *profile_parameter_source(const Profile *profile, int i);
-
-G_END_DECLS
-
-#endif /* PROFILES_WORKLOAD_EXPLAIN_H */

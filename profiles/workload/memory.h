@@ -8,14 +8,11 @@
  *
  * Thread-safety: pure.
  */
-#ifndef PROFILES_WORKLOAD_MEMORY_H
-#define PROFILES_WORKLOAD_MEMORY_H
+#pragma once
 
 #include "models/ops.h"
 #include "profiles/parameter.h"
 #include "schedule/plan.h"
-
-G_BEGIN_DECLS
 
 /* --- state --- */
 
@@ -115,7 +112,3 @@ typedef struct {
  */
 WorkloadKeptBytes workload_kept_bytes(const WorkloadPartBytes *part, PlanRecompute recompute,
                                       bool sliced, int64_t boundary_bytes);
-
-G_END_DECLS
-
-#endif /* PROFILES_WORKLOAD_MEMORY_H */

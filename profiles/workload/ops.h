@@ -4,14 +4,11 @@
  *
  * Thread-safety: pure.
  */
-#ifndef PROFILES_WORKLOAD_OPS_H
-#define PROFILES_WORKLOAD_OPS_H
+#pragma once
 
 #include "models/ops.h"
 #include "profiles/parameter.h"
 #include "schedule/framework.h"
-
-G_BEGIN_DECLS
 
 /* Sets the members of @shape that conventions decide: which kernels run, whether dropout masks are
  * kept, how experts and attention are split over ranks. */
@@ -25,7 +22,3 @@ void workload_set_conventions(const PlanConventions *conventions,
  */
 double workload_accumulate_bytes(Dtype dtype, const PlanConventions *conventions, bool in_product,
                                  double n);
-
-G_END_DECLS
-
-#endif /* PROFILES_WORKLOAD_OPS_H */

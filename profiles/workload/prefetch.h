@@ -10,12 +10,9 @@
  * WorkloadOp.workspace_bytes; those for later ops depend on the schedule, and simulator/program.c
  * adds them.
  */
-#ifndef PROFILES_WORKLOAD_PREFETCH_H
-#define PROFILES_WORKLOAD_PREFETCH_H
+#pragma once
 
 #include "profiles/workload/workload.h"
-
-G_BEGIN_DECLS
 
 /* Stands for "no part of this op has that many gathers of later ops ahead of it". */
 #define WORKLOAD_PREFETCH_NONE INT64_MIN
@@ -70,7 +67,3 @@ workload_prefetch_last(const WorkloadPrefetch *prefetch, int64_t op, ScheduleOpK
  */
 int64_t workload_prefetch_most(const Workload *workload, int64_t op, ScheduleOpKind kind,
                                int32_t rank);
-
-G_END_DECLS
-
-#endif /* PROFILES_WORKLOAD_PREFETCH_H */

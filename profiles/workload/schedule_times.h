@@ -12,12 +12,9 @@
  * micro-batch needs, since a plan that fits nowhere is simulated too.  Without a known limit the
  * family's default. objective  the makespan, which a report calls the iteration
  */
-#ifndef PROFILES_WORKLOAD_SCHEDULE_TIMES_H
-#define PROFILES_WORKLOAD_SCHEDULE_TIMES_H
+#pragma once
 
 #include "profiles/workload/workload.h"
-
-G_BEGIN_DECLS
 
 /* Only the member times is for users. */
 typedef struct {
@@ -35,7 +32,3 @@ void workload_schedule_times_init(WorkloadScheduleTimes *self, const Workload *w
                                   SchedulePlacement placement);
 void workload_schedule_times_clear(WorkloadScheduleTimes *self);
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(WorkloadScheduleTimes, workload_schedule_times_clear)
-
-G_END_DECLS
-
-#endif /* PROFILES_WORKLOAD_SCHEDULE_TIMES_H */

@@ -18,13 +18,10 @@
  * last slice, allocates kv_gradient_bytes of all slices, and each backward frees those of its own
  * slice.  A workspace exists from the start of an op to its end.
  */
-#ifndef PROFILES_WORKLOAD_WORKLOAD_H
-#define PROFILES_WORKLOAD_WORKLOAD_H
+#pragma once
 
 #include "profiles/cost/cost.h"
 #include "schedule/plan.h"
-
-G_BEGIN_DECLS
 
 /* What the ops of one (stage, class, slice) take and need; arrays are indexed by ScheduleOpKind. */
 typedef struct {
@@ -181,7 +178,3 @@ workload_op(const Workload *workload, int32_t chain, int32_t stage, int32_t micr
                               workload->n_slices +
                           slice];
 }
-
-G_END_DECLS
-
-#endif /* PROFILES_WORKLOAD_WORKLOAD_H */

@@ -3,13 +3,10 @@
  *
  * Thread-safety: pure.
  */
-#ifndef PROFILES_WORKLOAD_ZERO3_H
-#define PROFILES_WORKLOAD_ZERO3_H
+#pragma once
 
 #include "models/arch.h"
 #include "schedule/plan.h"
-
-G_BEGIN_DECLS
 
 /* Whether each op counts what is gathered while it runs: weights (ZeRO 3), and gradients until they
  * are reduced (ZeRO 2 and 3).  Otherwise static bytes have room for gathered weights. */
@@ -33,7 +30,3 @@ int32_t workload_plan_prefetch(const ModelArch *arch, const Plan *plan);
 /* How often ZeRO 3 gathers a layer for its backward: twice where it is recomputed in full with
  * weights that are gathered for that, else once. */
 int64_t workload_zero3_gathers(const PlanConventions *conventions, PlanRecompute recompute);
-
-G_END_DECLS
-
-#endif /* PROFILES_WORKLOAD_ZERO3_H */

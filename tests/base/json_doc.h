@@ -1,8 +1,7 @@
 /*
  * tests/base/json_doc.h - documents for the tests of base/json.h, and how they must finish.
  */
-#ifndef TESTS_BASE_JSON_DOC_H
-#define TESTS_BASE_JSON_DOC_H
+#pragma once
 
 #include "base/json.h"
 
@@ -37,5 +36,3 @@ assert_finishes(JsonDoc *doc, const char *expect)
     g_assert_cmpstr(error->message + strlen("model.json:"), ==, expect);
     g_assert_false(json_doc_finish(doc, NULL)); /* stays so */
 }
-
-#endif /* TESTS_BASE_JSON_DOC_H */

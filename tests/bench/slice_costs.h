@@ -8,8 +8,7 @@
  * so the linear layers cost `token` per token but no less than `least` tokens, attention `pair` per
  * pair of tokens, launches `start`; the noise is that of a measurement.
  */
-#ifndef TESTS_BENCH_SLICE_COSTS_H
-#define TESTS_BENCH_SLICE_COSTS_H
+#pragma once
 
 #include "planner/slices/slice.h"
 
@@ -47,5 +46,3 @@ slice_case_grid(const SliceCase *k)
                                                       : slice_case_cost(k, b, s * g, c * g);
     return cost;
 }
-
-#endif /* TESTS_BENCH_SLICE_COSTS_H */

@@ -1,8 +1,7 @@
 /*
  * tests/executor/ahead.h - ZeRO 3 ahead of use, for tests of it on several devices.
  */
-#ifndef TESTS_EXECUTOR_AHEAD_H
-#define TESTS_EXECUTOR_AHEAD_H
+#pragma once
 
 #include "tests/executor/combo.h"
 
@@ -110,5 +109,3 @@ ahead_gathers(const Trace *trace)
     }
     return gathers;
 }
-
-#endif /* TESTS_EXECUTOR_AHEAD_H */

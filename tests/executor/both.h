@@ -2,8 +2,7 @@
  * tests/executor/both.h - the same tensors in the storage of two backends, the reference and cuda,
  * and how far they are apart.
  */
-#ifndef TESTS_EXECUTOR_BOTH_H
-#define TESTS_EXECUTOR_BOTH_H
+#pragma once
 
 #include <math.h>
 
@@ -148,5 +147,3 @@ in_both_formats(void (*check)(Both *both))
 #define EACH(both, i, backend)                                                                     \
     for (int i = 0; i < 2; i++)                                                                    \
         for (ExecBackend *backend = (both)->of[i]; backend != NULL; backend = NULL)
-
-#endif /* TESTS_EXECUTOR_BOTH_H */

@@ -5,8 +5,7 @@
  * Initial weights are spread out (deviation 0.2 at 16 wide): at GPT-2's 0.02 attention is nearly
  * uniform, and wrong positions, masks or heads would hardly show.
  */
-#ifndef TESTS_EXECUTOR_COMBO_H
-#define TESTS_EXECUTOR_COMBO_H
+#pragma once
 
 #include "executor/run/run.h"
 #include "schedule/rank_order.h"
@@ -209,5 +208,3 @@ combo_check(const Combo *c)
 }
 
 G_END_DECLS
-
-#endif /* TESTS_EXECUTOR_COMBO_H */

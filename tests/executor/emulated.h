@@ -1,8 +1,7 @@
 /*
  * tests/executor/emulated.h - the cuda backend on an emulated GPU, for tests.
  */
-#ifndef TESTS_EXECUTOR_EMULATED_H
-#define TESTS_EXECUTOR_EMULATED_H
+#pragma once
 
 #include "executor/device/backend.h"
 
@@ -25,5 +24,3 @@ emulated_gpu_or_skip(void)
     g_setenv("DEGAS_PLUGIN_DIR", plugins, TRUE);
     return true;
 }
-
-#endif /* TESTS_EXECUTOR_EMULATED_H */

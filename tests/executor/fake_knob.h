@@ -2,8 +2,7 @@
  * tests/executor/fake_knob.h - knobs of the stand-ins: VARIABLE=name=number,name=number in the
  * environment.
  */
-#ifndef TESTS_EXECUTOR_FAKE_KNOB_H
-#define TESTS_EXECUTOR_FAKE_KNOB_H
+#pragma once
 
 #include <stdint.h>
 #include <stdlib.h>
@@ -24,5 +23,3 @@ fake_knob_of(const char *variable, const char *name, int64_t standard)
     }
     return standard;
 }
-
-#endif /* TESTS_EXECUTOR_FAKE_KNOB_H */

@@ -7,8 +7,7 @@
  * gets a thread, and what follows is queued behind.  FAKE_CUDA's async=1 queues everything, and
  * every task sleeps a little first, so that what was not waited for is seen too early.
  */
-#ifndef TESTS_EXECUTOR_FAKE_STREAMS_H
-#define TESTS_EXECUTOR_FAKE_STREAMS_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -33,5 +32,3 @@ int fake_stream_is_captured(void *stream);
 #ifdef __cplusplus
 }
 #endif
-
-#endif /* TESTS_EXECUTOR_FAKE_STREAMS_H */

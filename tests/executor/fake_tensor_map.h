@@ -2,8 +2,7 @@
  * tests/executor/fake_tensor_map.h - what the stand-in of cuTensorMapEncodeTiled() makes of a
  * tensor, for the emulated copy engine (hopper_on_host.cc).
  */
-#ifndef TESTS_EXECUTOR_FAKE_TENSOR_MAP_H
-#define TESTS_EXECUTOR_FAKE_TENSOR_MAP_H
+#pragma once
 
 #include <stdint.h>
 
@@ -18,5 +17,3 @@ typedef struct {
     uint32_t box[3];
     uint32_t swizzle_bytes; /* 0, 32, 64, 128 */
 } FakeTensorMap;
-
-#endif /* TESTS_EXECUTOR_FAKE_TENSOR_MAP_H */

@@ -1,8 +1,7 @@
 /*
  * tests/executor/hub_peers.h - threads that are the ranks of a hub, for tests of transports.
  */
-#ifndef TESTS_EXECUTOR_HUB_PEERS_H
-#define TESTS_EXECUTOR_HUB_PEERS_H
+#pragma once
 
 #include "executor/transport/local.h"
 #include "executor/transport/transport.h"
@@ -61,5 +60,3 @@ everyone(const ExecTransport *transport)
 
     return (ExecGroup){.ranks = ranks, .n = transport->n_ranks, .index = transport->rank};
 }
-
-#endif /* TESTS_EXECUTOR_HUB_PEERS_H */

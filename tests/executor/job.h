@@ -1,8 +1,7 @@
 /*
  * tests/executor/job.h - a small model and plans for the tests of runs.
  */
-#ifndef TESTS_EXECUTOR_JOB_H
-#define TESTS_EXECUTOR_JOB_H
+#pragma once
 
 #include "executor/run/run.h"
 
@@ -88,5 +87,3 @@ static const Job one_device = {"gpipe", 1, 1, 1, 1, 8, "30", SCHEDULE_PLACEMENT_
 static const Job split_job = {"1f1b", 2, 4, 1, 2, 2, "12,10,8", SCHEDULE_PLACEMENT_LOOP};
 
 G_END_DECLS
-
-#endif /* TESTS_EXECUTOR_JOB_H */

@@ -5,8 +5,7 @@
  * GPT-2 [Radford et al. 2019; its released code]; Llama [Touvron et al. 2302.13971, 2307.09288];
  * Mixtral [Jiang et al. 2401.04088].
  */
-#ifndef TESTS_EXECUTOR_PLAIN_H
-#define TESTS_EXECUTOR_PLAIN_H
+#pragma once
 
 #include <math.h>
 
@@ -224,5 +223,3 @@ plain_loss(const ModelArch *arch, const ExecModel *model, const int32_t *tokens,
     }
     return loss;
 }
-
-#endif /* TESTS_EXECUTOR_PLAIN_H */

@@ -1,8 +1,7 @@
 /*
  * tests/executor/tensors.h - numbers and attention shapes for the tests of backends.
  */
-#ifndef TESTS_EXECUTOR_TENSORS_H
-#define TESTS_EXECUTOR_TENSORS_H
+#pragma once
 
 #include "executor/device/backend.h"
 
@@ -145,5 +144,3 @@ sum_tolerance(int64_t k)
 {
     return 4.0 * 6.0e-8 * sqrt((double)k + 16.0);
 }
-
-#endif /* TESTS_EXECUTOR_TENSORS_H */

@@ -1,8 +1,7 @@
 /*
  * tests/models/arch_case.h - built-in models, for tests of models/.
  */
-#ifndef TESTS_MODELS_ARCH_CASE_H
-#define TESTS_MODELS_ARCH_CASE_H
+#pragma once
 
 #include "models/arch.h"
 
@@ -16,5 +15,3 @@ load(const char *name)
     g_assert_no_error(error);
     return arch;
 }
-
-#endif /* TESTS_MODELS_ARCH_CASE_H */

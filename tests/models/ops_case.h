@@ -1,8 +1,7 @@
 /*
  * tests/models/ops_case.h - models, shapes and sums for the tests of model_ops().
  */
-#ifndef TESTS_MODELS_OPS_CASE_H
-#define TESTS_MODELS_OPS_CASE_H
+#pragma once
 
 #include <math.h>
 #include <string.h>
@@ -90,5 +89,3 @@ find_in_layer(const ModelArch *arch, int64_t layer, const ModelShape *shape, con
     g_assert_nonnull(op);
     return op;
 }
-
-#endif /* TESTS_MODELS_OPS_CASE_H */

@@ -1,8 +1,7 @@
 /*
  * What the tests of planner/search.h share: small problems, and the simulator as their objective.
  */
-#ifndef TESTS_PLANNER_SEARCH_CASE_H
-#define TESTS_PLANNER_SEARCH_CASE_H
+#pragma once
 
 #include <string.h>
 
@@ -127,5 +126,3 @@ simulate(const Plan *plan, const Workload *workload, int64_t limit_ns, Report **
         (*report)->iteration_ns = limit_ns + 1;
     return true;
 }
-
-#endif /* TESTS_PLANNER_SEARCH_CASE_H */

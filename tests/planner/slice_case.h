@@ -2,8 +2,7 @@
  * tests/planner/slice_case.h - random and large problems of the slicer's variants, random answers,
  * and what the simulator makes of answers.
  */
-#ifndef TESTS_PLANNER_SLICE_CASE_H
-#define TESTS_PLANNER_SLICE_CASE_H
+#pragma once
 
 #include "planner/slices/orders.h"
 #include "schedule/schedule.h"
@@ -305,5 +304,3 @@ random_groups(uint32_t *state, const Case *k, bool common)
     }
     return groups;
 }
-
-#endif /* TESTS_PLANNER_SLICE_CASE_H */

@@ -3,8 +3,7 @@
  * by hand: 2 nodes of 8 devices; fp16 100 TFLOPS on 100 multiprocessors, 1 TB/s; 100 GB/s inside,
  * adapters of 10 GB/s per device and 20 GB/s per node outside; every fraction 1, every constant 0.
  */
-#ifndef TESTS_PROFILES_FIXTURE_H
-#define TESTS_PROFILES_FIXTURE_H
+#pragma once
 
 #include <string.h>
 
@@ -67,5 +66,3 @@ assert_near(double a, double b, double relative)
 {
     g_assert_cmpfloat_with_epsilon(a, b, relative * (b < 0 ? -b : b));
 }
-
-#endif /* TESTS_PROFILES_FIXTURE_H */

@@ -1,8 +1,7 @@
 /*
  * tests/profiles/layer.h - a small model's layer on the cluster of fixture.h.
  */
-#ifndef TESTS_PROFILES_LAYER_H
-#define TESTS_PROFILES_LAYER_H
+#pragma once
 
 #include "profiles/cost/cost.h"
 #include "tests/profiles/fixture.h"
@@ -61,5 +60,3 @@ part_s(const Profile *profile, const ProfileQuery *query, ProfilePass pass)
 
     return profile_cost_s(&cost);
 }
-
-#endif /* TESTS_PROFILES_LAYER_H */

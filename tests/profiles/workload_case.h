@@ -1,8 +1,7 @@
 /*
  * tests/profiles/workload_case.h - plans on the cluster of fixture.h for the tests of workload.h.
  */
-#ifndef TESTS_PROFILES_WORKLOAD_CASE_H
-#define TESTS_PROFILES_WORKLOAD_CASE_H
+#pragma once
 
 #include "profiles/workload/workload.h"
 
@@ -89,5 +88,3 @@ owned(const Workload *workload, int32_t rank, TraceMemoryOwner owner)
 {
     return workload->ranks[rank].static_bytes[owner];
 }
-
-#endif /* TESTS_PROFILES_WORKLOAD_CASE_H */

@@ -5,8 +5,7 @@
  * no code with graph.c.  No communication time; an op starts when its rank is free and its inputs
  * are there.
  */
-#ifndef TESTS_SCHEDULE_EVALUATE_H
-#define TESTS_SCHEDULE_EVALUATE_H
+#pragma once
 
 #include "schedule/schedule.h"
 
@@ -180,5 +179,3 @@ schedule_from_text(const ScheduleShape *shape, SchedulePlacement placement,
     }
     return schedule;
 }
-
-#endif /* TESTS_SCHEDULE_EVALUATE_H */

@@ -1,6 +1,5 @@
 /* tests/schedule/files.h - a file for one test: written to a private folder, removed after. */
-#ifndef TESTS_SCHEDULE_FILES_H
-#define TESTS_SCHEDULE_FILES_H
+#pragma once
 
 #include <glib.h>
 #include <glib/gstdio.h>
@@ -19,5 +18,3 @@ file_with(const char *text, gssize n_bytes)
     g_assert_no_error(error);
     return g_steal_pointer(&path);
 }
-
-#endif /* TESTS_SCHEDULE_FILES_H */

@@ -1,6 +1,5 @@
 /* How many virtual micro-batches a rank of a schedule holds at most. */
-#ifndef TESTS_SCHEDULE_IN_FLIGHT_H
-#define TESTS_SCHEDULE_IN_FLIGHT_H
+#pragma once
 
 #include "schedule/schedule.h"
 
@@ -44,5 +43,3 @@ peak_in_flight(const Schedule *schedule, int32_t rank)
     }
     return (int32_t)peak;
 }
-
-#endif /* TESTS_SCHEDULE_IN_FLIGHT_H */

@@ -5,8 +5,7 @@
  * start = max(free(rank), end(producer) + message)), by running through all ranks again and again;
  * it shares no code with schedule/.
  */
-#ifndef TESTS_SCHEDULE_TIMED_H
-#define TESTS_SCHEDULE_TIMED_H
+#pragma once
 
 #include "schedule/schedule.h"
 
@@ -168,5 +167,3 @@ timed_fits(const Schedule *s, const ScheduleTimes *times)
             return false;
     return true;
 }
-
-#endif /* TESTS_SCHEDULE_TIMED_H */

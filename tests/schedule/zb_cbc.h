@@ -5,8 +5,7 @@
  * limit of micro-batches is a chain too: F k after W k - limit  [2401.10241 appendix G, with order
  * instead of memory as variables, since micro-batches are alike].
  */
-#ifndef TESTS_SCHEDULE_ZB_CBC_H
-#define TESTS_SCHEDULE_ZB_CBC_H
+#pragma once
 
 #include <glib/gstdio.h>
 #include <string.h>
@@ -120,5 +119,3 @@ cbc_solve(char *program, const ExactProblem *q, int seconds)
     g_rmdir(folder);
     return ns;
 }
-
-#endif /* TESTS_SCHEDULE_ZB_CBC_H */

@@ -11,8 +11,7 @@
  * Bound: each rank alone, with heads and tails from the chains, preemptive  [Carlier 1982].
  * Memory: of two states with as many ops done, one that is nowhere later is enough.
  */
-#ifndef TESTS_SCHEDULE_ZB_EXACT_H
-#define TESTS_SCHEDULE_ZB_EXACT_H
+#pragma once
 
 #include "schedule/schedule.h"
 
@@ -332,5 +331,3 @@ exact_solve(const ExactProblem *problem, int64_t upper_ns, int64_t max_nodes, in
         *n_nodes = e.n_nodes;
     return e.n_nodes > max_nodes ? -1 : e.best_ns;
 }
-
-#endif /* TESTS_SCHEDULE_ZB_EXACT_H */

@@ -1,8 +1,7 @@
 /*
  * tests/simulator/build.h - schedules of a family, for tests of the simulator.
  */
-#ifndef TESTS_SIMULATOR_BUILD_H
-#define TESTS_SIMULATOR_BUILD_H
+#pragma once
 
 #include "schedule/schedule.h"
 
@@ -17,5 +16,3 @@ build(const char *family, int64_t p, int64_t m, int64_t slices)
     g_assert_no_error(error);
     return schedule;
 }
-
-#endif /* TESTS_SIMULATOR_BUILD_H */

@@ -5,8 +5,7 @@
  * looked up by stage: no graph, no steps, no tables.  Written from the text of schedule/schedule.h,
  * simulator/simulate.h, simulator/finish.h and profiles/workload/workload.h.
  */
-#ifndef TESTS_SIMULATOR_ORACLE_H
-#define TESTS_SIMULATOR_ORACLE_H
+#pragma once
 
 #include <string.h>
 
@@ -416,5 +415,3 @@ oracle_free(Oracle *o)
     g_free(o);
 }
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(Oracle, oracle_free)
-
-#endif /* TESTS_SIMULATOR_ORACLE_H */

@@ -4,8 +4,7 @@
  * A random schedule is the order in which a random choice among the ops that could run next runs
  * them: so it can run, and nothing else is regular about it.
  */
-#ifndef TESTS_SIMULATOR_RANDOM_H
-#define TESTS_SIMULATOR_RANDOM_H
+#pragma once
 
 #include "profiles/workload/prefetch.h"
 #include "schedule/check.h"
@@ -379,5 +378,3 @@ random_links(uint64_t *state, const Schedule *schedule, Workload *w, const int32
         }
     w->links = links;
 }
-
-#endif /* TESTS_SIMULATOR_RANDOM_H */

@@ -1,6 +1,5 @@
 /* Runs of the simulator with everything in the trace, checked, and a look at its events. */
-#ifndef TESTS_SIMULATOR_RUN_H
-#define TESTS_SIMULATOR_RUN_H
+#pragma once
 
 #include "simulator/simulate.h"
 
@@ -21,5 +20,3 @@ event_at(const Trace *trace, guint i)
 {
     return &g_array_index(trace->events, TraceEvent, i);
 }
-
-#endif /* TESTS_SIMULATOR_RUN_H */
