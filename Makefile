@@ -1,7 +1,7 @@
 # degas: make, make demo, make test, make test-long, make bench, make loop, make validate, make bundle,
-# make gpu-check, make check; prints what it found.
+# make gpu-check, make check, make install, make uninstall, make deb; prints what it found.
 # Options: SAN=address,undefined or SAN=thread, CUDA=0|1, MPI=0|1, CC, MPICC, CFLAGS, LDFLAGS, OPT,
-# V=1 (whole commands instead of a line per file), -jN (one job per core unless given).
+# PREFIX=/usr/local and DESTDIR= (make install), V=1 (whole commands instead of a line per file), -jN (one job per core unless given).
 
 CC ?= gcc
 SAN ?=
@@ -10,7 +10,7 @@ B := build/$(or $(subst $(comma),-,$(SAN)),release)
 
 # One job per core, unless the user said how many.  Goals that remove or install files, or call make
 # themselves, are not begun beside other goals.
-ONE_BY_ONE := $(and $(filter clean demo format packages test,$(MAKECMDGOALS)),$(word 2,$(MAKECMDGOALS)))
+ONE_BY_ONE := $(and $(filter clean demo format packages test install uninstall deb,$(MAKECMDGOALS)),$(word 2,$(MAKECMDGOALS)))
 ifeq ($(ONE_BY_ONE),)
 MAKEFLAGS += $(shell echo " $$MAKEFLAGS" | grep -q ' -j' || echo -j$$(nproc 2>/dev/null || echo 2))
 endif
@@ -19,10 +19,10 @@ endif
 say = $(if $(filter-out 0,$(V)),,@printf '%-5s %s\n' '$(1)' '$(2)';)
 
 WARNINGS := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wvla -Wmissing-prototypes \
-	-Wstrict-prototypes -Wno-unused-parameter
+	-Wstrict-prototypes -Wno-unused-parameter -Wno-missing-field-initializers
 OPT ?= -O2 -g
-PACKAGES_CFLAGS := $(shell pkg-config --cflags glib-2.0 libcjson 2>/dev/null)
-PACKAGES_LIBS := $(shell pkg-config --libs glib-2.0 libcjson 2>/dev/null)
+PACKAGES_CFLAGS := $(shell pkg-config --cflags glib-2.0 libcjson yaml-0.1 zlib 2>/dev/null)
+PACKAGES_LIBS := $(shell pkg-config --libs glib-2.0 libcjson yaml-0.1 zlib 2>/dev/null)
 # Contraction off: predictions must have the same bits on every processor.
 CFLAGS_ALL = -std=c17 -D_GNU_SOURCE $(WARNINGS) $(OPT) -ffp-contract=off -fno-math-errno -pthread -I. \
 	-DGLIB_VERSION_MIN_REQUIRED=GLIB_VERSION_2_74 -DGLIB_VERSION_MAX_ALLOWED=GLIB_VERSION_2_74 \
@@ -44,7 +44,7 @@ LOWER_simulator := profiles schedule models base
 LOWER_executor := profiles schedule models base
 LOWER_cli := executor simulator planner profiles schedule models base
 
-EMBEDDED := $(sort $(wildcard models/*.json profiles/*.json cli/plots/*.gp cli/plots/*.html cli/validate/*.json \
+EMBEDDED := $(sort $(wildcard models/*.json profiles/*.json cli/plots/*.gp cli/plots/*.html cli/validate/*.json cli/help/schema/*.json \
 	docs/demo/*.txt))
 # Of a folder and its rooms; the plugins' rooms are theirs.
 SOURCES = $(filter-out $(PLUGIN_SOURCES),$(wildcard $(1)/*.c $(1)/*/*.c))
@@ -56,12 +56,14 @@ include executor/plugins.mk
 TESTS := $(foreach f,$(FOLDERS) cli,$(wildcard tests/$(f)/test_*.c))
 TEST_PROGRAMS := $(patsubst %.c,$(B)/%,$(TESTS))
 BENCHES := $(patsubst %.c,$(B)/%,$(wildcard tests/bench/bench_*.c))
+# Those that gpu-check runs on a real device.
+GPU_TESTS := $(addprefix $(B)/tests/executor/,test_cuda test_cuda_probe)
 
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
 .SECONDARY:
-.PHONY: all demo test run-tests test-long bench loop validate validation-page bundle gpu-check check format \
-	clean packages
+.PHONY: all demo test run-tests test-long bench loop validate validation-page check-page frameworks-page bundle \
+	gpu-check check format clean packages install uninstall deb
 
 # The plugins first: their kernels take longest.
 all: $(PLUGINS) $(B)/degas
@@ -113,8 +115,8 @@ $(foreach f,planner simulator executor bench,$(eval $(call TEST_RULE,$(f),$(fore
 
 .PHONY: check-packages
 check-packages:
-	@pkg-config --exists glib-2.0 libcjson 2>/dev/null || { \
-	echo "make: the development files of GLib and cJSON are missing; run: make packages" >&2; exit 6; }
+	@pkg-config --exists glib-2.0 libcjson yaml-0.1 zlib 2>/dev/null || { \
+	echo "make: the development files of GLib, cJSON, libyaml and zlib are missing; run: make packages" >&2; exit 6; }
 
 packages:
 	@scripts/packages.sh
@@ -131,9 +133,14 @@ test:
 run-tests: all $(TEST_PROGRAMS) $(BENCHES) $(B)/tests/bench/gauge_cores $(EMULATED)
 	@scripts/run_tests.sh $(TEST_PROGRAMS) $(sort $(wildcard tests/lint/test_*.sh tests/cli/test_*.sh))
 
-# What is long by nature (tests/long): some 10 minutes on 2 cores, and never over 30.
-test-long: all $(B)/tests/executor/test_matrix
+# What is long by nature (tests/long): some 20 minutes on 2 cores, and never over 30.  MEGATRON=DIR is a checkout of
+# Megatron-LM, whose arguments exports are then read by.
+test-long: all $(B)/tests/executor/test_matrix $(B)/tests/executor/test_torch $(B)/tests/planner/test_bounds_hold
 	@TEST_BUILD=$(B) LIMIT_S=1500 scripts/run_tests.sh $(sort $(wildcard tests/long/*.sh))
+
+# What the frameworks' own code says of exported plans: the table of docs/frameworks.md.
+frameworks-page: all $(B)/tests/executor/test_torch
+	@PAGE=docs/frameworks.md TEST_BUILD=$(B) LIMIT_S=1500 scripts/run_tests.sh tests/long/exports.sh
 
 bench: all $(BENCHES)
 	@scripts/bench.sh $(BENCHES)
@@ -151,14 +158,31 @@ validate: all
 validation-page: all
 	@./degas validate "$(VALIDATION)" --skip-bad-rows --folds 5 --page docs/validation.md
 
+# What degas check says of ten public recipes.
+check-page: all
+	@scripts/check_page.sh "$$(pwd)/degas" tests/data/recipes.txt > build/check.md && mv build/check.md docs/check.md
+
 # A folder for machines without our libraries: scripts/bundle.sh.
-bundle: all $(B)/tests/executor/test_cuda
+bundle: all $(GPU_TESTS)
 	@scripts/bundle.sh $(B) build/bundle
 
 # On a machine with a GPU: correctness, speed and predictions into OUT; status 6 where there is none.
-# BUNDLE=folder takes that bundle and builds nothing.
-gpu-check: $(if $(BUNDLE),,all $(B)/tests/executor/test_cuda)
-	@scripts/gpu_check.sh "$(or $(BUNDLE),$(B))" "$(OUT)"
+# BUNDLE=folder takes that bundle and builds nothing; SMALL=1: sizes for the emulated GPU, in DEGAS_PLUGIN_DIR.
+gpu-check: $(if $(BUNDLE),,all $(GPU_TESTS))
+	@scripts/gpu_check.sh $(if $(SMALL),--small) "$(or $(BUNDLE),$(B))" "$(OUT)"
+
+# Installs what make built, and builds it where that was not done; uninstall removes just that.
+PREFIX ?= /usr/local
+DESTDIR ?=
+install: all
+	@scripts/install.sh $(B) "$(PREFIX)" "$(DESTDIR)" $(notdir $(PLUGINS))
+
+uninstall:
+	@scripts/install.sh --remove "$(PREFIX)" "$(DESTDIR)"
+
+# A Debian package, in the build folder.
+deb: all
+	@scripts/deb.sh $(B) $(notdir $(PLUGINS))
 
 check: all
 	@tests/lint/check_all.sh

@@ -26,10 +26,9 @@ typedef struct {
 static bool G_GNUC_PRINTF(3, 4) invalid(GError **error, const Cursor *at, const char *format, ...)
 {
     va_list args;
-    g_autofree char *what = NULL;
 
     va_start(args, format);
-    what = g_strdup_vprintf(format, args);
+    g_autofree char *what = g_strdup_vprintf(format, args);
     va_end(args);
     g_set_error(error, CSV_ERROR, CSV_ERROR_INVALID, "%s:%zu: %s", at->csv->name, at->line, what);
     return false;
@@ -70,17 +69,13 @@ read_plain(Cursor *at, GError **error)
     return true;
 }
 
-/*
- * One record into @fields.  The terminating NUL of a field never overtakes the reader: it takes the
+/* One record into @fields.  The terminating NUL of a field never overtakes the reader: it takes the
  * place of the comma or line break, which is read before it is written; the last field's has the
- * byte after the text.
- */
+ * byte after the text. */
 static bool
 read_record(Cursor *at, GPtrArray *fields, GError **error)
 {
     for (;;) {
-        bool more;
-
         g_ptr_array_add(fields, at->write);
         if (at->read < at->end && *at->read == '"') {
             at->read++;
@@ -89,7 +84,7 @@ read_record(Cursor *at, GPtrArray *fields, GError **error)
         } else if (!read_plain(at, error)) {
             return false;
         }
-        more = at->read < at->end && *at->read == ',';
+        bool more = at->read < at->end && *at->read == ',';
         if (at->read < at->end && *at->read == '\r') {
             at->read++;
             if (at->read == at->end || *at->read != '\n')
@@ -181,20 +176,18 @@ csv_parse(const char *name, const char *text, size_t n_bytes, GPtrArray *bad_rec
           GError **error)
 {
     static const char mark[] = "\xef\xbb\xbf";
-    g_autoptr(Csv) csv = NULL;
     const char *bad;
-    Cursor at;
 
     g_return_val_if_fail(name != NULL && text != NULL, NULL);
 
-    csv = g_new0(Csv, 1);
+    g_autoptr(Csv) csv = g_new0(Csv, 1);
     csv->name = g_strdup(name);
     csv->text = g_malloc(n_bytes + 1);
     memcpy(csv->text, text, n_bytes);
     csv->header = g_ptr_array_new();
     csv->fields = g_ptr_array_new();
     csv->lines = g_array_new(FALSE, FALSE, sizeof(size_t));
-    at = (Cursor){
+    Cursor at = {
         .csv = csv, .read = csv->text, .end = csv->text + n_bytes, .write = csv->text, .line = 1};
     if (n_bytes >= 3 && memcmp(text, mark, 3) == 0)
         at.read += 3;

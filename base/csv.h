@@ -15,10 +15,7 @@
 #pragma once
 
 #include <glib.h>
-#include <stdbool.h>
 #include <stddef.h>
-
-G_BEGIN_DECLS
 
 #define CSV_ERROR (csv_error_quark())
 GQuark csv_error_quark(void);
@@ -61,5 +58,3 @@ size_t csv_n_records(const Csv *csv);
 const char *csv_field(const Csv *csv, size_t record, size_t column);
 /* The line on which the record begins, from 1. */
 size_t csv_line(const Csv *csv, size_t record);
-
-G_END_DECLS

@@ -6,6 +6,7 @@
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -16,25 +17,35 @@ typedef enum {
     DTYPE_FP16,
     DTYPE_BF16,
     DTYPE_FP8,
+    DTYPE_NVFP4,
     DTYPE_N,
 } Dtype;
 
-/* "fp32", "tf32", "fp16", "bf16", "fp8", NULL: in the enum's order, for json_enum() and options. */
+/* "fp32", "tf32", "fp16", "bf16", "fp8", "nvfp4", NULL: in the enum's order, for json_enum() and options. */
 extern const char *const dtype_names[DTYPE_N + 1];
 
-/* Bytes of one number. */
+/* Whether operands of products are quantised to @dtype from the format in which they are stored: fp8
+ * [2209.05433], with one scale for a tensor or for a block (MXFP8); nvfp4, with one for 16 numbers
+ * and one for the tensor [2509.25149]. */
+static inline bool
+dtype_is_quantised(Dtype dtype)
+{
+    return dtype == DTYPE_FP8 || dtype == DTYPE_NVFP4;
+}
+
+/* Bytes of one number; half of one is rounded up. */
 static inline int64_t
 dtype_bytes(Dtype dtype)
 {
-    return dtype == DTYPE_FP8 ? 1 : dtype == DTYPE_FP16 || dtype == DTYPE_BF16 ? 2 : 4;
+    return dtype_is_quantised(dtype) ? 1 : dtype == DTYPE_FP16 || dtype == DTYPE_BF16 ? 2 : 4;
 }
 
 /* The format in which attention scores are computed, and weights and activations are stored, where
- * products take operands of @dtype: fp8 is a format of products alone [2209.05433]. */
+ * products take operands of @dtype: quantised formats are of products alone. */
 static inline Dtype
 dtype_stored(Dtype dtype)
 {
-    return dtype == DTYPE_FP8 ? DTYPE_BF16 : dtype;
+    return dtype_is_quantised(dtype) ? DTYPE_BF16 : dtype;
 }
 
 /* The format that a device computes in which has no rate for @dtype; of fp32, fp32. */

@@ -11,8 +11,6 @@
 #include <glib.h>
 #include <stddef.h>
 
-G_BEGIN_DECLS
-
 /* One file: path relative to the source root, and its NUL-terminated bytes. */
 typedef struct {
     const char *path;
@@ -26,10 +24,6 @@ const EmbeddedFile *embedded_files(size_t *n_files);
 /* Returns: (borrowed, nullable) the file at exactly @path, e.g. "models/gpt3-175b.json". */
 const EmbeddedFile *embedded_find(const char *path);
 
-/*
- * Returns: (owned) GPtrArray of (owned) names: the paths below @prefix that end in @suffix, both
- * cut off, sorted; e.g. ("models/", ".json").
- */
+/* Returns: (owned) GPtrArray of (owned) names: the paths below @prefix that end in @suffix, both
+ * cut off, sorted; e.g. ("models/", ".json"). */
 GPtrArray *embedded_names(const char *prefix, const char *suffix);
-
-G_END_DECLS

@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <glib/gstdio.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -79,7 +78,6 @@ read_all(int fd, const char *path, size_t size_hint, size_t max_bytes, char **co
 bool
 file_read_max(const char *path, size_t max_bytes, char **contents, size_t *n_bytes, GError **error)
 {
-    bool is_stdin;
     int fd;
     struct stat status;
     bool ok;
@@ -87,7 +85,7 @@ file_read_max(const char *path, size_t max_bytes, char **contents, size_t *n_byt
     g_return_val_if_fail(path != NULL && contents != NULL && n_bytes != NULL, false);
     g_return_val_if_fail(max_bytes <= FILE_MAX_BYTES, false);
 
-    is_stdin = strcmp(path, "-") == 0;
+    bool is_stdin = strcmp(path, "-") == 0;
     do {
         fd = is_stdin ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
     } while (fd < 0 && errno == EINTR);
@@ -160,23 +158,20 @@ static bool
 write_directly(const char *path, const char *data, size_t n_bytes, GError **error)
 {
     int fd;
-    int code;
 
     do {
         fd = open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY);
     } while (fd < 0 && errno == EINTR);
     if (fd < 0)
         return fail(error, errno, path, "cannot write");
-    code = write_all(fd, data, n_bytes);
+    int code = write_all(fd, data, n_bytes);
     if (close(fd) != 0 && code == 0 && errno != EINTR)
         code = errno;
     return code == 0 || fail(error, code, path, "cannot write");
 }
 
-/*
- * Returns: (owned) what @path is after following the symbolic links of its last component, whose
- * end need not exist; NULL with errno ELOOP.
- */
+/* Returns: (owned) what @path is after following the symbolic links of its last component, whose
+ * end need not exist; NULL with errno ELOOP. */
 static char *
 follow_links(const char *path)
 {
@@ -238,21 +233,18 @@ static bool
 replace(const char *path, const struct stat *old, const char *data, size_t n_bytes, GError **error)
 {
     g_autofree char *target = follow_links(path);
-    g_autofree char *folder = NULL;
     g_autofree char *temp = NULL;
-    int fd;
-    int code;
 
     if (target == NULL)
         return fail(error, errno, path, "cannot write");
     /* A rename would replace it all the same. */
     if (old != NULL && faccessat(AT_FDCWD, target, W_OK, AT_EACCESS) != 0)
         return fail(error, errno, path, "cannot write");
-    folder = g_path_get_dirname(target);
-    fd = open_temp(folder, &temp);
+    g_autofree char *folder = g_path_get_dirname(target);
+    int fd = open_temp(folder, &temp);
     if (fd < 0)
         return fail(error, errno, path, "cannot write a new file in its folder");
-    code = fill_temp(fd, old, data, n_bytes);
+    int code = fill_temp(fd, old, data, n_bytes);
     if (code == 0 && rename(temp, target) != 0)
         code = errno;
     if (code != 0) {

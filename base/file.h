@@ -15,8 +15,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-G_BEGIN_DECLS
-
 /* Inputs beyond this are refused before they are read (a hostile /dev/zero, say). */
 #define FILE_MAX_BYTES (256u * 1024 * 1024)
 
@@ -39,11 +37,7 @@ bool file_read_max(const char *path, size_t max_bytes, char **contents, size_t *
  */
 bool file_write(const char *path, const char *data, size_t n_bytes, GError **error);
 
-/*
- * Reads @n_bytes at @offset of the open file @fd into @bytes, or writes them there if @writes,
+/* Reads @n_bytes at @offset of the open file @fd into @bytes, or writes them there if @writes,
  * however often a signal interrupts the system.  Returns: 0, an errno, or -1 if the file ends
- * before.
- */
+ * before. */
 int file_move(int fd, bool writes, void *bytes, size_t n_bytes, int64_t offset);
-
-G_END_DECLS

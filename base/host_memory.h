@@ -16,8 +16,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-G_BEGIN_DECLS
-
 /* Smaller arrays are not asked for: asking takes a tenth of a millisecond, filling these 10. */
 #define HOST_MEMORY_ASK_BYTES ((size_t)64 << 20)
 
@@ -62,5 +60,3 @@ void *pages_try_room(size_t n, size_t element_bytes);
 
 /* Gets the whole pages of a fresh @array (nullable) that will be written; returns @array. */
 void *pages_prepare(void *array, size_t n_bytes);
-
-G_END_DECLS

@@ -15,8 +15,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-G_BEGIN_DECLS
-
 /* Smaller shares are not reported: the median step hardly changes. */
 #define HOST_STEAL_TOLD_FRACTION 0.02
 
@@ -51,5 +49,3 @@ double host_steal_fraction(const HostSteal *begin, const HostSteal *end);
  */
 double host_steal_parse_s(const char *text, const bool *counts, size_t n_counts, double ticks_per_s,
                           int64_t *n_cores);
-
-G_END_DECLS

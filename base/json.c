@@ -18,10 +18,8 @@ G_DEFINE_QUARK(json_error, json_error)
 /* Keys asked for in vain that one object remembers for suggestions. */
 #define MAX_ABSENT 256
 
-/*
- * The tree is cJSON's; JsonValue (json_scan.h) adds positions.  values[] is in pre-order, so that
- * the first child of v is v + 1, its next sibling v + v->n_nodes and its parent v - v->up.
- */
+/* The tree is cJSON's; JsonValue (json_scan.h) adds positions.  values[] is in pre-order, so that
+ * the first child of v is v + 1, its next sibling v + v->n_nodes and its parent v - v->up. */
 struct JsonDoc {
     char *name;
     char *text; /* kept for numbers, which cJSON rounds, and for positions */
@@ -93,7 +91,6 @@ set_error(JsonDoc *doc, size_t offset, const char *path, const char *message)
 void
 json_fail(JsonDoc *doc, const JsonValue *value, const char *format, ...)
 {
-    g_autofree char *message = NULL;
     va_list args;
 
     g_return_if_fail(doc != NULL && format != NULL);
@@ -101,7 +98,7 @@ json_fail(JsonDoc *doc, const JsonValue *value, const char *format, ...)
     if (doc->error != NULL)
         return;
     va_start(args, format);
-    message = g_strdup_vprintf(format, args);
+    g_autofree char *message = g_strdup_vprintf(format, args);
     va_end(args);
     if (value != NULL && is_inside(doc, value)) {
         g_autoptr(GString) path = path_of(value);
@@ -146,11 +143,9 @@ describe(const JsonDoc *doc, const JsonValue *value)
 static void
 fail_expected(JsonDoc *doc, const JsonValue *value, const char *what)
 {
-    g_autofree char *got = NULL;
-
     if (doc->error != NULL)
         return;
-    got = describe(doc, value);
+    g_autofree char *got = describe(doc, value);
     json_fail(doc, value, "expected %s, got %s", what, got);
 }
 
@@ -158,11 +153,9 @@ fail_expected(JsonDoc *doc, const JsonValue *value, const char *what)
 static void
 fail_missing(JsonDoc *doc, const JsonValue *object, const char *key)
 {
-    g_autoptr(GString) path = NULL;
-
     if (doc->error != NULL || !is_inside(doc, object) || !json_is_object(object))
         return;
-    path = path_of(object);
+    g_autoptr(GString) path = path_of(object);
     json_path_append_key(path, key, strlen(key));
     set_error(doc, object->offset, path->str, "missing key");
     doc->missing_in = object;
@@ -220,22 +213,18 @@ note_absent(JsonDoc *doc, const JsonValue *object, const char *key)
         g_ptr_array_add(keys, g_string_chunk_insert_const(doc->keys, key));
 }
 
-/*
- * Returns: (borrowed, nullable) the member, marked as asked for; NULL when absent, which is noted
- * for suggestions, or when @object is none, which is an error.
- */
+/* Returns: (borrowed, nullable) the member, marked as asked for; NULL when absent, which is noted
+ * for suggestions, or when @object is none, which is an error. */
 static const JsonValue *
 ask_member(JsonDoc *doc, const JsonValue *object, const char *key)
 {
-    const JsonValue *member;
-
     g_return_val_if_fail(doc != NULL && object != NULL && key != NULL, NULL);
 
     if (!json_is_object(object)) {
         fail_expected(doc, object, "an object");
         return NULL;
     }
-    member = find_member(doc, object, key);
+    const JsonValue *member = find_member(doc, object, key);
     if (member != NULL)
         doc->values[member - doc->values].asked = true;
     else if (is_inside(doc, object))
@@ -260,30 +249,25 @@ asked_keys(const JsonDoc *doc, const JsonValue *object)
     return keys;
 }
 
-/*
- * Reports the first member that nobody asked for.  @only  (nullable) just one whose nearest asked
- * key this is.
- */
+/* Reports the first member that nobody asked for.  @only  (nullable) just one whose nearest asked
+ * key this is. */
 static void
 fail_unknown(JsonDoc *doc, const JsonValue *object, const char *only)
 {
     g_autoptr(GPtrArray) keys = NULL;
 
     for (const JsonValue *v = json_first(object); v != NULL; v = json_next(v)) {
-        const char *nearest;
-        g_autofree char *message = NULL;
-        g_autoptr(GString) path = NULL;
-
         if (v->asked)
             continue;
         if (keys == NULL)
             keys = asked_keys(doc, object);
-        nearest = text_nearest(v->item->string, (const char *const *)keys->pdata);
+        const char *nearest = text_nearest(v->item->string, (const char *const *)keys->pdata);
         if (only != NULL && g_strcmp0(nearest, only) != 0)
             continue;
-        path = path_of(v);
-        message = nearest == NULL ? g_strdup("unknown key")
-                                  : g_strdup_printf("unknown key; did you mean \"%s\"?", nearest);
+        g_autoptr(GString) path = path_of(v);
+        g_autofree char *message =
+            nearest == NULL ? g_strdup("unknown key")
+                            : g_strdup_printf("unknown key; did you mean \"%s\"?", nearest);
         set_error(doc, v->key_offset, path->str, message);
         return;
     }
@@ -308,10 +292,8 @@ json_object_end(JsonDoc *doc, const JsonValue *object)
 /* cJSON stores where it failed in a variable of the process. */
 G_LOCK_DEFINE_STATIC(cjson);
 
-/*
- * Returns: (owned, nullable) the text with every number that cJSON's buffer cannot hold replaced by
- * 0; the getters read numbers from the original.
- */
+/* Returns: (owned, nullable) the text with every number that cJSON's buffer cannot hold replaced by
+ * 0; the getters read numbers from the original. */
 static char *
 without_long_numbers(const char *text, size_t n_bytes, const JsonScan *scan)
 {
@@ -337,7 +319,6 @@ static cJSON *
 parse_tree(const char *text, size_t n_bytes, const JsonScan *scan)
 {
     g_autofree char *copy = NULL;
-    cJSON *tree;
 
     if (scan->n_long_numbers > 0) {
         copy = without_long_numbers(text, n_bytes, scan);
@@ -345,7 +326,7 @@ parse_tree(const char *text, size_t n_bytes, const JsonScan *scan)
             return NULL;
     }
     G_LOCK(cjson);
-    tree = cJSON_ParseWithLengthOpts(copy != NULL ? copy : text, n_bytes, NULL, false);
+    cJSON *tree = cJSON_ParseWithLengthOpts(copy != NULL ? copy : text, n_bytes, NULL, false);
     G_UNLOCK(cjson);
     return tree;
 }
@@ -401,12 +382,12 @@ static void
 fail_duplicate(JsonDoc *doc, const JsonValue *first, const JsonValue *second)
 {
     g_autoptr(GString) path = path_of(second);
-    g_autofree char *message = NULL;
     size_t line;
     size_t column;
 
     json_path_locate(doc->text, first->key_offset, &line, &column);
-    message = g_strdup_printf("duplicate key; first at line %zu, column %zu", line, column);
+    g_autofree char *message =
+        g_strdup_printf("duplicate key; first at line %zu, column %zu", line, column);
     set_error(doc, second->key_offset, path->str, message);
 }
 
@@ -544,12 +525,11 @@ json_doc_load_builtin(const char *folder, const char *name, const char *missing,
 
     if (g_error_matches(local, G_FILE_ERROR, G_FILE_ERROR_NOENT)) {
         g_autoptr(GPtrArray) names = embedded_names(prefix, ".json");
-        g_autofree char *suggestion = NULL;
         g_autofree char *shown = text_escape(name, 200);
 
         g_clear_error(&local);
         g_ptr_array_add(names, NULL);
-        suggestion = text_suggestion(name, (const char *const *)names->pdata);
+        g_autofree char *suggestion = text_suggestion(name, (const char *const *)names->pdata);
         g_set_error(error, G_FILE_ERROR, G_FILE_ERROR_NOENT, "%s: %s%s", shown, missing,
                     suggestion);
     } else if (local != NULL) {
@@ -613,14 +593,13 @@ static bool
 read_integral(const char *literal, int64_t *value)
 {
     const char *after = literal + (*literal == '-');
-    double number;
 
     if (read_integer(literal, value))
         return true;
     after += strspn(after, "0123456789");
     if (*after != '.' && *after != 'e' && *after != 'E')
         return false;
-    number = g_ascii_strtod(literal, NULL);
+    double number = g_ascii_strtod(literal, NULL);
     if (number != nearbyint(number) || fabs(number) >= (double)JSON_MAX_INT)
         return false;
     *value = (int64_t)number;
@@ -727,13 +706,11 @@ json_doc_name(const JsonDoc *doc)
 const char *
 json_doc_format(const JsonDoc *doc)
 {
-    const JsonValue *format;
-
     g_return_val_if_fail(doc != NULL, NULL);
 
     if (!json_is_object(doc->values))
         return NULL;
-    format = find_member(doc, doc->values, "format");
+    const JsonValue *format = find_member(doc, doc->values, "format");
     return format != NULL && json_is_string(format) ? format->item->valuestring : NULL;
 }
 
@@ -759,19 +736,16 @@ json_doc_finish(JsonDoc *doc, GError **error)
 const JsonValue *
 json_doc_root(JsonDoc *doc, const char *format, int64_t version)
 {
-    const JsonValue *root;
-    const JsonValue *member;
-
     g_return_val_if_fail(doc != NULL, &empty_object);
 
-    root = doc->values;
+    const JsonValue *root = doc->values;
     if (format == NULL)
         return root;
     if (!json_is_object(root)) {
         fail_expected(doc, root, "an object");
         return &empty_object;
     }
-    member = ask_member(doc, root, "format");
+    const JsonValue *member = ask_member(doc, root, "format");
     if (member == NULL) {
         fail_missing(doc, root, "format");
     } else if (!json_is_string(member) || strcmp(member->item->valuestring, format) != 0) {
@@ -918,23 +892,21 @@ json_string_or(JsonDoc *doc, const JsonValue *object, const char *key, const cha
 static int
 value_enum(JsonDoc *doc, const JsonValue *value, const char *const *names, int otherwise)
 {
-    g_autoptr(GString) expected = NULL;
-    const char *nearest;
-
     for (int i = 0; json_is_string(value) && names[i] != NULL; i++) {
         if (strcmp(names[i], value->item->valuestring) == 0)
             return i;
     }
     if (doc->error != NULL)
         return otherwise;
-    expected = g_string_new(NULL);
+    g_autoptr(GString) expected = g_string_new(NULL);
     for (int i = 0; names[i] != NULL; i++)
         g_string_append_printf(expected, "%s\"%s\"",
                                i == 0                 ? ""
                                : names[i + 1] == NULL ? " or "
                                                       : ", ",
                                names[i]);
-    nearest = json_is_string(value) ? text_nearest(value->item->valuestring, names) : NULL;
+    const char *nearest =
+        json_is_string(value) ? text_nearest(value->item->valuestring, names) : NULL;
     if (nearest != NULL) {
         g_autofree char *shown = text_escape(value->item->valuestring, 48);
 

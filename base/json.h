@@ -36,8 +36,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-G_BEGIN_DECLS
-
 #define JSON_ERROR (json_error_quark())
 GQuark json_error_quark(void);
 
@@ -72,10 +70,8 @@ JsonDoc *json_doc_parse(const char *name, const char *text, size_t n_bytes, GErr
 void json_doc_free(JsonDoc *doc);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(JsonDoc, json_doc_free)
 
-/*
- * The outermost value, after checking that it is an object with "format": @format and
- * 1 <= "version" <= @version.  @format NULL skips the check (foreign files).
- */
+/* The outermost value, after checking that it is an object with "format": @format and 1 <=
+ * "version" <= @version.  @format NULL skips the check (foreign files). */
 const JsonValue *json_doc_root(JsonDoc *doc, const char *format, int64_t version);
 
 /* The file's name as given. */
@@ -125,11 +121,9 @@ const JsonValue *json_array_or_null(JsonDoc *doc, const JsonValue *object, const
 /* (borrowed, nullable) any kind of value. */
 const JsonValue *json_member(JsonDoc *doc, const JsonValue *object, const char *key);
 
-/*
- * Records an error at the first key of @object that no getter above has asked for, and suggests the
+/* Records an error at the first key of @object that no getter above has asked for, and suggests the
  * nearest one that was asked for.  If the error so far is a missing key of this object and an
- * unknown key is near it, the unknown key is reported instead.
- */
+ * unknown key is near it, the unknown key is reported instead. */
 void json_object_end(JsonDoc *doc, const JsonValue *object);
 /* Counts as asking for a member whose value is not needed. */
 void json_ignore(JsonDoc *doc, const JsonValue *object, const char *key);
@@ -140,6 +134,10 @@ size_t json_length(const JsonValue *array);
 /* for (v = json_first(a); v != NULL; v = json_next(v)); works for objects' members too. */
 const JsonValue *json_first(const JsonValue *array);
 const JsonValue *json_next(const JsonValue *value);
+/* The head of such a loop that also ends when @doc has failed. */
+#define JSON_EACH(v, array, doc)                                                                   \
+    for (const JsonValue *v = json_first(array); v != NULL && !json_doc_failed(doc);               \
+         v = json_next(v))
 /* (borrowed, nullable) the key of an object's member. */
 const char *json_key(const JsonValue *member);
 bool json_is_object(const JsonValue *value);
@@ -156,10 +154,8 @@ const char *json_value_string(JsonDoc *doc, const JsonValue *value);
 /* Builds a document in memory.  Opaque; see json_writer.c. */
 typedef struct JsonWriter JsonWriter;
 
-/*
- * Two-space indentation; an array opened with json_write_array_inline() (and all inside it) stays
- * on one line.
- */
+/* Two-space indentation; an array opened with json_write_array_inline() (and all inside it) stays
+ * on one line. */
 JsonWriter *json_writer_new(void);
 /* One line throughout: for JSON Lines. */
 JsonWriter *json_writer_new_compact(void);
@@ -187,10 +183,6 @@ void json_write_raw(JsonWriter *writer, const char *key, const char *json);
  * (nullable). */
 char *json_writer_steal(JsonWriter *writer, size_t *n_bytes);
 
-/*
- * Returns: (owned) the shortest decimal of a finite double that reads back to the same bits; fixed
- * from 1e-5 up to 1e17, with an exponent beyond.
- */
+/* Returns: (owned) the shortest decimal of a finite double that reads back to the same bits; fixed
+ * from 1e-5 up to 1e17, with an exponent beyond. */
 char *json_format_double(double value);
-
-G_END_DECLS

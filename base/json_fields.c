@@ -158,8 +158,7 @@ json_fields_read_rows(JsonDoc *doc, const JsonValue *array, const JsonField *fie
 {
     const guint size = g_array_get_element_size(rows);
 
-    for (const JsonValue *v = json_first(array); v != NULL && !json_doc_failed(doc);
-         v = json_next(v)) {
+    JSON_EACH (v, array, doc) {
         if (!json_is_object(v)) {
             json_fail(doc, v, "expected an object");
             return;

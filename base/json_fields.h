@@ -23,8 +23,6 @@
 
 #include "base/json.h"
 
-G_BEGIN_DECLS
-
 typedef enum {
     JSON_INT,    /* an integer of 1 (unsigned), 4 or 8 bytes; an enum where the row has names */
     JSON_DOUBLE, /* a double */
@@ -99,5 +97,3 @@ void json_fields_write_rows(JsonWriter *writer, const char *key, const JsonField
 
 /* The value of an INT or BOOL member. */
 int64_t json_field_int64(const JsonField *field, const void *record);
-
-G_END_DECLS

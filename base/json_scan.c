@@ -265,14 +265,12 @@ scan_string(Scanner *s)
 {
     s->at++;
     for (;;) {
-        unsigned char c;
-
         while (s->at < s->bad_utf8 && *s->at != '"' && *s->at != '\\' &&
                (unsigned char)*s->at >= 0x20)
             s->at++;
         if (s->at >= s->end)
             return fail(s, s->end, "the file ends inside a string");
-        c = (unsigned char)*s->at;
+        unsigned char c = (unsigned char)*s->at;
         if (c == 0)
             return fail(s, s->at, "NUL byte in a string");
         if (c < 0x20)

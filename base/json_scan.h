@@ -16,8 +16,6 @@
 
 #include "base/json.h"
 
-G_BEGIN_DECLS
-
 struct cJSON;
 
 /* key_offset of a value that is no member of an object. */
@@ -48,11 +46,9 @@ typedef struct {
     char *fault;           /* (owned) and what is wrong */
 } JsonScan;
 
-/*
- * Scans a whole text.  Returns false with the fault members set.  @text must be NUL-terminated
+/* Scans a whole text.  Returns false with the fault members set.  @text must be NUL-terminated
  * beyond @n_bytes; of UTF-8, at most JSON_MAX_BYTES.  Duplicate keys are not looked for: that needs
- * decoded keys.
- */
+ * decoded keys. */
 bool json_scan(JsonScan *scan, const char *text, size_t n_bytes);
 void json_scan_clear(JsonScan *scan);
 
@@ -76,5 +72,3 @@ void json_path_locate(const char *text, size_t offset, size_t *line, size_t *col
 /* Returns: (owned) the JSON_ERROR_INVALID of the form above. */
 GError *json_path_error(const char *name, const char *text, size_t offset, const char *path,
                         const char *message);
-
-G_END_DECLS

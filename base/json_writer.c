@@ -58,10 +58,8 @@ json_writer_free(JsonWriter *writer)
 
 /* --- numbers --- */
 
-/*
- * Lays out @digits (first digit, then those after the point) times 10^@exponent like %g does, but
- * with one threshold for every precision, so that equal magnitudes look alike.
- */
+/* Lays out @digits (first digit, then those after the point) times 10^@exponent like %g does, but
+ * with one threshold for every precision, so that equal magnitudes look alike. */
 static char *
 lay_out(bool is_negative, const char *digits, int exponent)
 {
@@ -113,11 +111,9 @@ reads_back(const char *digits, int exponent, double magnitude)
     return g_ascii_strtod(text, NULL) == magnitude;
 }
 
-/*
- * Adds 1 to the last of @digits.  Below a power of two doubles lie twice as dense, so that the
+/* Adds 1 to the last of @digits.  Below a power of two doubles lie twice as dense, so that the
  * nearest decimal may read back to a neighbour while the next one up does not [Steele and White
- * 1990].
- */
+ * 1990]. */
 static void
 increment(char *digits, int *exponent)
 {
@@ -202,8 +198,6 @@ new_line(JsonWriter *writer)
 static bool
 begin_value(JsonWriter *writer, const char *key)
 {
-    Level *level;
-
     g_return_val_if_fail(writer != NULL, false);
 
     if (writer->depth == 0) {
@@ -211,7 +205,7 @@ begin_value(JsonWriter *writer, const char *key)
         writer->is_complete = true;
         return true;
     }
-    level = &writer->levels[writer->depth - 1];
+    Level *level = &writer->levels[writer->depth - 1];
     g_return_val_if_fail(level->is_object == (key != NULL), false);
     if (level->has_items)
         g_string_append(writer->text, level->is_inline && !writer->is_compact ? ", " : ",");
@@ -228,12 +222,10 @@ begin_value(JsonWriter *writer, const char *key)
 static void
 begin_container(JsonWriter *writer, const char *key, bool is_object, bool is_inline)
 {
-    bool is_inside_inline;
-
     if (!begin_value(writer, key))
         return;
     g_assert(writer->depth < MAX_DEPTH);
-    is_inside_inline = writer->depth > 0 && writer->levels[writer->depth - 1].is_inline;
+    bool is_inside_inline = writer->depth > 0 && writer->levels[writer->depth - 1].is_inline;
     writer->levels[writer->depth++] = (Level){
         .is_object = is_object,
         .is_inline = is_inline || is_inside_inline || writer->is_compact,
@@ -244,11 +236,9 @@ begin_container(JsonWriter *writer, const char *key, bool is_object, bool is_inl
 static void
 end_container(JsonWriter *writer, bool is_object)
 {
-    const Level *level;
-
     g_return_if_fail(writer != NULL && writer->depth > 0);
 
-    level = &writer->levels[writer->depth - 1];
+    const Level *level = &writer->levels[writer->depth - 1];
     g_return_if_fail(level->is_object == is_object);
     writer->depth--;
     if (level->has_items && !level->is_inline)
@@ -342,11 +332,9 @@ json_write_string(JsonWriter *writer, const char *key, const char *value)
 char *
 json_writer_steal(JsonWriter *writer, size_t *n_bytes)
 {
-    GString *text;
-
     g_return_val_if_fail(writer != NULL && writer->depth == 0 && writer->is_complete, NULL);
 
-    text = writer->text;
+    GString *text = writer->text;
     g_string_append_c(text, '\n');
     if (n_bytes != NULL)
         *n_bytes = text->len;

@@ -9,10 +9,7 @@
 #include <glib.h>
 #include <stdint.h>
 
-G_BEGIN_DECLS
-
-/* Returns: the sum of @a and @b, neither of which counts for more than @most, or @most if that is
- * less. */
+/* Returns: the sum of @a and @b, neither of which counts for more than @most; at most @most. */
 static inline int64_t
 saturate_sum(int64_t a, int64_t b, int64_t most)
 {
@@ -29,5 +26,3 @@ saturate_product(int64_t a, int64_t b, int64_t most)
 
     return __builtin_mul_overflow(a, b, &product) ? most : MIN(product, most);
 }
-
-G_END_DECLS

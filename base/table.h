@@ -11,8 +11,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-G_BEGIN_DECLS
-
 /* A table being written.  Opaque; see table.c. */
 typedef struct Table Table;
 
@@ -31,5 +29,3 @@ void table_add_text(Table *table, const char *text);
 /* Returns: (borrowed) the text so far; asserts that the last row is complete.  @n_bytes (nullable).
  */
 const char *table_text(const Table *table, size_t *n_bytes);
-
-G_END_DECLS

@@ -6,20 +6,14 @@
 
 /* Longer names get no suggestion: nobody types them, and the distance is quadratic. */
 #define MAX_NAME_LENGTH 128
+/* How many names are suggested at the most. */
+#define MAX_SUGGESTIONS 3
 
 /* Upper and lower case, and - and _, are the same slip of the finger. */
 static char
 fold(char c)
 {
     return c == '_' ? '-' : g_ascii_tolower(c);
-}
-
-static size_t
-min3(size_t a, size_t b, size_t c)
-{
-    size_t ab = a < b ? a : b;
-
-    return ab < c ? ab : c;
 }
 
 /* Both lengths are at most MAX_NAME_LENGTH. */
@@ -43,7 +37,7 @@ distance(const char *a, size_t n_a, const char *b, size_t n_b)
             char x = fold(a[i - 1]);
             char y = fold(b[j - 1]);
 
-            row[j] = min3(above[j] + 1, row[j - 1] + 1, above[j - 1] + (x != y));
+            row[j] = MIN(MIN(above[j], row[j - 1]) + 1, above[j - 1] + (x != y));
             if (i > 1 && j > 1 && x == fold(b[j - 2]) && fold(a[i - 2]) == y &&
                 before[j - 2] + 1 < row[j])
                 row[j] = before[j - 2] + 1;
@@ -55,29 +49,37 @@ distance(const char *a, size_t n_a, const char *b, size_t n_b)
     return above[n_b];
 }
 
+/* How far a name may be from what was typed, and not be. */
+static size_t
+too_far(size_t n_name)
+{
+    return n_name == 0 || n_name > MAX_NAME_LENGTH ? 0 : MAX(n_name / 3, 2) + 1;
+}
+
+/* The distance to @candidate; SIZE_MAX where they have no letter in common, or every two-letter
+ * name would be near. */
+static size_t
+distance_to(const char *name, size_t n_name, const char *candidate)
+{
+    const size_t n = strlen(candidate);
+
+    if (n > MAX_NAME_LENGTH)
+        return SIZE_MAX;
+    const size_t d = distance(name, n_name, candidate, n);
+    return d < MAX(n, n_name) ? d : SIZE_MAX;
+}
+
 const char *
 text_nearest(const char *name, const char *const *candidates)
 {
     const char *nearest = NULL;
-    size_t n_name;
-    size_t best;
 
     g_return_val_if_fail(name != NULL && candidates != NULL, NULL);
-
-    n_name = strlen(name);
-    if (n_name == 0 || n_name > MAX_NAME_LENGTH)
-        return NULL;
-    best = (n_name / 3 > 2 ? n_name / 3 : 2) + 1;
-    for (size_t i = 0; candidates[i] != NULL; i++) {
-        size_t n = strlen(candidates[i]);
-        size_t longer = n > n_name ? n : n_name;
-        size_t d;
-
-        if (n > MAX_NAME_LENGTH)
-            continue;
-        d = distance(name, n_name, candidates[i], n);
-        /* d < longer: at least one letter in common, or every two-letter name would be near */
-        if (d < best && d < longer) {
+    const size_t n_name = strlen(name);
+    size_t best = too_far(n_name);
+    for (size_t i = 0; best > 0 && candidates[i] != NULL; i++) {
+        const size_t d = distance_to(name, n_name, candidates[i]);
+        if (d < best) {
             best = d;
             nearest = candidates[i];
         }
@@ -85,12 +87,41 @@ text_nearest(const char *name, const char *const *candidates)
     return nearest;
 }
 
+/* Whether @candidate contains @name, a part of some length. */
+static bool
+contains(const char *candidate, const char *name, size_t n_name)
+{
+    if (n_name < 3 || n_name > MAX_NAME_LENGTH)
+        return false;
+    for (const char *c = candidate; *c != 0; c++) {
+        size_t i = 0;
+        while (i < n_name && c[i] != 0 && fold(c[i]) == fold(name[i]))
+            i++;
+        if (i == n_name)
+            return true;
+    }
+    return false;
+}
+
 char *
 text_suggestion(const char *name, const char *const *candidates)
 {
+    g_autoptr(GString) text = g_string_new(NULL);
     const char *nearest = text_nearest(name, candidates);
+    const size_t n_name = strlen(name);
+    const size_t best = nearest == NULL ? 0 : distance_to(name, n_name, nearest);
+    bool is_part = false;
 
-    return nearest == NULL ? g_strdup("") : g_strdup_printf(": did you mean \"%s\"?", nearest);
+    for (size_t i = 0; candidates[i] != NULL; i++)
+        is_part |= contains(candidates[i], name, n_name);
+    for (size_t i = 0, n = 0; candidates[i] != NULL && n < MAX_SUGGESTIONS; i++) {
+        if (is_part ? !contains(candidates[i], name, n_name)
+                    : nearest == NULL || distance_to(name, n_name, candidates[i]) != best)
+            continue;
+        g_string_append_printf(text, "%s\"%s\"", n++ == 0 ? ": did you mean " : " or ",
+                               candidates[i]);
+    }
+    return g_strconcat(text->str, text->len > 0 ? "?" : "", NULL);
 }
 
 /* Whether a terminal shows it as itself: no control, no invisible or text-reversing character. */
@@ -116,13 +147,12 @@ static size_t
 escape_one(GString *out, const char *text)
 {
     gunichar c = g_utf8_get_char_validated(text, -1);
-    size_t n_bytes;
 
     if (c == (gunichar)-1 || c == (gunichar)-2) {
         g_string_append_printf(out, "\\x%02x", (unsigned)(unsigned char)*text);
         return 1;
     }
-    n_bytes = (size_t)(g_utf8_next_char(text) - text);
+    size_t n_bytes = (size_t)(g_utf8_next_char(text) - text);
     if (c == '\n')
         g_string_append(out, "\\n");
     else if (c == '\t')

@@ -12,8 +12,6 @@
 #include <glib.h>
 #include <stddef.h>
 
-G_BEGIN_DECLS
-
 /*
  * Returns: (borrowed, nullable) the member of @candidates nearest to @name, or NULL when none is
  * near; among equally near ones the first.  Names beyond 128 bytes are near to nothing.
@@ -23,8 +21,27 @@ G_BEGIN_DECLS
 const char *text_nearest(const char *name, const char *const *candidates);
 
 /*
- * Returns: (owned) `: did you mean "X"?` or "" when nothing is near; appended to messages.
+ * The names in a table, as the functions above want them.
+ *
+ * @names   where they are kept for the rest of the program; *names is NULL before the first call
+ * @first   the name in the table's first row; rows lie @row_bytes apart
+ * Returns: (borrowed) NULL-terminated.  Any number of threads may call it at once.  Here, since plugins have
+ * tables of names but not text.c.
  */
+static inline const char *const *
+text_names(const char *const **names, const char *const *first, size_t row_bytes, size_t n_rows)
+{
+    if (g_once_init_enter(names)) {
+        const char **list = g_new0(const char *, n_rows + 1);
+        for (size_t i = 0; i < n_rows; i++)
+            list[i] = *(const char *const *)((const char *)first + i * row_bytes);
+        g_once_init_leave(names, list);
+    }
+    return *names;
+}
+
+/* Returns: (owned) `: did you mean "X" or "Y"?` with up to three names: those that contain @name,
+ * else the nearest, where they are equally near; "" where there are none.  Appended to messages. */
 char *text_suggestion(const char *name, const char *const *candidates);
 
 /*
@@ -34,5 +51,3 @@ char *text_suggestion(const char *name, const char *const *candidates);
  * are.
  */
 char *text_escape(const char *text, size_t max_bytes);
-
-G_END_DECLS

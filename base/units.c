@@ -1,6 +1,5 @@
 #include "base/units.h"
 
-#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -25,8 +24,7 @@ typedef struct {
 } Unit;
 
 #define PI (1024LL * UNITS_GIB * 1024)
-/* A decimal prefix before any of B, B/s, FLOPS, ...; k and K are both 1000, as KB is in data
- * sheets. */
+/* A decimal prefix before any of B, B/s, FLOPS, ...; k and K are 1000, as KB in data sheets. */
 #define DECIMAL_UNITS(base, factor, exponent)                                                      \
     {base, factor, exponent}, {"k" base, factor, (exponent) + 3},                                  \
         {"K" base, factor, (exponent) + 3}, {"M" base, factor, (exponent) + 6},                    \
@@ -114,10 +112,8 @@ scan_digits(const char **text, Decimal *number, bool after_point)
     return true;
 }
 
-/*
- * Reads digits [. digits] [e [sign] digits] and leaves @text at the unit.  An E without digits
- * after it belongs to the unit: 2EB is two exabytes.
- */
+/* Reads digits [. digits] [e [sign] digits] and leaves @text at the unit.  An E without digits
+ * after it belongs to the unit: 2EB is two exabytes. */
 static bool
 scan_decimal(const char **text, Decimal *number)
 {
@@ -153,7 +149,6 @@ static char *
 advise(UnitsKind kind, const char *unit)
 {
     g_autoptr(GPtrArray) names = g_ptr_array_new();
-    const char *nearest;
 
     if (kind == UNITS_KIND_BYTES && strlen(unit) == 1 && strchr("kKmMgGtTpPeE", *unit) != NULL) {
         char letter = g_ascii_toupper(*unit);
@@ -166,7 +161,7 @@ advise(UnitsKind kind, const char *unit)
     for (const Unit *u = kinds[kind].units; u->name != NULL; u++)
         g_ptr_array_add(names, (gpointer)u->name);
     g_ptr_array_add(names, NULL);
-    nearest = text_nearest(unit, (const char *const *)names->pdata);
+    const char *nearest = text_nearest(unit, (const char *const *)names->pdata);
     return nearest == NULL ? g_strdup("") : g_strdup_printf("; is the unit %s?", nearest);
 }
 
@@ -175,7 +170,6 @@ static bool
 scan(const char *text, UnitsKind kind, Decimal *number, const Unit **unit, GError **error)
 {
     static const Unit plain = {"", 1, 0};
-    g_autofree char *advice = NULL;
     const char *p = text;
 
     if (!scan_decimal(&p, number))
@@ -191,7 +185,7 @@ scan(const char *text, UnitsKind kind, Decimal *number, const Unit **unit, GErro
             return true;
         }
     }
-    advice = advise(kind, p);
+    g_autofree char *advice = advise(kind, p);
     return fail(error, text, kind, advice);
 }
 
@@ -200,9 +194,6 @@ units_parse(const char *text, UnitsKind kind, double *value, GError **error)
 {
     Decimal number;
     const Unit *unit;
-    Wide product;
-    g_autofree char *decimal = NULL;
-    double result;
 
     g_return_val_if_fail(text != NULL && value != NULL, false);
     g_return_val_if_fail((size_t)kind < G_N_ELEMENTS(kinds), false);
@@ -210,12 +201,12 @@ units_parse(const char *text, UnitsKind kind, double *value, GError **error)
     if (!scan(text, kind, &number, &unit, error))
         return false;
     /* Written out and read back, it is rounded once: the nearest double. */
-    product = (Wide)number.digits * (Wide)unit->factor;
-    decimal = g_strdup_printf("%" G_GUINT64_FORMAT "%018" G_GUINT64_FORMAT "e%d",
-                              (uint64_t)(product / 1000000000000000000u),
-                              (uint64_t)(product % 1000000000000000000u),
-                              number.exponent + unit->exponent);
-    result = g_ascii_strtod(decimal, NULL);
+    Wide product = (Wide)number.digits * (Wide)unit->factor;
+    g_autofree char *decimal = g_strdup_printf("%" G_GUINT64_FORMAT "%018" G_GUINT64_FORMAT "e%d",
+                                               (uint64_t)(product / 1000000000000000000u),
+                                               (uint64_t)(product % 1000000000000000000u),
+                                               number.exponent + unit->exponent);
+    double result = g_ascii_strtod(decimal, NULL);
     if (!isfinite(result))
         return fail(error, text, kind, "; too large");
     if (kind == UNITS_KIND_FRACTION && result > 1)
@@ -229,18 +220,17 @@ units_parse_bytes(const char *text, int64_t *bytes, GError **error)
 {
     Decimal number;
     const Unit *unit;
-    Wide product;
-    int exponent;
 
     g_return_val_if_fail(text != NULL && bytes != NULL, false);
 
     if (!scan(text, UNITS_KIND_BYTES, &number, &unit, error))
         return false;
-    product = (Wide)number.digits * (Wide)unit->factor;
-    exponent = product == 0 ? 0 : number.exponent + unit->exponent;
+    Wide product = (Wide)number.digits * (Wide)unit->factor;
+    int exponent = product == 0 ? 0 : number.exponent + unit->exponent;
     /* product * 10^exponent is the answer; product != 0 ends both loops early */
     for (; exponent < 0; exponent++) {
-        if (product % 10 != 0)
+        /* 70.6 GiB is no whole number of bytes either, but nobody means that one byte. */
+        if (product % 10 != 0 && ((unit->factor == 1 && unit->exponent == 0) || product < 10))
             return fail(error, text, UNITS_KIND_BYTES, "; not a whole number of bytes");
         product /= 10;
     }
@@ -256,14 +246,10 @@ bool
 units_parse_int64(const char *text, const char *what, int64_t min, int64_t max, int64_t *value,
                   GError **error)
 {
-    g_autofree char *shown = NULL;
-    const char *digits;
-    bool is_negative;
-
     g_return_val_if_fail(text != NULL && what != NULL && value != NULL && min <= max, false);
 
-    is_negative = text[0] == '-';
-    digits = text + is_negative;
+    bool is_negative = text[0] == '-';
+    const char *digits = text + is_negative;
     if (g_ascii_isdigit(digits[0]) && (digits[0] != '0' || digits[1] == 0)) {
         int64_t result = 0;
         bool fits = true;
@@ -281,16 +267,14 @@ units_parse_int64(const char *text, const char *what, int64_t min, int64_t max, 
             return true;
         }
     }
-    shown = text_escape(text, 64);
+    g_autofree char *shown = text_escape(text, 64);
     if (max == INT64_MAX && min != INT64_MIN)
         g_set_error(error, UNITS_ERROR, UNITS_ERROR_INVALID,
-                    "%s: expected an integer >= %" G_GINT64_FORMAT ", got \"%s\"", what, min,
-                    shown);
+                    "%s: expected an integer >= " INT ", got \"%s\"", what, min, shown);
     else
         g_set_error(error, UNITS_ERROR, UNITS_ERROR_INVALID,
-                    "%s: expected an integer from %" G_GINT64_FORMAT " to %" G_GINT64_FORMAT
-                    ", got \"%s\"",
-                    what, min, max, shown);
+                    "%s: expected an integer from " INT " to " INT ", got \"%s\"", what, min, max,
+                    shown);
     return false;
 }
 

@@ -16,14 +16,15 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-G_BEGIN_DECLS
-
 #define UNITS_ERROR (units_error_quark())
 GQuark units_error_quark(void);
 
 typedef enum {
     UNITS_ERROR_INVALID, /* not a number with a known unit of the wanted kind, or out of range */
 } UnitsError;
+
+/* The conversion of an int64_t, for all that is formatted as by printf(). */
+#define INT "%" G_GINT64_FORMAT
 
 #define UNITS_NS_PER_S 1000000000.0
 #define UNITS_KIB 1024LL
@@ -85,5 +86,3 @@ UnitsText units_format_s(double seconds);
 UnitsText units_format_bytes(double bytes);
 UnitsText units_format_flops(double flops_per_s);
 UnitsText units_format_count(double count); /* 1234567 -> "1.23 M"; B is 1e9, T 1e12 */
-
-G_END_DECLS

@@ -13,16 +13,15 @@
 #define HIGH 0.95
 
 static const OptionInfo options_table[] = {
-    {"output", "FILE", "write the fitted degas-profile to FILE (required)", 'o'},
+    {"output", "FILE", "write the fitted degas-profile to FILE (required)"},
     {"holdout", "FRACTION",
      "share of the rows, 0 to 0.9, that the fit does not see and that tell how good it is; "
-     "default: 0.2",
-     0},
-    {"name", "NAME", "name of the profile that is written; default: the cluster's", 0},
-    {"json", NULL, "print the degas-calibration on stdout", 0},
-    {"skip-bad-rows", NULL, "name rows with mistakes on stderr and use the others", 0},
-    {"threads", "N", "threads; the result does not depend on it", 0},
-    {NULL, NULL, NULL, 0},
+     "default: 0.2"},
+    {"name", "NAME", "name of the profile that is written; default: the cluster's"},
+    {"json", NULL, "print the degas-calibration on stdout"},
+    {"skip-bad-rows", NULL, "name rows with mistakes on stderr and use the others"},
+    {"threads", "N", "threads; the result does not depend on it"},
+    {NULL, NULL, NULL},
 };
 
 /* The parts of the rows. */

@@ -1,20 +1,25 @@
-/* degas compare: where the difference between two iterations comes from, op class by op class. */
+/* degas compare: where the difference between iterations comes from, op class by op class. */
 #include <math.h>
 
+#include "base/text.h"
 #include "cli/run/breakdown.h"
 #include "cli/request/command.h"
 #include "cli/request/output.h"
 #include "cli/run/report.h"
 
+/* More columns find no room. */
+#define MAX_FILES 12
+
 static const OptionInfo options_table[] = {
-    {"tolerance", "SHARE", "exit status 1 if the iterations differ by more, e.g. 5%", 0},
-    {"json", NULL, "print a degas-compare object", 0},
-    {"output", "FILE", "write the JSON to FILE", 'o'},
-    {NULL, NULL, NULL, 0},
+    {"tolerance", "SHARE", "exit status 1 if an iteration differs from the first by more, e.g. 5%"},
+    {"json", NULL, "print a degas-compare object"},
+    {"output", "FILE", "write the JSON to FILE"},
+    {NULL, NULL, NULL},
 };
 
+/* The first file beside another one: what was predicted beside what was measured, or any two. */
 typedef struct {
-    Breakdown predicted, measured; /* of one level */
+    Breakdown predicted, measured; /* of the same classes */
     double difference_s;           /* measured - predicted */
     double error_fraction;         /* predicted / measured - 1; NaN if nothing was measured */
     double tolerance_fraction;     /* NaN: not asked */
@@ -30,8 +35,7 @@ class_difference_s(const Comparison *comparison, int class_)
     return comparison->measured.class_s[class_] - comparison->predicted.class_s[class_];
 }
 
-/* Part of the whole difference; the shares of all classes add up to 1.  NaN without a difference.
- */
+/* Part of the whole difference; the shares of all classes add up to 1.  NaN: there is none. */
 static double
 class_share(const Comparison *comparison, int class_)
 {
@@ -40,13 +44,10 @@ class_share(const Comparison *comparison, int class_)
                : class_difference_s(comparison, class_) / comparison->difference_s;
 }
 
+/* Compares what is in @comparison. */
 static void
 compare(Comparison *comparison)
 {
-    const BreakdownLevel level = MAX(comparison->predicted.level, comparison->measured.level);
-
-    breakdown_coarsen(&comparison->predicted, level);
-    breakdown_coarsen(&comparison->measured, level);
     const double predicted_s = comparison->predicted.iteration_s;
     const double measured_s = comparison->measured.iteration_s;
     comparison->difference_s = measured_s - predicted_s;
@@ -83,6 +84,13 @@ print_varied(const Comparison *comparison)
         output_seconds(varied_s[2]).text);
 }
 
+/* Whether the first file predicts what the other one measured. */
+static bool
+is_prediction(const Comparison *comparison)
+{
+    return !comparison->predicted.measured && comparison->measured.measured;
+}
+
 /* Returns: (owned) one sentence. */
 static char *
 explain(const Comparison *comparison)
@@ -94,17 +102,18 @@ explain(const Comparison *comparison)
     const bool has_relative = predicted_s > 0.0;
 
     return g_strdup_printf(
-        "Largest cause: %s, %s %s than predicted%s%s%s, %s of the difference.",
+        "Largest cause: %s, %s %s than %s%s%s%s, %s of the difference.",
         breakdown_titles[comparison->largest], output_seconds(fabs(difference_s)).text,
-        difference_s > 0.0 ? "more" : "less", has_relative ? " (by " : "",
+        difference_s > 0.0 ? "more" : "less",
+        is_prediction(comparison) ? "predicted" : "in the first", has_relative ? " (by " : "",
         has_relative ? output_percent(fabs(difference_s) / predicted_s).text : "",
         has_relative ? ")" : "", output_percent(class_share(comparison, comparison->largest)).text);
 }
 
-static JsonWriter *
-to_json(const Comparison *comparison)
+/* The members of one comparison. */
+static void
+write_members(JsonWriter *writer, const Comparison *comparison)
 {
-    JsonWriter *writer = output_json_new("degas-compare");
     g_autofree char *explanation = explain(comparison);
 
     json_write_double(writer, "predicted_s", comparison->predicted.iteration_s);
@@ -139,25 +148,51 @@ to_json(const Comparison *comparison)
         json_write_double(writer, "tolerance_fraction", comparison->tolerance_fraction);
         json_write_bool(writer, "within", comparison->within);
     }
+}
+
+static JsonWriter *
+to_json(const Options *options, const Comparison *comparisons, size_t n)
+{
+    JsonWriter *writer = output_json_new("degas-compare");
+
+    if (n == 1) {
+        write_members(writer, comparisons);
+    } else {
+        json_write_string(writer, "first", options_argument(options, 0));
+        json_write_array(writer, "others");
+        for (size_t i = 0; i < n; i++) {
+            json_write_object(writer, NULL);
+            json_write_string(writer, "file", options_argument(options, i + 1));
+            write_members(writer, &comparisons[i]);
+            json_write_object_end(writer);
+        }
+        json_write_array_end(writer);
+    }
     json_write_object_end(writer);
     return writer;
 }
 
+/* Less than a nanosecond is the rounding of sums, not a difference. */
 static void
 add_row(OutputTable *table, const char *title, double predicted_s, double measured_s, double share)
 {
+    const double difference_s = measured_s - predicted_s;
+    const bool is_equal = fabs(difference_s) < 1e-9;
+
     output_table_row(table, title, output_seconds(predicted_s).text,
                      output_seconds(measured_s).text, NULL);
-    output_table_printf(table, "%s%s", measured_s < predicted_s ? "-" : "+",
-                        output_seconds(fabs(measured_s - predicted_s)).text);
-    output_table_add(table, output_percent(share).text);
+    output_table_printf(table, "%s%s", difference_s < 0.0 && !is_equal ? "-" : "+",
+                        output_seconds(is_equal ? 0.0 : fabs(difference_s)).text);
+    output_table_add(table, output_percent(is_equal && !isnan(share) ? 0.0 : share).text);
 }
 
 static void
 print_for_people(const Comparison *comparison)
 {
+    const bool predicts = is_prediction(comparison);
     g_autoptr(OutputTable) table =
-        output_table_new("<mean over ranks|predicted|measured|difference|share of it");
+        output_table_new(predicts ? "<mean over ranks|predicted|measured|difference|share of it"
+                                  : "<mean over ranks|first|second|difference|share of it");
     g_autofree char *explanation = explain(comparison);
     g_autofree char *stolen = run_report_stolen_text(comparison->measured.stolen_fraction);
 
@@ -171,52 +206,124 @@ print_for_people(const Comparison *comparison)
     add_row(table, "iteration", comparison->predicted.iteration_s, comparison->measured.iteration_s,
             comparison->difference_s == 0.0 ? (double)NAN : 1.0);
     output_table_print(table, 0);
-    if (isfinite(comparison->error_fraction))
+    if (isfinite(comparison->error_fraction) && predicts)
         output_printf("The prediction is %s %s.\n",
                       output_percent(fabs(comparison->error_fraction)).text,
                       comparison->error_fraction < 0.0 ? "too short" : "too long");
+    else if (isfinite(comparison->error_fraction) && comparison->predicted.iteration_s > 0.0)
+        output_printf(
+            "The second takes %s %s time.\n",
+            output_percent(fabs(comparison->difference_s) / comparison->predicted.iteration_s).text,
+            comparison->difference_s < 0.0 ? "less" : "more");
     output_printf("%s\n", explanation);
     print_varied(comparison);
     if (stolen != NULL)
         output_printf("While the second was measured %s.\n", stolen);
 }
 
+/* One column for each file, and below how much longer it takes than the first. */
+static void
+print_side_by_side(const Options *options, const Comparison *comparisons, size_t n)
+{
+    g_autoptr(GString) columns = g_string_new("<mean over ranks");
+    const Breakdown *first = &comparisons[0].predicted;
+
+    for (size_t i = 0; i <= n; i++) {
+        g_autofree char *name = g_path_get_basename(options_argument(options, i));
+        g_autofree char *safe = text_escape(name, 40);
+        g_string_append_printf(columns, "|%s", g_strdelimit(safe, "|", '/'));
+    }
+    g_autoptr(OutputTable) table = output_table_new(columns->str);
+    for (int class_ = 0; class_ < BREAKDOWN_N; class_++) {
+        bool any = first->class_s[class_] != 0.0;
+        for (size_t i = 0; i < n; i++)
+            any |= comparisons[i].measured.class_s[class_] != 0.0;
+        if (!any || !breakdown_has(first->level, (BreakdownClass)class_))
+            continue;
+        output_table_add(table, breakdown_titles[class_]);
+        output_table_add(table, output_seconds(first->class_s[class_]).text);
+        for (size_t i = 0; i < n; i++)
+            output_table_add(table, output_seconds(comparisons[i].measured.class_s[class_]).text);
+    }
+    output_table_add(table, "iteration");
+    output_table_add(table, output_seconds(first->iteration_s).text);
+    for (size_t i = 0; i < n; i++)
+        output_table_add(table, output_seconds(comparisons[i].measured.iteration_s).text);
+    output_table_add(table, "beside the first");
+    output_table_add(table, "");
+    for (size_t i = 0; i < n; i++)
+        output_table_printf(
+            table, "%s%s", comparisons[i].difference_s < 0.0 ? "-" : "+",
+            output_percent(fabs(comparisons[i].difference_s) / first->iteration_s).text);
+    output_table_print(table, 0);
+    for (size_t i = 0; i < n; i++) {
+        g_autofree char *name = text_escape(options_argument(options, i + 1), 100);
+        g_autofree char *explanation = explain(&comparisons[i]);
+        output_printf("%s: %s\n", name, explanation);
+    }
+}
+
+/* Whether all are within the tolerance; says of each that is not how far it is off. */
+static bool
+all_within(const Comparison *comparisons, size_t n)
+{
+    bool within = true;
+
+    for (size_t i = 0; i < n; i++) {
+        if (!comparisons[i].within)
+            output_note("compare: off by %s, more than the tolerance of %s",
+                        output_percent(fabs(comparisons[i].error_fraction)).text,
+                        output_percent(comparisons[i].tolerance_fraction).text);
+        within &= comparisons[i].within;
+    }
+    return within;
+}
+
 static int
 run(Options *options, GError **error)
 {
-    Comparison comparison = {0};
     const char *output = options_string(options, "output", NULL);
-    const char *predicted = options_argument(options, 0);
-    const char *measured = options_argument(options, 1);
-
-    comparison.tolerance_fraction =
+    const double tolerance =
         options_quantity(options, "tolerance", UNITS_KIND_FRACTION, (double)NAN);
-    if (!options_finish(options, error) ||
-        !breakdown_load(predicted, &comparison.predicted, error) ||
-        !breakdown_load(measured, &comparison.measured, error))
+    const size_t n_files = options_n_arguments(options), n = n_files - 1;
+    Breakdown breakdowns[MAX_FILES];
+    Comparison comparisons[MAX_FILES];
+
+    if (!options_finish(options, error))
         return -1;
-    compare(&comparison);
-    if (!options_has(options, "json") && output == NULL)
-        print_for_people(&comparison);
-    else if (!output_json(to_json(&comparison), output, error))
-        return -1;
-    if (!comparison.within)
-        output_note("compare: off by %s, more than the tolerance of %s",
-                    output_percent(fabs(comparison.error_fraction)).text,
-                    output_percent(comparison.tolerance_fraction).text);
-    return comparison.within ? 0 : CMD_ERROR_NO;
+    for (size_t i = 0; i < n_files; i++)
+        if (!breakdown_load(options_argument(options, i), &breakdowns[i], error))
+            return -1;
+    breakdown_match(breakdowns, n_files);
+    for (size_t i = 0; i < n; i++) {
+        comparisons[i] = (Comparison){.predicted = breakdowns[0],
+                                      .measured = breakdowns[i + 1],
+                                      .tolerance_fraction = tolerance};
+        compare(&comparisons[i]);
+    }
+    if (options_has(options, "json") || output != NULL) {
+        if (!output_json(to_json(options, comparisons, n), output, error))
+            return -1;
+    } else if (n == 1) {
+        print_for_people(comparisons);
+    } else {
+        print_side_by_side(options, comparisons, n);
+    }
+    return all_within(comparisons, n) ? 0 : CMD_ERROR_NO;
 }
 
 const Command cmd_compare = {
     .name = "compare",
-    .usage = "PREDICTED MEASURED [--tolerance 5%] [--json]",
-    .summary = "explain the difference of two iterations, op class by op class",
+    .usage = "PREDICTED MEASURED... [--tolerance 5%] [--json]",
+    .summary = "explain the difference of iterations, op class by op class",
     .details = "Each file is a trace, a report, a run, or a plan (its prediction). Every instant "
                "of every\n"
                "rank belongs to one class of ops. So the times of the classes add up to the\n"
-               "iteration time, and their differences to the difference of the two iterations.\n",
+               "iteration time, and their differences to the difference of the two iterations.\n"
+               "More files are put side by side, each compared with the first.\n",
     .options = {options_table},
     .min_arguments = 2,
-    .max_arguments = 2,
+    .max_arguments = MAX_FILES,
+    .common = true,
     .run = run,
 };

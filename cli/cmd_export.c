@@ -2,59 +2,49 @@
 #include <string.h>
 
 #include "base/file.h"
-#include "base/text.h"
 #include "cli/request/command.h"
-#include "cli/export/export.h"
+#include "cli/export/bundle.h"
 #include "cli/request/output.h"
-#include "schedule/rank_order.h"
 
-static const ExportTarget *const targets[] = {&export_megatron, &export_deepspeed,
-                                              &export_torchtitan, &export_pytorch_csv};
+static const char *const *
+target_names(void)
+{
+    static const char *names[8];
+
+    for (size_t i = 0; export_targets[i] != NULL && i + 1 < G_N_ELEMENTS(names); i++)
+        names[i] = export_targets[i]->name;
+    return names;
+}
+
+#define NEAREST "; the nearest plan that it can run: the same with"
 
 static const OptionInfo options_table[] = {
     {"to", "TARGET",
-     "the program to write for: megatron, deepspeed, torchtitan, pytorch-csv (required)", 0},
+     "the program to write for: megatron, deepspeed, torchtitan, pytorch-csv, degas (required)",
+     .list = target_names},
+    {"version", "X",
+     "the version of that program: 0.3 (Python; default) or 0.2 (TOML) of torchtitan"},
     {"memory-limit", "SIZE",
-     "memory of a device, within which zb-auto is built; default: the device's", 0},
-    {"output", "FILE", "write to FILE instead of stdout", 'o'},
-    {NULL, NULL, NULL, 0},
+     "memory of a device, within which zb-auto is built; default: the device's"},
+    {"output", "FILE", "write to FILE instead of stdout"},
+    {"bundle", "DIR",
+     "write a folder with all that runs the plan: files of the program, environment, jobs for "
+     "Slurm "
+     "and Kubernetes, and the prediction"},
+    {"gpus-per-node", "N",
+     "with --bundle: ranks on a node; default: as the plan's cluster has them"},
+    {NULL, NULL, NULL},
 };
-
-void
-export_breaks(ExportViolations *violations, const char *change, const char *format, ...)
-{
-    va_list args;
-
-    va_start(args, format);
-    g_ptr_array_add(violations->rules, g_strdup_vprintf(format, args));
-    va_end(args);
-    if (change != NULL &&
-        !g_ptr_array_find_with_equal_func(violations->changes, change, g_str_equal, NULL))
-        g_ptr_array_add(violations->changes, g_strdup(change));
-}
-
-void
-export_check_rank_order(const Plan *plan, ExportViolations *violations)
-{
-    if (plan_rank_order_plain(&plan->degrees) != PLAN_RANK_ORDER_DEFAULT)
-        export_breaks(violations, "--rank-order tp-cp-dp-pp",
-                      "ranks are laid out with pp slowest, then dp: --rank-order %s cannot be "
-                      "expressed",
-                      plan_rank_order_names[plan->degrees.rank_order]);
-}
 
 static const ExportTarget *
 read_target(Options *options)
 {
     const char *name = options_string(options, "to", NULL);
-    const char *names[G_N_ELEMENTS(targets) + 1] = {NULL};
+    const ExportTarget *target = export_target_find(name);
 
-    for (size_t i = 0; i < G_N_ELEMENTS(targets); i++) {
-        if (g_strcmp0(name, targets[i]->name) == 0)
-            return targets[i];
-        names[i] = targets[i]->name;
-    }
-    g_autofree char *known = g_strjoinv(", ", (char **)names);
+    if (target != NULL)
+        return target;
+    g_autofree char *known = g_strjoinv(", ", (char **)target_names());
     if (name == NULL)
         options_fail(options, "to", "is missing; expected one of: %s", known);
     else
@@ -62,44 +52,88 @@ read_target(Options *options)
     return NULL;
 }
 
+/* (nullable) The version to write for. */
+static const char *
+read_version(Options *options, const ExportTarget *target)
+{
+    const char *version = options_string(options, "version", NULL);
+
+    if (target->versions == NULL && version != NULL)
+        options_fail(options, "version", "%s has one form for all versions", target->name);
+    if (target->versions == NULL || version == NULL)
+        return target->versions == NULL ? NULL : target->versions[0];
+    if (!g_strv_contains(target->versions, version)) {
+        g_autofree char *known = g_strjoinv(", ", (char **)target->versions);
+
+        options_fail(options, "version", "no version \"%s\" of %s; expected one of: %s", version,
+                     target->name, known);
+    }
+    return version;
+}
+
+/* Whose rules the plan keeps: its own framework's where that has this exporter. */
+static PlanFramework
+framework_of(const ExportTarget *target, const Plan *plan)
+{
+    const PlanFramework own = plan->conventions.framework;
+
+    return g_strcmp0(plan_framework(own)->exporter, target->name) == 0 ? own : target->framework;
+}
+
 /* Whether the target can express the source; else one line names every broken rule. */
 static bool
 check(const ExportTarget *target, const ExportSource *source, const char *path, GError **error)
 {
-    g_autoptr(GPtrArray) rules = g_ptr_array_new_with_free_func(g_free);
-    g_autoptr(GPtrArray) changes = g_ptr_array_new_with_free_func(g_free);
-    ExportViolations violations = {rules, changes};
+    const Job *job = source->job;
+    g_autoptr(GArray) breaches =
+        plan_rules_broken(job == NULL ? PLAN_FRAMEWORK_DEGAS : framework_of(target, job->plan),
+                          job == NULL ? NULL : job->arch, job == NULL ? NULL : job->plan);
+    g_autoptr(GString) text = g_string_new(NULL);
+    g_autoptr(GHashTable) changes = g_hash_table_new(g_str_hash, g_str_equal);
+    g_autoptr(GString) nearest = g_string_new(NULL);
 
-    target->check(source, &violations);
-    if (rules->len == 0)
-        return true;
-    const bool has_changes = changes->len > 0;
-    g_ptr_array_add(rules, NULL);
-    g_ptr_array_add(changes, NULL);
-    g_autofree char *all = g_strjoinv("; ", (char **)rules->pdata);
-    g_autofree char *nearest = g_strjoinv(" ", (char **)changes->pdata);
-    return cmd_fail(error, CMD_ERROR_NO, "%s: %s cannot run it: %s%s%s", path, target->name, all,
-                    has_changes ? "; the nearest plan that it can run: the same with " : "",
-                    nearest);
+    if (target->check != NULL)
+        target->check(source, breaches);
+    for (guint i = 0; i < breaches->len; i++) {
+        const PlanBreach *breach = &g_array_index(breaches, PlanBreach, i);
+
+        g_string_append_printf(text, "%s%s", i > 0 ? "; " : "", breach->text);
+        if (breach->change != NULL && g_hash_table_add(changes, breach->change))
+            g_string_append_printf(nearest, "%s %s", nearest->len == 0 ? NEAREST : "",
+                                   breach->change);
+    }
+    return breaches->len == 0 || cmd_fail(error, CMD_ERROR_NO, "%s: %s cannot run it: %s%s", path,
+                                          target->name, text->str, nearest->str);
+}
+
+/* To stdout or a file. */
+static bool
+write_one(const ExportTarget *target, const ExportSource *source, const char *path, GError **error)
+{
+    size_t n_bytes;
+    g_autofree char *text = target->write(source, &n_bytes, error);
+
+    if (text == NULL)
+        return false;
+    if (strcmp(path, "-") != 0)
+        return file_write(path, text, n_bytes, error);
+    output_text(text);
+    return true;
 }
 
 static int
-export_source(const ExportTarget *target, const ExportSource *source, Options *options,
-              GError **error)
+export_source(const ExportTarget *target, const ExportSource *source,
+              const ExportBundleOptions *bundle, Options *options, GError **error)
 {
+    const char *dir = options_string(options, "bundle", NULL);
     const char *path = options_string(options, "output", "-");
-    size_t n_bytes;
 
     if (!check(target, source, options_argument(options, 0), error))
         return -1;
-    g_autofree char *text = target->write(source, &n_bytes, error);
-    if (text == NULL)
+    if (dir != NULL ? !export_bundle_write(target, source, bundle, dir, error)
+                    : !write_one(target, source, path, error))
         return -1;
-    if (strcmp(path, "-") == 0)
-        output_text(text);
-    else if (!file_write(path, text, n_bytes, error))
-        return -1;
-    if (target->note != NULL) {
+    if (target->note != NULL && dir == NULL) {
         g_autofree char *note = target->note(source);
 
         output_note("note: %s", note);
@@ -108,10 +142,19 @@ export_source(const ExportTarget *target, const ExportSource *source, Options *o
 }
 
 static int
-export_plan(const ExportTarget *target, JsonDoc *doc, Options *options, GError **error)
+export_plan(const ExportTarget *target, const char *version, JsonDoc *doc, Options *options,
+            GError **error)
 {
     const int64_t memory_limit = options_bytes(options, "memory-limit", 0);
+    const ExportBundleOptions bundle = {
+        .gpus_per_node = options_int64(options, "gpus-per-node", 1, MODEL_CLUSTER_MAX_DEVICES, 0),
+        .memory_limit = memory_limit,
+    };
 
+    if (options_has(options, "bundle") && options_has(options, "output"))
+        options_fail(options, "output", "does not go with --bundle, which is a folder");
+    if (bundle.gpus_per_node > 0 && !options_has(options, "bundle"))
+        options_fail(options, "gpus-per-node", "needs --bundle");
     if (!options_finish(options, error))
         return -1;
     g_autoptr(Job) job = job_read(doc, error);
@@ -122,7 +165,7 @@ export_plan(const ExportTarget *target, JsonDoc *doc, Options *options, GError *
         cmd_blame_file(json_doc_name(doc), error);
         return -1;
     }
-    return export_source(target, &(ExportSource){job, schedule}, options, error);
+    return export_source(target, &(ExportSource){job, schedule, version}, &bundle, options, error);
 }
 
 static int
@@ -138,6 +181,9 @@ export_schedule(const ExportTarget *target, JsonDoc *doc, Options *options, GErr
     }
     if (options_has(options, "memory-limit"))
         options_fail(options, "memory-limit", "is for plans");
+    if (options_has(options, "bundle") || options_has(options, "gpus-per-node"))
+        options_fail(options, options_has(options, "bundle") ? "bundle" : "gpus-per-node",
+                     "is for plans");
     if (!options_finish(options, error))
         return -1;
     g_autoptr(Schedule) schedule = schedule_read(doc, error);
@@ -145,7 +191,7 @@ export_schedule(const ExportTarget *target, JsonDoc *doc, Options *options, GErr
         cmd_blame_file(path, error);
         return -1;
     }
-    return export_source(target, &(ExportSource){NULL, schedule}, options, error);
+    return export_source(target, &(ExportSource){NULL, schedule, NULL}, NULL, options, error);
 }
 
 static int
@@ -153,6 +199,7 @@ run(Options *options, GError **error)
 {
     const char *path = options_argument(options, 0);
     const ExportTarget *target = read_target(options);
+    const char *version = target == NULL ? NULL : read_version(options, target);
 
     if (!options_finish(options, error))
         return -1;
@@ -161,26 +208,29 @@ run(Options *options, GError **error)
         return -1;
     if (g_strcmp0(json_doc_format(doc), "degas-schedule") == 0)
         return export_schedule(target, doc, options, error);
-    return export_plan(target, doc, options, error);
+    return export_plan(target, version, doc, options, error);
 }
 
 const Command cmd_export = {
     .name = "export",
-    .usage = "PLAN.json|SCHEDULE.json --to TARGET [-o FILE]",
+    .usage = "PLAN.json|SCHEDULE.json --to TARGET [-o FILE|--bundle DIR]",
     .summary = "write a plan as another program reads it",
     .details =
         "megatron: options of pretrain_gpt.py, one on each line.  deepspeed: the JSON for\n"
-        "deepspeed.initialize.  torchtitan: the TOML of v0.2.2.  pytorch-csv: the schedule\n"
-        "that torch.distributed.pipelining loads in its format compute_only, and torchtitan\n"
-        "with --parallelism.pipeline_parallel_schedule_csv.\n"
+        "deepspeed.initialize.  torchtitan: a Python module for 0.3.0, or with --version 0.2\n"
+        "the TOML for v0.2.2.  pytorch-csv: the schedule that torch.distributed.pipelining\n"
+        "loads in its format compute_only, and torchtitan with\n"
+        "--parallelism.pipeline_parallel_schedule_csv.\n"
         "\n"
         "  python pretrain_gpt.py $(degas export plan.json --to megatron) ...\n"
         "  degas export plan.json --to pytorch-csv -o schedule.csv\n"
+        "  degas export plan.json --to megatron --bundle run   # a folder that runs it\n"
         "\n"
         "If the target cannot run the plan, the exit status is 1 and one line on stderr\n"
         "names every broken rule and the nearest plan that keeps all rules.\n",
     .options = {options_table},
     .min_arguments = 1,
     .max_arguments = 1,
+    .common = true,
     .run = run,
 };

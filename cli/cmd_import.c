@@ -4,35 +4,36 @@
 #include "cli/request/request.h"
 #include "profiles/import/import.h"
 
+static const char *const ops[] = {"all_reduce", "all_gather", "reduce_scatter",
+                                  "alltoall",   "sendrecv",   NULL};
+
 static const OptionInfo options_table[] = {
-    {"output", "FILE", "write the degas-profile to FILE (required; -: stdout)", 'o'},
+    {"output", "FILE", "write the degas-profile to FILE (required; -: stdout)"},
     {"cluster", "CLUSTER",
-     "the cluster that was measured; not needed for system files, which describe their own", 0},
-    {"model", "MODEL", "the model whose layers were timed (TeraPipe, Sailor)", 0},
-    {"seq-len", "N", "tokens of a sequence (Sailor)", 0},
-    {"tp", "N", "tensor-parallel degree of the timed layers (TeraPipe); default: 1", 0},
-    {"dtype", "T", "number format of the timed layers; default: fp16", 0},
-    {"ranks", "N", "how many ranks nccl-tests had, if the file does not say", 0},
+     "the cluster that was measured; not needed for system files, which describe their own"},
+    {"model", "MODEL", "the model whose layers were timed (TeraPipe, Sailor)"},
+    {"seq-len", "N", "tokens of a sequence (Sailor)"},
+    {"tp", "N", "tensor-parallel degree of the timed layers (TeraPipe); default: 1"},
+    {"dtype", "T", "number format of the timed layers; default: fp16", .words = dtype_names},
+    {"ranks", "N", "how many ranks nccl-tests had, if the file does not say"},
     {"op", "NAME", "which collective nccl-tests timed, if the file does not say: all_reduce, ...",
-     0},
-    {"name", "NAME", "name of the profile that is written", 0},
-    {NULL, NULL, NULL, 0},
+     .words = ops},
+    {"name", "NAME", "name of the profile that is written"},
+    {NULL, NULL, NULL},
 };
 
 static bool
 read_options(Options *options, ProfileImportOptions *import, ModelArch **arch, GError **error)
 {
-    static const char *const ops[] = {"all_reduce", "all_gather", "reduce_scatter",
-                                      "alltoall",   "sendrecv",   NULL};
     const char *model = options_string(options, "model", NULL);
-    const int op = options_choice(options, "op", ops, -1);
+    const int op = options_choice(options, "op", -1);
 
     *import = (ProfileImportOptions){
         .seq_len = options_int64(options, "seq-len", 1, MODEL_MAX_SEQ_LEN, 0),
         .tp = options_int64(options, "tp", 1, MODEL_MAX_HEADS, 0),
         .n_ranks = options_int64(options, "ranks", 2, MODEL_CLUSTER_MAX_DEVICES, 0),
         .op = op < 0 ? NULL : ops[op],
-        .dtype = (Dtype)options_choice(options, "dtype", dtype_names, DTYPE_FP16),
+        .dtype = (Dtype)options_choice(options, "dtype", DTYPE_FP16),
     };
     if (!options_has(options, "output"))
         options_fail(options, "output", "is missing; it is the profile to write");
@@ -92,9 +93,9 @@ const Command cmd_import = {
         "  degas import trace.json --cluster dgx-a100-80g -o ours.json\n"
         "  degas import a100_80g.json -o cluster.json\n"
         "\n"
-        "Reads the output of nccl-tests (text, JSON), traces of the PyTorch profiler, layer times\n"
-        "of TeraPipe and Sailor, and system files of SimuMax and Calculon. It tells them apart by\n"
-        "their content.\n"
+        "Reads the output of nccl-tests (text, JSON), traces of the PyTorch profiler, SQLite\n"
+        "exports of nsys, layer times of TeraPipe and Sailor, and system files of SimuMax and\n"
+        "Calculon. It tells them apart by their content; any may be compressed by gzip.\n"
         "\n"
         "From a PyTorch trace it takes NCCL kernels and, where record_shapes was on, kernels of\n"
         "matrix products, attention, large element-wise operators and the loss, to which it fits\n"

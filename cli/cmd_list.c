@@ -8,8 +8,8 @@
 #include "schedule/schedule.h"
 
 static const OptionInfo options_table[] = {
-    {"json", NULL, "print {\"format\":\"degas-list\",...,\"names\":[...]}", 0},
-    {NULL, NULL, NULL, 0},
+    {"json", NULL, "print {\"format\":\"degas-list\",...,\"names\":[...]}"},
+    {NULL, NULL, NULL},
 };
 
 static const char *const kinds[] = {"models", "clusters", "schedules", NULL};
@@ -134,5 +134,6 @@ const Command cmd_list = {
     .options = {options_table},
     .min_arguments = 1,
     .max_arguments = 1,
+    .common = true,
     .run = run,
 };

@@ -2,6 +2,7 @@
 #include <math.h>
 
 #include "base/file.h"
+#include "base/order.h"
 #include "base/units.h"
 #include "cli/draw/describe.h"
 #include "cli/explain/explain.h"
@@ -14,12 +15,12 @@ static const OptionInfo options_table[] = {
     {"explain", NULL,
      "tell why this plan is the best: what other choices give, what limits it, what more of each "
      "resource would give",
-     0},
+     .common = true},
     {"pareto", "N",
-     "also find up to N plans that take longer and need less memory: the Pareto front", 0},
-    {"json", NULL, "print the plan file on stdout", 0},
-    {"output", "FILE", "write the plan to FILE (- is stdout)", 'o'},
-    {NULL, NULL, NULL, 0},
+     "also find up to N plans that take longer and need less memory: the Pareto front"},
+    {"json", NULL, "print the plan file on stdout"},
+    {"output", "FILE", "write the plan to FILE (- is stdout)", .common = true},
+    {NULL, NULL, NULL},
 };
 
 /*
@@ -31,8 +32,7 @@ static const OptionInfo options_table[] = {
  * front of all four objectives.
  */
 
-/* Adds the search for the fastest plan of @request within @limit_bytes; 0: for the smallest plan.
- */
+/* Adds the search for the fastest plan of @request within @limit_bytes; 0: for the smallest. */
 static void
 add_search(GPtrArray *searches, const Request *request, int64_t limit_bytes, PlanMemo *memo)
 {
@@ -53,11 +53,8 @@ compare_by_time(const void *a, const void *b)
     const Report *x = (*(const Plan *const *)a)->predicted;
     const Report *y = (*(const Plan *const *)b)->predicted;
 
-    if (x->iteration_ns != y->iteration_ns)
-        return x->iteration_ns < y->iteration_ns ? -1 : 1;
-    return x->peak_memory_bytes < y->peak_memory_bytes
-               ? -1
-               : x->peak_memory_bytes > y->peak_memory_bytes;
+    ORDER_BY(x->iteration_ns, y->iteration_ns);
+    return ORDER(x->peak_memory_bytes, y->peak_memory_bytes);
 }
 
 /* Keeps what is on the front, each point once. */
@@ -85,10 +82,8 @@ set_alternatives(Plan *plan, GPtrArray *found)
     g_ptr_array_unref(kept);
 }
 
-/*
- * Replaces the alternatives of @plan, the fastest of @request, by up to @n more plans of the front,
- * the fastest first.  Returns false with CMD_ERROR_INTERRUPTED; then they are what was found.
- */
+/* Replaces the alternatives of @plan, the fastest of @request, by up to @n more plans of the front,
+ * the fastest first.  Returns false with CMD_ERROR_INTERRUPTED; then they are what was found. */
 static bool
 find_front(const Request *request, Plan *plan, int64_t n, GError **error)
 {
@@ -119,6 +114,66 @@ find_front(const Request *request, Plan *plan, int64_t n, GError **error)
     return is_done;
 }
 
+/* --- what the framework's rules cost --- */
+
+/* The search without rules looks at some ten times as many plans; beyond this it takes seconds, and
+ * only --explain asks for it. */
+#define MAX_RESTRICTED 500000
+
+/*
+ * (owned, nullable) The fastest plan that any program could run, where the framework of @plan, the
+ * answer to @request, has rules; NULL: it has none, or to know would take long, or @error.
+ */
+static Plan *
+find_any(const Request *request, const Plan *plan, bool is_explained, GError **error)
+{
+    g_autoptr(GPtrArray) searches = searches_new();
+
+    if (request->plan.rules == NULL || request->plan.objective != PLAN_OBJECTIVE_TIME ||
+        (!is_explained && plan->search.considered > MAX_RESTRICTED))
+        return NULL;
+    Request *changed = request_copy(request);
+    changed->plan.rules = NULL;
+    changed->plan.slices_mode = request->any_slices;
+    changed->plan.top = 0;
+    changed->plan.near_tp = plan->degrees.tp;
+    changed->plan.near_pp = plan->degrees.pp;
+    searches_add(searches, changed, 1);
+    if (!searches_run(searches, request->plan.threads, "search of any schedule", error))
+        return NULL;
+    const Plan *found = searches_at(searches, 0)->plan;
+    return found == NULL ? NULL : plan_copy(found);
+}
+
+/* What the rules of @plan's framework cost against @any. */
+static void
+print_any(const Plan *any, const Plan *plan)
+{
+    const double fraction =
+        (double)plan->predicted->iteration_ns / (double)any->predicted->iteration_ns - 1.0;
+
+    output_printf("any schedule: %s",
+                  output_seconds(units_s_from_ns(any->predicted->iteration_ns)).text);
+    if (fraction > 0.0)
+        output_printf(" (%s, zero %d, recompute %s)", any->schedule, any->zero_stage,
+                      plan_recompute_name(any));
+    output_printf("; %s: %s", plan_framework(plan->conventions.framework)->name,
+                  output_seconds(units_s_from_ns(plan->predicted->iteration_ns)).text);
+    output_printf(fraction > 0.0 ? ", %s more\n" : "\n", output_percent(fraction).text);
+}
+
+static void
+write_any(JsonWriter *writer, const Plan *any)
+{
+    json_write_object(writer, "any_schedule");
+    json_write_double(writer, "iteration_s", units_s_from_ns(any->predicted->iteration_ns));
+    json_write_string(writer, "schedule", any->schedule);
+    json_write_int64(writer, "zero_stage", any->zero_stage);
+    json_write_string(writer, "recompute", plan_recompute_name(any));
+    plan_write_degrees(writer, &any->degrees);
+    json_write_object_end(writer);
+}
+
 static void
 print_search(const Plan *plan)
 {
@@ -132,8 +187,9 @@ print_search(const Plan *plan)
                   plan->search.simulated);
 }
 
+/* @any  as of find_any() */
 static void
-print_for_people(const Job *job)
+print_for_people(const Job *job, const Plan *any)
 {
     const Plan *plan = job->plan;
     g_autoptr(GPtrArray) plans = g_ptr_array_new();
@@ -150,17 +206,21 @@ print_for_people(const Job *job)
         describe_report(plan->predicted, job->profile->cluster->currency, 8);
     output_text("\n");
     print_search(plan);
+    if (any != NULL)
+        print_any(any, plan);
 }
 
 /* The plan as a file, on stdout, in words. */
 static bool
-write_product(const Job *job, const Explanation *explanation, const char *path, bool json,
-              GError **error)
+write_product(const Job *job, const Plan *any, const Explanation *explanation, const char *path,
+              bool json, GError **error)
 {
     if (json || path != NULL) {
         g_autoptr(JsonWriter) writer = job_write_open(job);
         size_t n_bytes;
 
+        if (any != NULL)
+            write_any(writer, any);
         if (explanation != NULL)
             explain_write(writer, explanation);
         json_write_object_end(writer);
@@ -172,7 +232,7 @@ write_product(const Job *job, const Explanation *explanation, const char *path, 
         if (json || g_strcmp0(path, "-") == 0)
             return true;
     }
-    print_for_people(job);
+    print_for_people(job, any);
     if (explanation != NULL)
         explain_print(explanation);
     if (path != NULL)
@@ -232,7 +292,6 @@ run(Options *options, GError **error)
 {
     const char *path = options_string(options, "output", NULL);
     const bool json = options_has(options, "json");
-    g_autoptr(Plan) plan = NULL, spare = NULL;
     g_autoptr(GError) interrupted = NULL;
     int64_t n_front = 0;
 
@@ -249,17 +308,21 @@ run(Options *options, GError **error)
     request->plan.stop = cmd_interrupt_watch();
     if (options_has(options, "explain"))
         request->plan.top = MAX(top, 1);
-    plan = plan_search(&request->plan, job_evaluate, NULL, error);
+    g_autoptr(Plan) plan = plan_search(&request->plan, job_evaluate, NULL, error);
     const bool is_interrupted = g_atomic_int_get(request->plan.stop) != 0;
     if (plan == NULL)
         return is_interrupted ? fail_interrupted("no plan was found yet", error) : -1;
-    spare = take_runner_up(plan, top);
-    g_autoptr(Explanation) explanation = explain(options, request, plan, spare, &interrupted);
+    g_autoptr(Plan) spare = take_runner_up(plan, top);
+    g_autoptr(Plan) any =
+        is_interrupted ? NULL
+                       : find_any(request, plan, options_has(options, "explain"), &interrupted);
+    g_autoptr(Explanation) explanation =
+        interrupted == NULL ? explain(options, request, plan, spare, &interrupted) : NULL;
     if (n_front > 0 && interrupted == NULL && !is_interrupted)
         find_front(request, plan, n_front, &interrupted);
     g_autoptr(Job) job = job_new(model_arch_copy(request->arch), profile_copy(request->profile),
                                  g_steal_pointer(&plan));
-    if (!write_product(job, explanation, path, json, error))
+    if (!write_product(job, any, explanation, path, json, error))
         return -1;
     if (is_interrupted)
         return fail_interrupted("this is the best plan so far", error);
@@ -272,14 +335,16 @@ run(Options *options, GError **error)
 const Command cmd_plan = {
     .name = "plan",
     .usage = "MODEL CLUSTER --global-batch N [options]",
-    .summary = "find the best split of a training job: degrees, stages, slices, schedule",
+    .summary = "find the best split of a job: degrees, stages, slices, schedule",
     .details =
         "Options that are given are fixed; the search chooses the others.  MODEL: a built-in\n"
-        "name, a degas model file, a Hugging Face config.json.  CLUSTER: a built-in name or\n"
-        "a profile.\n"
+        "name, a degas model file, a Hugging Face config.json or a folder with one.  CLUSTER: a\n"
+        "built-in name or a profile.\n"
         "\n"
         "  degas plan llama3-70b dgx-h100 --gpus 64 --global-batch 512 --seq-len 8192\n"
         "  degas plan gpt3-175b p3.16xlarge --gpus 384 --global-batch 2 --tp 8 --pp 48\n"
+        "\n"
+        "A --framework is planned for what it can run; what that costs is the last line.\n"
         "\n"
         "Exit status 1: no plan fits; stderr names the limit and what would fit.  Exit\n"
         "status 9: the search was interrupted (Ctrl-C); the best plan so far is written.\n",
@@ -287,5 +352,6 @@ const Command cmd_plan = {
     .headings = {"Output", "The job and its split", "The search"},
     .min_arguments = 2,
     .max_arguments = 2,
+    .common = true,
     .run = run,
 };

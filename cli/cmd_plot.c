@@ -5,21 +5,6 @@
 #include "cli/request/output.h"
 #include "cli/draw/plot.h"
 
-static const OptionInfo options_table[] = {
-    {"kind", "KIND",
-     "what to draw: timeline or memory of traces and reports, throughput of a sweep, pareto or "
-     "roofline of a sweep or a plan; default: the first of these that the file has",
-     0},
-    {"output", "FILE", "write FILE.svg, .png, .txt or .tsv; default: text on stdout", 'o'},
-    {"title", "TEXT", "title above the picture", 0},
-    {"names", "A,B,...", "names of the panels; default: the files' names", 0},
-    {"limit", "BYTES", "memory: draw a line at this size, e.g. 80GiB", 0},
-    {"rank", "N", "memory: the rank whose memory is drawn; default: the one with the highest peak",
-     0},
-    {"color", "WHEN", "colours on stdout: auto, always or never", 0},
-    {NULL, NULL, NULL, 0},
-};
-
 typedef enum {
     KIND_TIMELINE,
     KIND_MEMORY,
@@ -30,10 +15,30 @@ typedef enum {
 
 static const char *const kind_names[] = {"timeline", "memory", "throughput",
                                          "roofline", "pareto", NULL};
+static const char *const whens[] = {"auto", "always", "never", NULL};
+
+static const OptionInfo options_table[] = {
+    {"kind", "KIND",
+     "what to draw: timeline or memory of traces, reports and plans, throughput of a sweep, pareto "
+     "or roofline of a sweep or a plan; default: pareto of a plan with alternatives, else the "
+     "first "
+     "of these that the file has",
+     .words = kind_names},
+    {"output", "FILE", "write FILE.svg, .png, .txt or .tsv; default: text on stdout"},
+    {"title", "TEXT", "title above the picture"},
+    {"names", "A,B,...",
+     "names of the panels; default: predicted and measured, or the schedules, or where these are "
+     "the same the files' names"},
+    {"limit", "BYTES", "memory: draw a line at this size, e.g. 80GiB"},
+    {"rank", "N", "memory: the rank whose memory is drawn; default: the one with the highest peak"},
+    {"color", "WHEN", "colours on stdout: auto, always or never", .words = whens},
+    {NULL, NULL, NULL},
+};
+
 /* What each kind is drawn from. */
 static const char *const kind_files[] = {
-    [KIND_TIMELINE] = "a degas-trace (degas simulate --trace)",
-    [KIND_MEMORY] = "a degas-trace with memory or a degas-report",
+    [KIND_TIMELINE] = "a degas-trace (degas simulate --trace) or a degas-plan",
+    [KIND_MEMORY] = "a degas-trace with memory, a degas-report or a degas-plan",
     [KIND_THROUGHPUT] = "a degas-sweep",
     [KIND_ROOFLINE] = "a degas-plan or a degas-sweep",
     [KIND_PARETO] = "a degas-plan with alternatives or a degas-sweep",
@@ -45,6 +50,7 @@ typedef struct {
     GPtrArray *reports; /* of Report; NULL where a trace is */
     Sweep *sweep;       /* (owned, nullable) of a file that is one */
     Job *job;           /* (owned, nullable) of a plan file */
+    bool has_simulated; /* the first trace is what that plan simulates */
     char **names;       /* (owned) */
 } Inputs;
 
@@ -142,6 +148,54 @@ load_all(const Options *options, char **names, Inputs *inputs, GError **error)
     return true;
 }
 
+/* Whether no two traces have the same. */
+static bool
+are_different(const GPtrArray *traces, bool (*is_same)(const Trace *a, const Trace *b))
+{
+    for (guint i = 0; i < traces->len; i++)
+        for (guint j = 0; j < i; j++)
+            if (is_same(traces->pdata[i], traces->pdata[j]))
+                return false;
+    return true;
+}
+
+static bool
+is_same_source(const Trace *a, const Trace *b)
+{
+    return a->measured == b->measured;
+}
+
+static bool
+is_same_schedule(const Trace *a, const Trace *b)
+{
+    return strcmp(a->schedule, b->schedule) == 0;
+}
+
+/* Replaces the files' names by what the traces are, where that tells them apart. */
+static void
+name_panels(Inputs *inputs)
+{
+    const GPtrArray *traces = inputs->traces;
+
+    for (guint i = 0; i < traces->len; i++)
+        if (traces->pdata[i] == NULL)
+            return;
+    const bool by_source = are_different(traces, is_same_source);
+    if (!by_source && !are_different(traces, is_same_schedule))
+        return;
+    for (guint i = 0; i < traces->len; i++) {
+        const Trace *trace = traces->pdata[i];
+        g_free(inputs->names[i]);
+        if (inputs->has_simulated)
+            inputs->names[i] =
+                g_strdup_printf("%s on %s", inputs->job->arch->name, inputs->job->profile->name);
+        else if (by_source)
+            inputs->names[i] = g_strdup(trace->measured ? "measured" : "predicted");
+        else
+            inputs->names[i] = g_strdup(trace->schedule);
+    }
+}
+
 /* @path does not hold what @kind is drawn from. */
 static bool
 refuse_kind(const char *path, Kind kind, GError **error)
@@ -157,7 +211,7 @@ default_kind(const Inputs *inputs)
     if (inputs->sweep != NULL)
         return KIND_THROUGHPUT;
     if (inputs->job != NULL)
-        return KIND_PARETO;
+        return inputs->job->plan->alternatives != NULL ? KIND_PARETO : KIND_TIMELINE;
     return inputs->traces->pdata[0] == NULL ? KIND_MEMORY : KIND_TIMELINE;
 }
 
@@ -202,7 +256,8 @@ draw(const Options *options, const Inputs *inputs, Kind kind, const PlotOptions 
         [KIND_PARETO] = plot_plan_pareto,
     };
 
-    if (kind <= KIND_MEMORY && inputs->sweep == NULL && inputs->job == NULL)
+    if (kind <= KIND_MEMORY && inputs->sweep == NULL &&
+        (inputs->job == NULL || inputs->has_simulated))
         return draw_traces(options, inputs, kind, how, path, error);
     if (inputs->traces->len > 1)
         return cmd_fail(error, CMD_ERROR_USAGE, "%s: only traces are drawn beside each other",
@@ -214,13 +269,26 @@ draw(const Options *options, const Inputs *inputs, Kind kind, const PlotOptions 
     return refuse_kind(file, kind, error);
 }
 
+/* A plan's timeline and memory are those of its simulation. */
+static bool
+simulate_plan(Inputs *inputs, GError **error)
+{
+    const JobOptions how = {.want_trace = true};
+    g_auto(JobSimulation) simulation = {0};
+
+    if (!job_simulate(inputs->job, &how, &simulation, error))
+        return false;
+    inputs->traces->pdata[0] = g_steal_pointer(&simulation.result.trace);
+    inputs->has_simulated = true;
+    return true;
+}
+
 static int
 run(Options *options, GError **error)
 {
-    static const char *const whens[] = {"auto", "always", "never", NULL};
     const char *path = options_string(options, "output", "-");
-    const int asked = options_choice(options, "kind", kind_names, -1);
-    const int color = options_choice(options, "color", whens, 0);
+    const int asked = options_choice(options, "kind", -1);
+    const int color = options_choice(options, "color", 0);
     g_auto(GStrv) names = options_words(options, "names");
     const bool is_stdout = strcmp(path, "-") == 0;
     static const char *const none[] = {NULL};
@@ -243,21 +311,25 @@ run(Options *options, GError **error)
         return -1;
     if (!load_all(options, names, &inputs, error))
         return -1;
-    return draw(options, &inputs, asked >= 0 ? (Kind)asked : default_kind(&inputs), &how, path,
-                error)
-               ? 0
-               : -1;
+    const Kind kind = asked >= 0 ? (Kind)asked : default_kind(&inputs);
+    if (inputs.job != NULL && inputs.traces->len == 1 && kind <= KIND_MEMORY &&
+        !simulate_plan(&inputs, error))
+        return -1;
+    if (names == NULL)
+        name_panels(&inputs);
+    return draw(options, &inputs, kind, &how, path, error) ? 0 : -1;
 }
 
 const Command cmd_plot = {
     .name = "plot",
     .usage = "TRACE...|REPORT|SWEEP|PLAN [--kind KIND] [-o FILE.svg|.png|.txt]",
-    .summary = "draw timelines and memory of traces and reports, scaling and trade-offs",
+    .summary = "draw timelines, memory, scaling and trade-offs",
     .details =
         "Several traces are drawn above each other on one time axis.  gnuplot draws SVG and PNG;\n"
         "if it is missing, the numbers are left in FILE.tsv.\n",
     .options = {options_table},
     .min_arguments = 1,
     .max_arguments = PLOT_MAX_TRACES,
+    .common = true,
     .run = run,
 };

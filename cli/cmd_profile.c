@@ -7,36 +7,39 @@
 #include "cli/request/output.h"
 #include "cli/request/request.h"
 #include "cli/run/processes.h"
+#include "executor/measure/attention.h"
 #include "executor/measure/measure.h"
 #include "executor/watch/launch.h"
 
+static const char *const dtypes[] = {"fp32", "bf16", NULL};
+
 static const OptionInfo options_table[] = {
-    {"device", "NAME", "device to measure: cpu (default), reference or cuda", 0},
-    {"seq-len", "N", "tokens of a sequence; default: the model's", 0},
-    {"batches", "LIST", "micro-batches to time, in sequences; default: 1,2,4", 0},
+    {"device", "NAME", "device to measure: cpu (default), reference or cuda",
+     .list = exec_device_names, .common = true},
+    {"seq-len", "N", "tokens of a sequence; default: the model's"},
+    {"batches", "LIST", "micro-batches to time, in sequences; default: 1,2,4"},
     {"slices", "LIST",
-     "slices to time, in tokens; default: the sequence, its half, a quarter and so on, as needed",
-     0},
-    {"dtype", "NAME", "number format: fp32 (default on the CPU) or bf16 (default on a GPU)", 0},
+     "slices to time, in tokens; default: the sequence, its half, a quarter and so on, as needed"},
+    {"dtype", "NAME", "number format: fp32 (default on the CPU) or bf16 (default on a GPU)",
+     .words = dtypes},
     {"concurrency", "N",
      "how many ranks are busy at the same time; default: one for each core; on a GPU 1, and if "
-     "more, they share it",
-     0},
+     "more, they share it"},
     {"gpus", "N",
      "between how many GPUs messages and collectives are timed, with NCCL; default: all; 1: they "
-     "are not timed",
-     0},
-    {"tp", "LIST", "tensor-parallel degrees to time; default: 1", 0},
-    {"quick", NULL, "time fewer shapes, less often: under two minutes", 0},
+     "are not timed"},
+    {"tp", "LIST", "tensor-parallel degrees to time; default: 1", .common = true},
+    {"quick", NULL, "time fewer shapes, less often: under two minutes", .common = true},
     {"budget", "S",
      "seconds that the measurement may take; default: 12 with --quick, else 60 for layers and "
      "messages",
-     0},
+     .common = true},
     {"resume", NULL,
-     "go on from FILE.partial, in which -o FILE keeps what is measured until all is", 0},
-    {"json", NULL, "print the degas-profile object", 0},
-    {"output", "FILE", "write the profile to FILE", 'o'},
-    {NULL, NULL, NULL, 0},
+     "go on from FILE.partial, in which -o FILE keeps what is measured until all is",
+     .common = true},
+    {"json", NULL, "print the degas-profile object"},
+    {"output", "FILE", "write the profile to FILE", .common = true},
+    {NULL, NULL, NULL},
 };
 
 /* --- progress --- */
@@ -89,8 +92,7 @@ describe_shape(const ProfileMeasurement *row)
                            row->n_ranks);
 }
 
-/* Whether a measured row of @op includes the model's ops of @kind; rows of whole parts include all.
- */
+/* Whether a measured row of @op includes the model's ops of @kind; rows of whole parts have all. */
 static bool
 counts_in(ProfileOp op, ModelOpKind kind)
 {
@@ -401,10 +403,8 @@ check_tp(const ExecMeasureOptions *o, GError **error)
     return true;
 }
 
-/*
- * Times them between GPUs: sets asked->collectives, or asked->why_not, unless that was asked for.
- * False on a usage error, and on what exec_run() fails with: the message names the rank.
- */
+/* Times them between GPUs: sets asked->collectives, or asked->why_not, unless that was asked for.
+ * False on a usage error, and on what exec_run() fails with: the message names the rank. */
 static bool
 time_between_gpus(Asked *asked, GError **error)
 {
@@ -463,10 +463,9 @@ take_list(const GArray *list, const int64_t **values, size_t *n)
 static bool
 read_asked(Options *options, const ModelArch *arch, Asked *asked, GError **error)
 {
-    static const char *const dtypes[] = {"fp32", "bf16", NULL};
     static const Dtype dtype_of[] = {DTYPE_FP32, DTYPE_BF16};
     const char *const *devices = exec_device_names();
-    const char *device = devices[options_choice(options, "device", devices, 0)];
+    const char *device = devices[options_choice(options, "device", 0)];
 
     *asked = (Asked){
         .n_gpus = options_int64(options, "gpus", 1, MODEL_CLUSTER_MAX_DEVICES, 0),
@@ -478,8 +477,8 @@ read_asked(Options *options, const ModelArch *arch, Asked *asked, GError **error
     asked->exec = (ExecMeasureOptions){
         .arch = arch,
         .device = device,
-        .dtype = dtype_of[options_choice(options, "dtype", dtypes,
-                                         exec_device_kind(device)->is_gpu ? 1 : 0)],
+        .dtype =
+            dtype_of[options_choice(options, "dtype", exec_device_kind(device)->is_gpu ? 1 : 0)],
         .seq_len = options_int64(options, "seq-len", 1, MODEL_MAX_SEQ_LEN, 0),
         .concurrency = options_int64(options, "concurrency", 1, 1024, 0),
         .quick = options_has(options, "quick"),
@@ -514,18 +513,41 @@ time_collectives(Asked *asked, GError **error)
     return true;
 }
 
+/* Seconds for comparing attention kernels, if the budget does not say less: opening a device takes
+ * some of them. */
+#define MOST_ATTENTION_S 20.0
+#define LEAST_ATTENTION_S 10.0
+
+static double
+attention_s(const ExecMeasureOptions *o)
+{
+    return o->budget_s > 0 ? CLAMP(o->budget_s, LEAST_ATTENTION_S, MOST_ATTENTION_S)
+                           : MOST_ATTENTION_S;
+}
+
 static Profile *
 measure(Asked *asked, GError **error)
 {
     Progress progress = {.begin_us = g_get_monotonic_time()};
+    ExecMeasureOptions *o = &asked->exec;
+    /* First of all: it needs a process that has not used the device. */
+    const ExecAttentionChoice attention = exec_measure_choose_attention(
+        o->device, o->arch, o->dtype, o->seq_len > 0 ? o->seq_len : o->arch->max_seq_len,
+        attention_s(o));
+    g_autofree char *why = attention.why;
 
+    if (why != NULL)
+        output_note("profile: attention by %s: %s", attention.kernel, why);
+    o->attention = attention.kernel;
     if (isatty(STDERR_FILENO)) {
         asked->exec.progress = show_progress;
         asked->exec.user_data = &progress;
     }
     if (!time_collectives(asked, error))
         return NULL;
-    Profile *profile = exec_measure(&asked->exec, error);
+    Profile *profile = exec_measure(o, error);
+    if (profile != NULL)
+        profile->measured_attention_why = g_steal_pointer(&why);
     if (progress.shown)
         fprintf(stderr, "\r%-*s\r", PROGRESS_WIDTH + 8, "");
     return profile;
@@ -544,10 +566,14 @@ run(Options *options, GError **error)
     const ExecRole role = exec_job_rank().role;
     if (role == EXEC_ROLE_STARTER || role == EXEC_ROLE_LAUNCHED)
         return run_rank(&asked, error);
+    const bool json = options_has(options, "json");
+    const bool is_kept = json || output != NULL;
+    /* Somebody who waits wants to know before, a program nothing besides an error. */
+    if (!is_kept && isatty(STDERR_FILENO))
+        output_note("profile: what is measured will be shown, but not kept; -o FILE writes it");
     g_autoptr(Profile) profile = measure(&asked, error);
     if (profile == NULL)
         return -1;
-    const bool json = options_has(options, "json");
     if (json || output != NULL) {
         JsonWriter *writer = json_writer_new();
         profile_write(writer, NULL, profile);
@@ -560,7 +586,7 @@ run(Options *options, GError **error)
     if (asked.why_not != NULL)
         output_note("profile: messages and collectives between GPUs were not timed: %s",
                     asked.why_not);
-    if (!json && output == NULL)
+    if (!is_kept && !isatty(STDERR_FILENO))
         output_note("profile: not kept; write it with -o FILE");
     return 0;
 }
@@ -579,5 +605,6 @@ const Command cmd_profile = {
     .options = {options_table},
     .min_arguments = 1,
     .max_arguments = 1,
+    .common = true,
     .run = run,
 };

@@ -11,55 +11,55 @@
 #include "cli/run/processes.h"
 #include "cli/run/report.h"
 #include "executor/transport/transport.h"
-#include "profiles/cost/measured.h"
 
 /* Iterations with times that vary. */
 #define VARIED_RUNS 200
 
 static const OptionInfo options_table[] = {
-    {"steps", "N", "optimizer steps; default: 10", 0},
-    {"device", "NAME", "device to run on: cpu (default), reference or cuda", 0},
-    {"threads", "N", "threads of each rank, with --device reference; default: 1", 0},
+    {"steps", "N", "optimizer steps; default: 10", .common = true},
+    {"device", "NAME", "device to run on: cpu (default), reference or cuda",
+     .list = exec_device_names, .common = true},
+    {"threads", "N", "threads of each rank, with --device reference; default: 1"},
     {"transport", "NAME",
-     "how ranks exchange: local (as threads, default), mpi (as processes; starts mpirun), nccl (as "
-     "processes with a GPU each)",
-     0},
-    {"hosts", "LIST", "hosts on which mpirun starts the ranks: node1,node2", 0},
+     "how ranks exchange: local (as threads, default), mpi (as processes; starts mpirun), tcp (as "
+     "processes without MPI), nccl (as processes with a GPU each)",
+     .list = exec_transport_names, .common = true},
+    {"hosts", "LIST", "hosts on which mpirun starts the ranks: node1,node2", .common = true},
     {"data", "FILE",
      "train on the text in FILE (each byte is a token) or on a .bin of tokens; default: synthetic "
      "data",
-     0},
-    {"seed", "N", "seed of the initial weights and the data; default: 0", 0},
-    {"lr", "X", "learning rate of AdamW, reached after 10 steps of warm-up; default: 0.001", 0},
+     .common = true},
+    {"seed", "N", "seed of the initial weights and the data; default: 0", .common = true},
+    {"lr", "X", "learning rate of AdamW, reached after 10 steps of warm-up; default: 0.001",
+     .common = true},
     {"lr-decay", "N",
-     "the learning rate falls along a cosine to a tenth at step N; default: it stays", 0},
-    {"clip", "X", "gradients are scaled down to this global norm; 0: never; default: 1", 0},
+     "the learning rate falls along a cosine to a tenth at step N; default: it stays"},
+    {"clip", "X", "gradients are scaled down to this global norm; 0: never; default: 1"},
     {"offload-dir", "DIR",
-     "where a plan with offload nvme keeps its files; default: TMPDIR or /tmp", 0},
-    {"trace", "FILE", "write the measured trace of the step that took the median time", 0},
+     "where a plan with offload nvme keeps its files; default: TMPDIR or /tmp"},
+    {"trace", "FILE", "write the measured trace of the step that took the median time",
+     .common = true},
     {"verify", NULL, "compare loss and all gradients with one device; exit status 1 if they differ",
-     0},
+     .common = true},
     {"timeout", "TIME",
      "end with exit status 8 when a rank is stuck for this long; default: 30s, or 20 median steps "
-     "if that is longer",
-     0},
+     "if that is longer"},
     {"deterministic", NULL,
      "mpi: add in the same order as local, so that each run gives the same bits (local always "
-     "does); nccl: use one algorithm for all sizes",
-     0},
-    {"graphs", NULL, "cuda: launch each op as one CUDA graph if it has no collectives", 0},
+     "does); nccl: use one algorithm for all sizes; cuda: choose no kernel of a product by its "
+     "time"},
+    {"graphs", NULL, "cuda: launch each op as one CUDA graph if it has no collectives"},
     {"balance-experts", NULL,
      "send tokens to experts in turn, not by the router: time and memory are those of a balanced "
-     "router, but the model learns nothing of use",
-     0},
-    {"checkpoint", "DIR", "save the training state in DIR at the end", 0},
-    {"checkpoint-every", "N", "with --checkpoint: also save it every N steps", 0},
+     "router, but the model learns nothing of use"},
+    {"checkpoint", "DIR", "save the training state in DIR at the end", .common = true},
+    {"checkpoint-every", "N", "with --checkpoint: also save it every N steps"},
     {"resume", NULL, "with --checkpoint: go on from the last state in DIR until --steps are done",
-     0},
-    {"resume-step", "N", "with --checkpoint: go on from the state after step N", 0},
-    {"json", NULL, "print a degas-run object", 0},
-    {"output", "FILE", "write the JSON to FILE", 'o'},
-    {NULL, NULL, NULL, 0},
+     .common = true},
+    {"resume-step", "N", "with --checkpoint: go on from the state after step N"},
+    {"json", NULL, "print a degas-run object", .common = true},
+    {"output", "FILE", "write the JSON to FILE", .common = true},
+    {NULL, NULL, NULL},
 };
 
 static bool
@@ -85,9 +85,9 @@ read_run(Options *options, ExecRunOptions *exec, GError **error)
 
     *exec = (ExecRunOptions){
         .n_steps = options_int64(options, "steps", 1, 1000000, 10),
-        .device = devices[options_choice(options, "device", devices, 0)],
+        .device = devices[options_choice(options, "device", 0)],
         .n_threads = (int)options_int64(options, "threads", 1, 1024, 1),
-        .transport = transports[options_choice(options, "transport", transports, 0)],
+        .transport = transports[options_choice(options, "transport", 0)],
         .data_path = options_string(options, "data", NULL),
         .seed = (uint64_t)options_int64(options, "seed", 0, INT64_MAX, 0),
         .learning_rate = (float)options_quantity(options, "lr", UNITS_KIND_NUMBER, 1e-3),
@@ -105,7 +105,7 @@ read_run(Options *options, ExecRunOptions *exec, GError **error)
     const ExecTransportKind *transport = exec_transport_kind(exec->transport);
     if (exec->n_threads > 1 && !kind->has_threads)
         options_fail(options, "threads", "needs --device reference; on others ranks compute apart");
-    if (options_has(options, "hosts") && !transport->in_processes)
+    if (options_has(options, "hosts") && (!transport->in_processes || transport->without_mpi))
         options_fail(options, "hosts", "needs --transport mpi or nccl");
     if (exec->graphs && !kind->has_graphs)
         options_fail(options, "graphs", "needs --device cuda");
@@ -243,6 +243,7 @@ load(Run *run, const char *path, GError **error)
                         "run: --balance-experts: the plan's model has no experts");
     run->exec.arch = run->job->arch;
     run->exec.plan = run->job->plan;
+    run->exec.attention = run->job->profile->measured_attention;
     run->exec.verify_tolerance = exec_verify_tolerance(run->job->plan->dtype);
     simulate(run);
     run->exec.schedule = run->simulation.schedule;
@@ -257,9 +258,10 @@ warn_of_other_attention(const Run *run)
     const char *profiled = run->job->profile->measured_attention, *used = run->result.attention;
 
     if (profiled != NULL && used != NULL && !g_str_equal(profiled, used))
-        output_note("run: attention was by %s, in the plan's profile by %s: the prediction is not "
-                    "of this run; DEGAS_CUDA_ATTENTION=%s uses the profile's",
-                    used, profiled, profiled);
+        output_note(
+            "run: attention was by %s, in the plan's profile by %s (DEGAS_CUDA_ATTENTION, or "
+            "another device): the prediction is not of this run",
+            used, profiled);
 }
 
 /* Tells how it went, when all is written.  Returns the exit status. */
@@ -296,10 +298,14 @@ execute(Run *run, Options *options, Progress *progress, GError **error)
     const bool in_processes = exec_transport_kind(run->exec.transport)->in_processes;
 
     run->exec.stop = cmd_interrupt_watch();
+    cmd_interrupt_patiently();
     if (isatty(STDERR_FILENO)) {
         run->exec.progress = show_progress;
         run->exec.user_data = progress;
     }
+    if (!in_processes && !options_has(options, "transport") &&
+        !run_processes_check_alone(&run->exec, error))
+        return -1;
     if (in_processes) {
         const RunProcessesOptions processes = {
             .hosts = options_string(options, "hosts", NULL),
@@ -355,9 +361,10 @@ const Command cmd_run = {
     .summary = "run a plan; print measured times beside predicted ones",
     .details =
         "Trains the plan's model for some steps and prints the measured step time beside the\n"
-        "predicted one. Each rank is a thread on this machine; with --transport mpi or nccl it is\n"
-        "a process, here or on another host. Ctrl-C ends the run after the current step, and what\n"
-        "is done is written. To compare with the prediction, op class by op class:\n"
+        "predicted one. Each rank is a thread on this machine; with --transport mpi, tcp or nccl\n"
+        "it is a process, here or on another host, that degas, mpirun, srun, torchrun or\n"
+        "Kubernetes has started. Ctrl-C, SIGTERM and SIGUSR1 end the run after the current step,\n"
+        "and what is done is written. To compare with the prediction, op class by op class:\n"
         "\n"
         "  degas run plan.json --trace measured.json\n"
         "  degas simulate plan.json --trace predicted.json\n"
@@ -365,5 +372,6 @@ const Command cmd_run = {
     .options = {options_table},
     .min_arguments = 1,
     .max_arguments = 1,
+    .common = true,
     .run = run,
 };

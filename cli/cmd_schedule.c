@@ -1,29 +1,28 @@
 /* degas schedule: the ops of a schedule family, as a picture or as a file. */
-#include <string.h>
 
 #include "base/file.h"
 #include "base/units.h"
 #include "cli/request/command.h"
 #include "cli/draw/describe.h"
+#include "cli/draw/plot.h"
 #include "cli/request/op_times.h"
 #include "cli/request/output.h"
 #include "profiles/workload/schedule_times.h"
 
 static const OptionInfo options_table[] = {
-    {"pp", "P", "pipeline ranks (required)", 0},
-    {"vpp", "V", "chunks of a rank; default: the fewest that the schedule has", 0},
-    {"microbatches", "M", "micro-batches (required)", 0},
-    {"slices", "S", "slices of each sequence; default: 1", 0},
+    {"pp", "P", "pipeline ranks (required)"},
+    {"vpp", "V", "chunks of a rank; default: the fewest that the schedule has"},
+    {"microbatches", "M", "micro-batches (required)"},
+    {"slices", "S", "slices of each sequence; default: 1"},
     {"group", "G",
      "interleaved schedules: how many micro-batches a rank takes through one chunk before its next "
-     "chunk; default: pp",
-     0},
+     "chunk; default: pp"},
     {"in-flight", "N",
-     "zb-auto: the most micro-batches that a rank may have in flight; default: 2 pp", 0},
+     "zb-auto: the most micro-batches that a rank may have in flight; default: 2 pp"},
     OP_TIMES_OPTION,
-    {"json", NULL, "print the degas-schedule file on stdout", 0},
-    {"output", "FILE", "write the degas-schedule file to FILE", 'o'},
-    {NULL, NULL, NULL, 0},
+    {"json", NULL, "print the degas-schedule file on stdout"},
+    {"output", "FILE", "write the degas-schedule file to FILE"},
+    {NULL, NULL, NULL},
 };
 
 /* A family that searches gets the op times, by stage. */
@@ -51,9 +50,8 @@ build_for_times(const ScheduleFamily *family, ScheduleShape shape, const OpTimes
 }
 
 static Schedule *
-build(Options *options, const OpTimes *times, GError **error)
+build(Options *options, const char *name, const OpTimes *times, GError **error)
 {
-    const char *name = options_argument(options, 0);
     const ScheduleFamily *family = schedule_family_find(name, error);
 
     if (family == NULL)
@@ -77,23 +75,40 @@ build(Options *options, const OpTimes *times, GError **error)
     return schedule_new(name, &shape, error);
 }
 
-static void
-print_facts(const Schedule *schedule, const Report *report)
+/* Runs @schedule with @times and prints what it is. */
+static bool
+simulate(const Schedule *schedule, const OpTimes *times, SimResult *result, GError **error)
 {
-    const ScheduleFamily *family = schedule_family_find(schedule->name, NULL);
-    g_autoptr(GArray) in_flight = g_array_new(FALSE, FALSE, sizeof(int64_t));
+    const SimOptions options = {.want_trace = true};
+    g_autoptr(Workload) workload = op_times_workload(times, schedule, error);
 
-    for (guint r = 0; r < report->ranks->len; r++) {
-        const int64_t n = g_array_index(report->ranks, ReportRank, r).peak_in_flight;
+    if (workload == NULL || !sim_run(schedule, workload, &options, result, error))
+        return false;
+    describe_schedule(schedule, result->report);
+    return true;
+}
 
-        g_array_append_val(in_flight, n);
+/* Draws several schedules on one axis. */
+static int
+compare(Options *options, OpTimes *times, size_t n, GError **error)
+{
+    g_autoptr(GPtrArray) traces = g_ptr_array_new_with_free_func((GDestroyNotify)trace_free);
+    PlotTrace panels[PLOT_MAX_TRACES];
+    const PlotOptions how = {.columns = output_columns(),
+                             .utf8 = output_is_utf8(),
+                             .color = output_has_color("auto"),
+                             .is_unitless = true};
+
+    op_times_of_a_rank(times);
+    for (size_t i = 0; i < n; i++) {
+        g_autoptr(Schedule) schedule = build(options, options_argument(options, i), times, error);
+        g_auto(SimResult) result = {0};
+        if (schedule == NULL || !simulate(schedule, times, &result, error))
+            return -1;
+        g_ptr_array_add(traces, g_steal_pointer(&result.trace));
+        panels[i] = (PlotTrace){traces->pdata[i], options_argument(options, i)};
     }
-    g_autofree char *in_flight_text = output_int64s(in_flight, 12);
-    output_printf("%s: %s\n", schedule->name, family == NULL ? "" : family->summary);
-    output_printf("makespan %s, longest rank %s, bubble %s, in flight %s\n\n",
-                  output_number(units_s_from_ns(report->iteration_ns)).text,
-                  output_number(units_s_from_ns(report->span_ns)).text,
-                  output_percent(report->bubble_fraction).text, in_flight_text);
+    return plot_timeline(panels, n, &how, "-", error) ? 0 : -1;
 }
 
 static int
@@ -102,10 +117,14 @@ run(Options *options, GError **error)
     g_autoptr(OpTimes) times = op_times_read(options);
     const char *path = options_string(options, "output", NULL);
     const bool json = options_has(options, "json");
-    g_autoptr(Schedule) schedule = build(options, times, error);
-    const SimOptions sim_options = {.want_trace = true};
+    const size_t n = options_n_arguments(options);
     g_auto(SimResult) result = {0};
 
+    if (n > 1 && (json || path != NULL))
+        options_fail(options, json ? "json" : "output", "is of one schedule, not of %zu", n);
+    if (n > 1)
+        return compare(options, times, n, error);
+    g_autoptr(Schedule) schedule = build(options, options_argument(options, 0), times, error);
     if (schedule == NULL)
         return -1;
     if (json || path != NULL) {
@@ -118,25 +137,26 @@ run(Options *options, GError **error)
             output_text(text);
         return 0;
     }
-    g_autoptr(Workload) workload = op_times_workload(times, schedule, error);
-    if (workload == NULL || !sim_run(schedule, workload, &sim_options, &result, error))
+    if (!simulate(schedule, times, &result, error))
         return -1;
-    print_facts(schedule, result.report);
     describe_timeline(result.trace, true);
     return 0;
 }
 
 const Command cmd_schedule = {
     .name = "schedule",
-    .usage = "NAME --pp P --microbatches M [--vpp V] [--slices S] [--json]",
-    .summary = "print a pipeline schedule: its ops in order, its picture",
-    .details = "degas list schedules prints the names of all schedules.\n"
-               "\n"
-               "  degas schedule 1f1b --pp 4 --microbatches 8\n"
-               "  degas schedule interleaved --pp 4 --vpp 2 --microbatches 8 --json\n"
-               "  degas schedule zb-auto --pp 4 --microbatches 8 --op-times F=2,I=2,W=1\n",
+    .usage = "SCHEDULE... --pp P --microbatches M [--vpp V] [--slices S] [--json]",
+    .summary = "print pipeline schedules: their ops in order, their pictures",
+    .details =
+        "degas list schedules prints the names of all schedules.  Several are drawn on one axis;\n"
+        "op times are then those of one of pp stages, which chunks share.\n"
+        "\n"
+        "  degas schedule 1f1b --pp 4 --microbatches 8\n"
+        "  degas schedule interleaved --pp 4 --vpp 2 --microbatches 8 --json\n"
+        "  degas schedule 1f1b zb-h1 zb-v --pp 4 --microbatches 8\n"
+        "  degas schedule zb-auto --pp 4 --microbatches 8 --op-times F=2,I=2,W=1\n",
     .options = {options_table},
     .min_arguments = 1,
-    .max_arguments = 1,
+    .max_arguments = PLOT_MAX_TRACES,
     .run = run,
 };

@@ -1,21 +1,24 @@
-/* degas show: show what is in a model, a cluster, a plan, a report or a trace. */
+/* degas show: show what is in a model, a cluster, or any file that degas writes. */
+#include <math.h>
 #include <string.h>
 
 #include "base/text.h"
 #include "base/units.h"
 #include "cli/draw/describe.h"
+#include "cli/draw/plot.h"
 #include "cli/draw/timeline.h"
 #include "cli/request/command.h"
+#include "cli/request/op_times.h"
 #include "cli/request/output.h"
 #include "cli/request/request.h"
 
 static const OptionInfo options_table[] = {
-    {"seq-len", "N", "of a model: tokens of a sequence in its table of ops; default: max_seq_len",
-     0},
-    {"tp", "N", "of a model: tensor-parallel degree in its table of ops; default: 1", 0},
-    {"dtype", "T", "of a model: number format in its table of ops; default: bf16", 0},
-    {"json", NULL, "print the complete file on stdout", 0},
-    {NULL, NULL, NULL, 0},
+    {"seq-len", "N", "of a model: tokens of a sequence in its table of ops; default: max_seq_len"},
+    {"tp", "N", "of a model: tensor-parallel degree in its table of ops; default: 1"},
+    {"dtype", "T", "of a model: number format in its table of ops; default: bf16",
+     .words = dtype_names},
+    {"json", NULL, "print the complete file on stdout"},
+    {NULL, NULL, NULL},
 };
 
 /* --- models --- */
@@ -238,6 +241,10 @@ describe_cluster(const Profile *profile)
 
 /* --- the command --- */
 
+/* Files that are shown as what they are, a list of facts. */
+static const char *const plain_formats[] = {"degas-run",    "degas-compare",     "degas-validation",
+                                            "degas-slices", "degas-calibration", "degas-list"};
+
 static int
 show_model(const char *name, Options *options, GError **error)
 {
@@ -252,7 +259,7 @@ show_model(const char *name, Options *options, GError **error)
         .cp = 1,
         .ep = 1,
         .flash_attention = true,
-        .dtype = (Dtype)options_choice(options, "dtype", dtype_names, DTYPE_BF16),
+        .dtype = (Dtype)options_choice(options, "dtype", DTYPE_BF16),
         .expert_imbalance = 1,
     };
     if (!options_finish(options, error) || !model_shape_check(arch, &shape, error))
@@ -337,6 +344,75 @@ show_report(JsonDoc *doc, GError **error)
     return 0;
 }
 
+/* A schedule has no times: every forward takes 1, every backward 2. */
+static int
+show_schedule(const char *path, GError **error)
+{
+    const SimOptions how = {.want_trace = true};
+    g_auto(SimResult) result = {0};
+    g_autoptr(Schedule) schedule = schedule_load(path, error);
+
+    if (schedule == NULL)
+        return -1;
+    g_autoptr(OpTimes) times = op_times_usual();
+    g_autoptr(Workload) workload = op_times_workload(times, schedule, error);
+    if (workload == NULL || !sim_run(schedule, workload, &how, &result, error)) {
+        cmd_blame_file(path, error);
+        return -1;
+    }
+    describe_schedule(schedule, result.report);
+    describe_timeline(result.trace, true);
+    return 0;
+}
+
+static int
+show_sweep(JsonDoc *doc, GError **error)
+{
+    const PlotOptions how = {.columns = output_columns(), .utf8 = output_is_utf8()};
+    g_autoptr(Sweep) sweep = sweep_read(doc, json_doc_root(doc, "degas-sweep", 1));
+
+    if (!json_doc_finish(doc, error))
+        return -1;
+    output_printf("%s on %s, %s\n\n", sweep->model, sweep->cluster, sweep->dtype);
+    return plot_sweep_throughput(sweep, &how, "-", error) ? 0 : -1;
+}
+
+/* Prints the members of @object that are single values, and those of objects in it; of lists how
+ * long they are. */
+static void
+print_members(JsonDoc *doc, const JsonValue *object, const char *prefix)
+{
+    JSON_EACH (v, object, doc) {
+        g_autofree char *key = text_escape(json_key(v), 60);
+        g_autofree char *name = g_strconcat(prefix, key, NULL);
+        g_autofree char *inner = g_strconcat(name, ".", NULL);
+        if (json_is_object(v) && *prefix == 0)
+            print_members(doc, v, inner);
+        else if (json_is_object(v) || json_is_array(v))
+            output_printf("%-44s %zu %s\n", name, json_length(v),
+                          json_is_array(v) ? "elements" : "members");
+        else if (json_is_string(v)) {
+            g_autofree char *text = text_escape(json_value_string(doc, v), 300);
+            output_printf("%-44s %s\n", name, text);
+        } else if (json_is_number(v))
+            output_printf("%-44s %s\n", name,
+                          output_number(json_value_double(doc, v, -INFINITY, INFINITY)).text);
+        else
+            output_printf("%-44s %s\n", name,
+                          json_is_null(v)                       ? "null"
+                          : json_bool(doc, object, json_key(v)) ? "true"
+                                                                : "false");
+    }
+}
+
+/* Any other file of ours: its facts, one on each line. */
+static int
+show_facts(JsonDoc *doc, GError **error)
+{
+    print_members(doc, json_doc_root(doc, NULL, 1), "");
+    return json_doc_finish(doc, error) ? 0 : -1;
+}
+
 static int
 show_file(const char *path, Options *options, GError **error)
 {
@@ -353,6 +429,13 @@ show_file(const char *path, Options *options, GError **error)
         return show_trace(path, error);
     if (g_strcmp0(format, "degas-report") == 0)
         return show_report(doc, error);
+    if (g_strcmp0(format, "degas-schedule") == 0)
+        return show_schedule(path, error);
+    if (g_strcmp0(format, "degas-sweep") == 0)
+        return show_sweep(doc, error);
+    for (size_t i = 0; i < G_N_ELEMENTS(plain_formats); i++)
+        if (g_strcmp0(format, plain_formats[i]) == 0)
+            return show_facts(doc, error);
     return show_model(path, options, error); /* or says what it is not */
 }
 
@@ -386,17 +469,20 @@ run(Options *options, GError **error)
         return show_cluster(name, options, error);
     if (strcmp(name, "-") != 0 && !g_file_test(name, G_FILE_TEST_EXISTS))
         return fail_unknown(name, models, clusters, error);
+    if (g_file_test(name, G_FILE_TEST_IS_DIR))
+        return show_model(name, options, error);
     return show_file(name, options, error);
 }
 
 const Command cmd_show = {
     .name = "show",
-    .usage = "MODEL|CLUSTER|PLAN.json|TRACE.json|REPORT.json [options]",
-    .summary = "show what is in a model, a cluster, a plan, a report or a trace",
+    .usage = "MODEL|CLUSTER|FILE.json [options]",
+    .summary = "show what is in a model, a cluster, or any file that degas writes",
     .details = "  degas show llama3-8b --tp 8\n"
                "  degas show plan.json\n",
     .options = {options_table},
     .min_arguments = 1,
     .max_arguments = 1,
+    .common = true,
     .run = run,
 };

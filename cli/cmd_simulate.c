@@ -11,6 +11,7 @@
 #include "cli/draw/describe.h"
 #include "cli/draw/plot.h"
 #include "cli/explain/explain.h"
+#include "cli/recipe/recipe.h"
 #include "cli/request/command.h"
 #include "cli/request/conditions.h"
 #include "cli/request/job.h"
@@ -19,25 +20,27 @@
 #include "cli/request/request.h"
 
 static const OptionInfo options_table[] = {
-    {"json", NULL, "print the degas-report on stdout", 0},
-    {"output", "FILE", "write the degas-report to FILE", 'o'},
+    {"json", NULL, "print the degas-report on stdout", .common = true},
+    {"output", "FILE", "write the degas-report to FILE", .common = true},
     {"explain", NULL,
-     "show the largest costs: their formulas, the parameters in them and where these are from", 0},
-    {"trace", "FILE", "write every op as a Chrome trace, which ui.perfetto.dev opens", 0},
-    {"plot", "FILE", "draw the timeline: .svg, .png or .txt", 0},
-    {"html", "FILE", "write one page with numbers, timeline and memory", 0},
-    {"csv", "FILE", "write every op as a table, separated by tabs", 0},
+     "show the largest costs: their formulas, the parameters in them and where these are from",
+     .common = true},
+    {"trace", "FILE", "write every op as a Chrome trace, which ui.perfetto.dev opens",
+     .common = true},
+    {"plot", "FILE", "draw the timeline: .svg, .png or .txt", .common = true},
+    {"html", "FILE", "write one page with numbers, timeline and memory", .common = true},
+    {"csv", "FILE", "write every op as a table, separated by tabs"},
     {"schedule-file", "FILE",
      "simulate the schedule in FILE (JSON, or PyTorch's .csv) with the times of --op-times, "
-     "without a model",
-     0},
+     "without a model"},
     OP_TIMES_OPTION,
     {"batch", "FILE",
      "simulate many requests: each line of FILE is one as a JSON object, and a report on one line "
      "is printed for each",
-     0},
-    {"threads", "N", "threads of --batch and --jitter; the result does not depend on it", 0},
-    {NULL, NULL, NULL, 0},
+     .common = true},
+    {"threads", "N", "threads of --batch and --jitter; the result does not depend on it"},
+    RECIPE_OPTIONS,
+    {NULL, NULL, NULL},
 };
 
 /* --- products --- */
@@ -111,7 +114,8 @@ write_pictures(const JobSimulation *simulation, const Job *job, Options *options
     const char *name = job == NULL ? simulation->schedule->name : job->arch->name;
     const PlotTrace panel = {.trace = simulation->result.trace, .name = name};
     g_autofree char *command_line = options_command_line(options, "simulate", pictures);
-    const PlotOptions how = {.utf8 = true, .footer = command_line};
+    const PlotOptions how = {.utf8 = g_strcmp0(path, "-") != 0 || output_is_utf8(),
+                             .footer = command_line};
 
     if (path != NULL && !plot_timeline(&panel, 1, &how, path, error))
         return false;
@@ -145,20 +149,12 @@ report_text(const JobSimulation *simulation, const Job *job, bool explain, size_
     const Report *report = simulation->result.report;
     g_autoptr(JsonWriter) writer = json_writer_new();
 
-    report_write(writer, NULL, report);
-    g_autofree char *text = json_writer_steal(writer, n_bytes);
-    if (!explain)
-        return g_steal_pointer(&text);
     json_write_object(writer, NULL);
-    if (!explain_costs_write(writer, job, report, error))
+    report_write(writer, report);
+    if (explain && !explain_costs_write(writer, job, report, error))
         return NULL;
     json_write_object_end(writer);
-    g_autofree char *member = json_writer_steal(writer, NULL);
-    /* Both objects end on a line of their own; the second's brace is the first's comma. */
-    *strrchr(text, '}') = 0;
-    char *both = g_strdup_printf("%s,%s", g_strchomp(text), member + 1);
-    *n_bytes = strlen(both);
-    return both;
+    return json_writer_steal(writer, n_bytes);
 }
 
 /* Files first: what is on stdout then stands for a command that succeeded.
@@ -208,11 +204,9 @@ read_conditions(Conditions *conditions, Options *options)
 #define BYTES_PER_OP 48
 #define MIN_EXPECTED_BYTES (4 << 20)
 
-/*
- * Keeps a part of the heap in large pages for what the simulation of @plan needs, if that is much:
+/* Keeps a part of the heap in large pages for what the simulation of @plan needs, if that is much:
  * a page fault per 4 KiB costs as much as simulating the ops that these hold.  Frees stay with the
- * process for what comes next.
- */
+ * process for what comes next. */
 static void
 expect_ops(const Plan *plan)
 {
@@ -291,11 +285,33 @@ run_plan(Options *options, GError **error)
     return status;
 }
 
+/* The request of MODEL CLUSTER, or of RECIPE CLUSTER; of a recipe stderr says what is not as in it. */
+static Request *
+load_request(Options *options, GError **error)
+{
+    const char *first = options_argument(options, 0), *cluster = options_argument(options, 1);
+    g_autoptr(Recipe) recipe = NULL;
+
+    if (!recipe_is_file(first)) {
+        if (options_has(options, "set") || options_has(options, "model"))
+            options_fail(options, options_has(options, "set") ? "set" : "model", "is for recipes");
+        return request_load(first, cluster, options, REQUEST_FIXED, error);
+    }
+    g_autoptr(Request) request = recipe_request_load(first, cluster, options, &recipe, error);
+    if (request == NULL)
+        return NULL;
+    for (guint i = 0; i < recipe->settings->notes->len; i++)
+        output_note("note: %s", (const char *)g_ptr_array_index(recipe->settings->notes, i));
+    for (guint i = 0; i < recipe->settings->unmodelled->len; i++)
+        output_note("note: not in the prediction: %s",
+                    (const char *)g_ptr_array_index(recipe->settings->unmodelled, i));
+    return g_steal_pointer(&request);
+}
+
 static int
 run_flags(Options *options, GError **error)
 {
-    g_autoptr(Request) request = request_load(
-        options_argument(options, 0), options_argument(options, 1), options, REQUEST_FIXED, error);
+    g_autoptr(Request) request = load_request(options, error);
 
     if (request == NULL)
         return -1;
@@ -358,10 +374,12 @@ typedef struct {
     char *report; /* (owned) */
 } Line;
 
+/* @object  (nullable) a line that is no object has no id. */
 static void
 write_id(JsonWriter *writer, JsonDoc *doc, const JsonValue *object)
 {
-    const JsonValue *id = json_has(doc, object, "id") ? json_member(doc, object, "id") : NULL;
+    const JsonValue *id =
+        object != NULL && json_has(doc, object, "id") ? json_member(doc, object, "id") : NULL;
 
     if (id != NULL && json_is_string(id)) {
         json_write_string(writer, "id", json_value_string(doc, id));
@@ -375,39 +393,6 @@ write_id(JsonWriter *writer, JsonDoc *doc, const JsonValue *object)
     } else {
         json_write_null(writer, "id");
     }
-}
-
-/* {"id":...,"error":...} */
-static char *
-failed_report(JsonDoc *doc, const JsonValue *object, const GError *error)
-{
-    g_autoptr(JsonWriter) writer = json_writer_new_compact();
-
-    json_write_object(writer, NULL);
-    if (object == NULL)
-        json_write_null(writer, "id");
-    else
-        write_id(writer, doc, object);
-    json_write_string(writer, "error", error->message);
-    json_write_object_end(writer);
-    return json_writer_steal(writer, NULL);
-}
-
-/* The report's object with "id" before its first key. */
-static char *
-finished_report(JsonDoc *doc, const JsonValue *object, const Report *report)
-{
-    g_autoptr(JsonWriter) id_writer = json_writer_new_compact();
-    g_autoptr(JsonWriter) writer = json_writer_new_compact();
-
-    json_write_object(id_writer, NULL);
-    write_id(id_writer, doc, object);
-    json_write_object_end(id_writer);
-    g_autofree char *id = g_strchomp(json_writer_steal(id_writer, NULL));
-    id[strlen(id) - 1] = 0; /* its closing brace */
-    report_write(writer, NULL, report);
-    g_autofree char *text = json_writer_steal(writer, NULL);
-    return g_strdup_printf("%s,%s", id, text + 1);
 }
 
 static bool
@@ -439,8 +424,8 @@ run_line(void *data, void *user_data)
     g_auto(JobSimulation) simulation = {0};
     g_autoptr(Request) request = NULL;
     g_auto(Conditions) conditions = {0};
+    g_autoptr(JsonWriter) writer = json_writer_new_compact();
 
-    /* A line that is no object has no id. */
     if (root != NULL && !json_is_object(root)) {
         json_fail(doc, root, "expected an object");
         json_doc_finish(doc, &error);
@@ -448,10 +433,14 @@ run_line(void *data, void *user_data)
     }
     if (root != NULL)
         request = request_read(doc, root, NULL, &conditions, &error);
+    json_write_object(writer, NULL);
+    write_id(writer, doc, root);
     if (request != NULL && simulate_request(request, &conditions, &simulation, &error))
-        line->report = finished_report(doc, root, simulation.result.report);
+        report_write(writer, simulation.result.report);
     else
-        line->report = failed_report(doc, root, error);
+        json_write_string(writer, "error", error->message);
+    json_write_object_end(writer);
+    line->report = json_writer_steal(writer, NULL);
 }
 
 /* Empty lines are no requests. */
@@ -560,21 +549,26 @@ run(Options *options, GError **error)
 
 const Command cmd_simulate = {
     .name = "simulate",
-    .usage = "PLAN.json [options], or simulate MODEL CLUSTER --global-batch N [options]",
+    .usage = "PLAN.json [options], or simulate MODEL|RECIPE CLUSTER [options]",
     .summary = "predict one iteration: time, bubbles, memory, per rank",
-    .details = "  degas simulate plan.json --trace trace.json --plot timeline.svg\n"
-               "  degas simulate gpt3-13b dgx-a100-80g --global-batch 32 --tp 4 --pp 2\n"
-               "  degas simulate plan.json --jitter 3%,1000 --straggler 1%\n"
-               "  degas simulate --schedule-file schedule.json --op-times F=1,B=2\n"
-               "  degas simulate --batch cases.jsonl\n"
-               "\n"
-               "In place of PLAN.json, MODEL CLUSTER and the options of degas plan say what to\n"
-               "simulate; nothing is searched.  A degree that is not given is 1; if --gpus is\n"
-               "given, dp is what it leaves.  Without --schedule it is 1f1b.\n",
+    .details =
+        "  degas simulate plan.json --trace trace.json --plot timeline.svg\n"
+        "  degas simulate gpt3-13b dgx-a100-80g --global-batch 32 --tp 4 --pp 2\n"
+        "  degas simulate plan.json --jitter 3%,1000 --straggler 1%\n"
+        "  degas simulate --schedule-file schedule.json --op-times F=1,B=2\n"
+        "  degas simulate --batch cases.jsonl\n"
+        "\n"
+        "  degas simulate train_gpt3_175b.sh dgx-h100 --gpus 1024 --trace trace.json\n"
+        "\n"
+        "In place of PLAN.json, MODEL CLUSTER and the options of degas plan say what to\n"
+        "simulate; nothing is searched.  A degree that is not given is 1; if --gpus is\n"
+        "given, dp is what it leaves.  Without --schedule it is 1f1b.  MODEL may be a recipe\n"
+        "of another program, as degas check reads them.\n",
     .options = {options_table, conditions_options, request_options, request_fixed_options},
     .headings = {"Options", "Conditions other than the profile's; also keys of --batch",
                  "With MODEL CLUSTER; also keys of --batch",
                  "With MODEL CLUSTER, for simulate alone"},
     .max_arguments = 2,
+    .common = true,
     .run = run,
 };

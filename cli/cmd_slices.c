@@ -5,7 +5,6 @@
 #include "cli/request/command.h"
 #include "cli/request/output.h"
 #include "cli/request/slice_costs.h"
-#include "planner/slices/grid.h"
 #include "planner/slices/orders.h"
 #include "planner/slices/stages.h"
 #include "schedule/schedule.h"
@@ -18,48 +17,50 @@ fill_drain(void)
     return schedule_family_usual(1, true)->name;
 }
 
+static const char *const message_kinds[] = {"blocking", "overlapped", NULL};
+static const char *const directions[] = {"together", "apart", NULL};
+
 static const OptionInfo options_table[] = {
     {"costs", "FILE",
      "measured times of slices: TeraPipe's JSON, or .npy (seconds); or one FILE for each stage, in "
      "order (required)",
-     0},
-    {"stages", "K", "pipeline stages (required)", 0},
-    {"batch", "B", "sequences that are cut into groups (required)", 0},
-    {"seq-len", "L", "tokens of a sequence (required)", 0},
-    {"granularity", "G", "slices are multiples of G tokens; default: 8", 0},
-    {"json", NULL, "print a degas-slices object", 0},
-    {"output", "FILE", "write the JSON to FILE", 'o'},
-    {NULL, NULL, NULL, 0},
+     .common = true},
+    {"stages", "K", "pipeline stages (required)", .common = true},
+    {"batch", "B", "sequences that are cut into groups (required)", .common = true},
+    {"seq-len", "L", "tokens of a sequence (required)", .common = true},
+    {"granularity", "G", "slices are multiples of G tokens; default: 8"},
+    {"json", NULL, "print a degas-slices object", .common = true},
+    {"output", "FILE", "write the JSON to FILE", .common = true},
+    {NULL, NULL, NULL},
 };
 
 static const OptionInfo variants_table[] = {
-    {"max-group", "N", "the most sequences that a group may have", 0},
-    {"stage-factors", "LIST", "K numbers by which the times of the K stages are multiplied", 0},
+    {"max-group", "N", "the most sequences that a group may have"},
+    {"stage-factors", "LIST", "K numbers by which the times of the K stages are multiplied"},
     {"directions", "WHICH",
      "together: a slice's forward and backward are one time; apart: first all forwards pass "
      "through the pipeline, then all backwards; default: together; with --backward-costs or "
      "--schedule: apart",
-     0},
+     .words = directions},
     {"backward-costs", "FILE",
-     "times of backwards, in the form of --costs, which then has those of forwards only", 0},
-    {"message-latency", "TIME", "latency of a slice's message to the next stage; default: 0", 0},
-    {"message-token-bytes", "SIZE", "size of a message for each of its tokens; default: 0", 0},
-    {"bandwidth", "RATE", "bandwidth of messages, e.g. 25GB/s", 0},
+     "times of backwards, in the form of --costs, which then has those of forwards only"},
+    {"message-latency", "TIME", "latency of a slice's message to the next stage; default: 0"},
+    {"message-token-bytes", "SIZE", "size of a message for each of its tokens; default: 0"},
+    {"bandwidth", "RATE", "bandwidth of messages, e.g. 25GB/s"},
     {"messages", "HOW",
      "blocking (default): a message is part of its slice's time; overlapped: it only delays the "
      "next stage",
-     0},
+     .words = message_kinds},
     {"memory-limit", "SIZE",
-     "memory of a stage for slices; a batch that needs more runs in several rounds", 0},
-    {"token-bytes", "SIZE", "memory that each token keeps from forward to backward; default: 0", 0},
+     "memory of a stage for slices; a batch that needs more runs in several rounds"},
+    {"token-bytes", "SIZE", "memory that each token keeps from forward to backward; default: 0"},
     {"workspace-token-bytes", "SIZE",
-     "memory that each token of the running slice needs besides; default: 0", 0},
+     "memory that each token of the running slice needs besides; default: 0"},
     {"schedule", "NAME",
      "terapipe (default), for which there is a formula; or gpipe, 1f1b, seq1f1b, "
-     "seq1f1b-interleaved, which are simulated",
-     0},
-    {"vpp", "V", "interleaved schedules: chunks of a stage", 0},
-    {NULL, NULL, NULL, 0},
+     "seq1f1b-interleaved, which are simulated"},
+    {"vpp", "V", "interleaved schedules: chunks of a stage"},
+    {NULL, NULL, NULL},
 };
 
 /* What the flags describe: the times of all stages, messages, memory. */
@@ -144,12 +145,10 @@ read_files(Options *options, const char *name, int64_t n)
 static void
 read_messages(Options *options, Flags *flags)
 {
-    static const char *const kinds[] = {"blocking", "overlapped", NULL};
-
     flags->latency_s = options_quantity(options, "message-latency", UNITS_KIND_S, 0);
     flags->token_bytes = (double)options_bytes(options, "message-token-bytes", 0);
     flags->bytes_per_s = options_quantity(options, "bandwidth", UNITS_KIND_BYTES_PER_S, INFINITY);
-    flags->overlapped = options_choice(options, "messages", kinds, 0) == 1;
+    flags->overlapped = options_choice(options, "messages", 0) == 1;
     if (!(flags->bytes_per_s > 0))
         options_fail(options, "bandwidth", "must be above 0");
     if (flags->token_bytes > 0 && isinf(flags->bytes_per_s))
@@ -197,7 +196,6 @@ static bool
 read_flags(Options *options, Inputs *inputs, Flags *flags, GError **error)
 {
     static const char *const required[] = {"costs", "stages", "batch", "seq-len"};
-    static const char *const directions[] = {"together", "apart", NULL};
     PlanSliceCosts *costs = &inputs->problem.costs;
     const int64_t seq_len = options_int64(options, "seq-len", 1, 1 << 30, 1);
 
@@ -219,7 +217,7 @@ read_flags(Options *options, Inputs *inputs, Flags *flags, GError **error)
     read_messages(options, flags);
     read_memory(options, &inputs->problem);
     const bool must = flags->backward_costs != NULL || !is_fill_drain(inputs);
-    flags->apart = options_choice(options, "directions", directions, must) == 1;
+    flags->apart = options_choice(options, "directions", must) == 1;
     if (must && !flags->apart)
         options_fail(options, "directions", "must be apart with --backward-costs or --schedule");
     return options_finish(options, error);

@@ -1,6 +1,5 @@
 /* degas sweep: capacity planning: the best plan at every size, and what the training then takes. */
 #include <math.h>
-#include <string.h>
 
 #include "base/file.h"
 #include "base/text.h"
@@ -17,19 +16,19 @@
 #define MAX_POINTS 100000
 
 static const OptionInfo options_table[] = {
-    {"tokens", "N", "tokens of the whole training, e.g. 15T or 300B: adds days, cost, energy", 0},
+    {"tokens", "N", "tokens of the whole training, e.g. 15T or 300B: adds days, cost, energy",
+     .common = true},
     {"mtbf", "TIME",
      "mean time between failures of one device, e.g. 50000h; none: nothing fails; default: 2112 "
-     "days",
-     0},
+     "days"},
     {"checkpoint-bandwidth", "RATE",
-     "bandwidth of the whole storage, e.g. 200GB/s; default: 122 MB/s for each device", 0},
-    {"restart-time", "TIME", "time from a failure until training goes on; default: 15min", 0},
-    {"csv", "FILE.tsv", "write all columns of all points", 0},
-    {"plot", "FILE", "draw throughput over devices: .svg, .png, .txt", 0},
-    {"json", NULL, "print the sweep file on stdout", 0},
-    {"output", "FILE", "write the sweep to FILE (- is stdout)", 'o'},
-    {NULL, NULL, NULL, 0},
+     "bandwidth of the whole storage, e.g. 200GB/s; default: 122 MB/s for each device"},
+    {"restart-time", "TIME", "time from a failure until training goes on; default: 15min"},
+    {"csv", "FILE.tsv", "write all columns of all points", .common = true},
+    {"plot", "FILE", "draw throughput over devices: .svg, .png, .txt", .common = true},
+    {"json", NULL, "print the sweep file on stdout", .common = true},
+    {"output", "FILE", "write the sweep to FILE (- is stdout)", .common = true},
+    {NULL, NULL, NULL},
 };
 
 /* One axis: a flag of the request that is a series here. */
@@ -193,14 +192,14 @@ table_with_header(const Columns *columns, const char *currency)
         columns->has_batch ? "batch" : OUTPUT_HIDDEN,
         columns->has_seq_len ? "tokens" : OUTPUT_HIDDEN,
         "<split",
-        "micro-batch",
-        "<schedule",
+        "?micro-batch",
+        "?<schedule",
         columns->has_slices ? "slices" : OUTPUT_HIDDEN,
-        "<recompute",
-        "zero",
+        "?<recompute",
+        "?zero",
         "iteration",
         "tokens/s",
-        "per device",
+        "?per device",
         "MFU",
         "memory",
         columns->has_failures ? "goodput" : OUTPUT_HIDDEN,
@@ -494,7 +493,7 @@ run(Options *options, GError **error)
 const Command cmd_sweep = {
     .name = "sweep",
     .usage = "MODEL CLUSTER --gpus LIST --global-batch LIST [--seq-len LIST] [options]",
-    .summary = "plan a job at many sizes: throughput, days, cost, goodput under failures",
+    .summary = "plan a job at many sizes: throughput, days, cost, goodput",
     .details = "--gpus, --global-batch and --seq-len take lists and ranges, 64,96 or 64..1024:x2\n"
                "or 64..512:+64; every combination is planned.  For a size without a plan the row\n"
                "says why.  After Ctrl-C the sizes that are done are written.\n"
@@ -507,5 +506,6 @@ const Command cmd_sweep = {
     .headings = {"The training, and output", "The job and its split", "The search"},
     .min_arguments = 2,
     .max_arguments = 2,
+    .common = true,
     .run = run,
 };

@@ -1,5 +1,4 @@
 /* degas validate: predictions beside measured runs. */
-#include <string.h>
 
 #include "base/file.h"
 #include "base/order.h"
@@ -9,18 +8,17 @@
 #include "cli/validate/report.h"
 
 static const OptionInfo options_table[] = {
-    {"json", NULL, "print the degas-validation on stdout", 0},
-    {"output", "FILE", "write the degas-validation to FILE", 'o'},
-    {"requests", "FILE", "write each row as a request, a line for simulate --batch", 0},
+    {"json", NULL, "print the degas-validation on stdout"},
+    {"output", "FILE", "write the degas-validation to FILE"},
+    {"requests", "FILE", "write each row as a request, a line for simulate --batch"},
     {"page", "FILE.md",
-     "write a page with the results to FILE.md, and its pictures to pictures/ beside it", 0},
-    {"skip-bad-rows", NULL, "name rows with mistakes on stderr and use the others", 0},
+     "write a page with the results to FILE.md, and its pictures to pictures/ beside it"},
+    {"skip-bad-rows", NULL, "name rows with mistakes on stderr and use the others"},
     {"folds", "K",
      "also calibrate: cut each set of rows into K parts, fit to all parts but one, and show the "
-     "errors on that one",
-     0},
-    {"threads", "N", "threads; the result does not depend on it", 0},
-    {NULL, NULL, NULL, 0},
+     "errors on that one"},
+    {"threads", "N", "threads; the result does not depend on it"},
+    {NULL, NULL, NULL},
 };
 
 /* --- reading --- */

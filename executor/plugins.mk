@@ -9,7 +9,9 @@ NVCC := $(NVCC)
 CUDA_HOME ?= $(patsubst %/bin/nvcc,%,$(NVCC))
 CUDA_ARCHS ?= 80 90
 CUDA_CFLAGS := -isystem $(CUDA_HOME)/include
-CUDA_LIBS := -L$(CUDA_HOME)/lib64 -Wl,-rpath,$(CUDA_HOME)/lib64 -lcublasLt -lcudart
+# The runtime is in the plugin: a machine whose Python environment brings cuBLASLt may have none.
+CUDA_LIBS := -L$(CUDA_HOME)/lib64 -Wl,-rpath,$(CUDA_HOME)/lib64 -lcublasLt -lcudart_static -Wl,--exclude-libs,libcudart_static.a \
+	-ldl -lrt -pthread
 CUDA ?= $(if $(NVCC),$(shell scripts/links.sh cublasLt.h 'cublasLtGetVersion() + cudaDeviceSynchronize()' \
 	"$(CC) $(CUDA_CFLAGS)" "$(CUDA_LIBS)"),0)
 CUDA := $(CUDA)
@@ -44,7 +46,7 @@ $(B)/plugin/%.o: %.cu | check-packages
 	$(call say,NVCC,$<)$(NVCC) $(NVCC_FLAGS) $(NVCC_TARGETS) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
 
 # Instructions of one compute capability: for no other device, not even as PTX.
-$(B)/plugin/executor/cuda/kernels_hopper.o: NVCC_TARGETS = -gencode arch=compute_90a,code=sm_90a
+$(addprefix $(B)/plugin/executor/cuda/kernels_hopper,.o _probe.o): NVCC_TARGETS = -gencode arch=compute_90a,code=sm_90a
 
 CUDA_OBJECTS := $(CUDA_SOURCES:%.c=$(B)/plugin/%.o) $(addprefix $(B)/plugin/executor/,device/clock.o transport/transport.o)
 $(B)/degas-cuda.so: $(CUDA_OBJECTS) $(CUDA_KERNELS:%.cu=$(B)/plugin/%.o)

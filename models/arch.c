@@ -2,6 +2,7 @@
 
 #include "base/embedded.h"
 #include "base/json_fields.h"
+#include "base/units.h"
 
 #include <math.h>
 #include <string.h>
@@ -23,11 +24,9 @@ model_arch_free(ModelArch *arch)
 ModelArch *
 model_arch_copy(const ModelArch *arch)
 {
-    ModelArch *copy;
-
     g_return_val_if_fail(arch != NULL, NULL);
 
-    copy = g_new(ModelArch, 1);
+    ModelArch *copy = g_new(ModelArch, 1);
     *copy = *arch;
     copy->name = g_strdup(arch->name);
     copy->source = g_strdup(arch->source);
@@ -77,6 +76,7 @@ static const JsonField size_fields[] = {
     {"max_seq_len", ARCH(max_seq_len), 1, MODEL_MAX_SEQ_LEN},
     {"tied_embeddings", ARCH(tied_embeddings), .flags = JSON_OPTIONAL},
     {"qkv_bias", ARCH(qkv_bias), .flags = JSON_OPTIONAL},
+    {"proj_bias", ARCH(proj_bias), .flags = JSON_OPTIONAL | JSON_SPARSE},
     {"qk_norm", ARCH(qk_norm), .flags = JSON_OPTIONAL},
     {.key = NULL},
 };
@@ -103,8 +103,8 @@ model_arch_difference(const ModelArch *arch, const ModelArch *other)
             const int64_t b = json_field_int64(field, parts[i].b);
 
             if (a != b && strcmp(field->key, "max_seq_len") != 0)
-                return g_strdup_printf("%s%s is %" G_GINT64_FORMAT ", not %" G_GINT64_FORMAT,
-                                       parts[i].prefix, field->key, a, b);
+                return g_strdup_printf("%s%s is " INT ", not " INT, parts[i].prefix, field->key, a,
+                                       b);
         }
     return NULL;
 }
@@ -140,7 +140,9 @@ mla_parameters(const ModelArch *arch, int64_t heads)
     n += arch->hidden * (mla->kv_lora_rank + mla->qk_rope_head_dim) + mla->kv_lora_rank;
     n += mla->kv_lora_rank * heads * (mla->qk_nope_head_dim + mla->v_head_dim);
     n += heads * mla->v_head_dim * arch->hidden;
-    return n;
+    if (arch->qkv_bias)
+        n += mla->q_lora_rank + mla->kv_lora_rank + mla->qk_rope_head_dim;
+    return arch->proj_bias ? n + arch->hidden : n;
 }
 
 static int64_t
@@ -149,17 +151,16 @@ attention_parameters(const ModelArch *arch, int64_t tp)
     int64_t heads = model_ceil_div(arch->n_heads, tp);
     int64_t kv_heads = model_ceil_div(arch->n_kv_heads, tp);
     int64_t qkv_columns = (heads + 2 * kv_heads) * arch->head_dim;
-    int64_t n;
 
     if (arch->mla.kv_lora_rank > 0)
         return mla_parameters(arch, heads);
-    n = arch->hidden * qkv_columns + heads * arch->head_dim * arch->hidden;
+    int64_t n = arch->hidden * qkv_columns + heads * arch->head_dim * arch->hidden;
     if (arch->qkv_bias)
         n += qkv_columns;
     if (arch->qk_norm)
         n += 2 * arch->head_dim;
-    if (arch->family == MODEL_FAMILY_GPT)
-        n += arch->hidden; /* bias of the projection */
+    if (arch->family == MODEL_FAMILY_GPT || arch->proj_bias)
+        n += arch->hidden;
     return n;
 }
 
@@ -197,15 +198,24 @@ layer_parameters(const ModelArch *arch, int64_t layer, int64_t tp, int64_t ep, i
     return n + model_expert_parameters(arch, layer, ep, etp);
 }
 
+ModelArch
+model_arch_padded(const ModelArch *arch, int64_t tp, int64_t multiple)
+{
+    ModelArch padded = *arch;
+
+    g_return_val_if_fail(tp >= 1 && multiple >= 0, padded);
+    if (multiple > 0)
+        padded.vocab = model_ceil_div(arch->vocab, tp * multiple) * tp * multiple;
+    return padded;
+}
+
 int64_t
 model_part_parameters(const ModelArch *arch, ModelPart part, int64_t layer, int64_t tp, int64_t ep,
                       int64_t etp, bool tied_copy)
 {
-    int64_t table;
-
     g_return_val_if_fail(arch != NULL && tp >= 1 && ep >= 1 && etp >= 1, 0);
 
-    table = model_ceil_div(arch->vocab, tp) * arch->hidden;
+    int64_t table = model_ceil_div(arch->vocab, tp) * arch->hidden;
     switch (part) {
     case MODEL_PART_EMBEDDING:
         if (arch->vocab > 0 && arch->family == MODEL_FAMILY_GPT)
@@ -230,13 +240,11 @@ model_n_moe_layers(const ModelArch *arch)
 int64_t
 model_parameters(const ModelArch *arch)
 {
-    int64_t n_moe, n;
-
     g_return_val_if_fail(arch != NULL, 0);
 
-    n_moe = model_n_moe_layers(arch);
-    n = model_part_parameters(arch, MODEL_PART_EMBEDDING, 0, 1, 1, 1, false) +
-        model_part_parameters(arch, MODEL_PART_HEAD, 0, 1, 1, 1, false);
+    int64_t n_moe = model_n_moe_layers(arch);
+    int64_t n = model_part_parameters(arch, MODEL_PART_EMBEDDING, 0, 1, 1, 1, false) +
+                model_part_parameters(arch, MODEL_PART_HEAD, 0, 1, 1, 1, false);
     if (n_moe < arch->n_layers)
         n += (arch->n_layers - n_moe) * layer_parameters(arch, 0, 1, 1, 1);
     if (n_moe > 0)
@@ -247,11 +255,9 @@ model_parameters(const ModelArch *arch)
 int64_t
 model_active_parameters(const ModelArch *arch)
 {
-    int64_t idle_experts;
-
     g_return_val_if_fail(arch != NULL, 0);
 
-    idle_experts = arch->experts.n_experts - arch->experts.top_k;
+    int64_t idle_experts = arch->experts.n_experts - arch->experts.top_k;
     return model_parameters(arch) -
            model_n_moe_layers(arch) * idle_experts * mlp_parameters(arch, arch->experts.ffn_hidden);
 }
@@ -308,25 +314,23 @@ model_arch_check(JsonDoc *doc, const JsonValue *value, const ModelArch *arch)
         return;
     if (arch->n_heads % arch->n_kv_heads != 0)
         json_fail(doc, place(doc, value, NULL, "n_kv_heads"),
-                  "n_kv_heads %" G_GINT64_FORMAT " does not divide n_heads %" G_GINT64_FORMAT,
-                  arch->n_kv_heads, arch->n_heads);
+                  "n_kv_heads " INT " does not divide n_heads " INT, arch->n_kv_heads,
+                  arch->n_heads);
     else if (arch->family == MODEL_FAMILY_LLAMA && arch->mla.kv_lora_rank == 0 &&
              arch->head_dim % 2 != 0)
         json_fail(doc, place(doc, value, NULL, "head_dim"),
-                  "head_dim %" G_GINT64_FORMAT ": expected an even number (rotary pairs)",
-                  arch->head_dim);
+                  "head_dim " INT ": expected an even number (rotary pairs)", arch->head_dim);
     else if (arch->mla.qk_rope_head_dim % 2 != 0)
         json_fail(doc, place(doc, value, "mla", "qk_rope_head_dim"),
-                  "qk_rope_head_dim %" G_GINT64_FORMAT ": expected an even number (rotary pairs)",
+                  "qk_rope_head_dim " INT ": expected an even number (rotary pairs)",
                   arch->mla.qk_rope_head_dim);
     else if (experts->top_k > experts->n_experts)
         json_fail(doc, place(doc, value, "experts", "top_k"),
-                  "top_k %" G_GINT64_FORMAT " is more than the %" G_GINT64_FORMAT " experts",
-                  experts->top_k, experts->n_experts);
+                  "top_k " INT " is more than the " INT " experts", experts->top_k,
+                  experts->n_experts);
     else if (experts->first_dense_layers > arch->n_layers)
         json_fail(doc, place(doc, value, "experts", "first_dense_layers"),
-                  "first_dense_layers %" G_GINT64_FORMAT " is more than the %" G_GINT64_FORMAT
-                  " layers",
+                  "first_dense_layers " INT " is more than the " INT " layers",
                   experts->first_dense_layers, arch->n_layers);
     else if (!(parameters_estimate(arch) < (double)MODEL_MAX_PARAMETERS))
         json_fail(doc, value, "too large: more than 9e15 parameters");
@@ -343,8 +347,7 @@ complete_heads(JsonDoc *doc, const JsonValue *object, ModelArch *arch)
     if (arch->mla.kv_lora_rank == 0) {
         if (arch->head_dim == 0 && arch->hidden % arch->n_heads != 0)
             json_fail(doc, object,
-                      "n_heads %" G_GINT64_FORMAT " does not divide hidden %" G_GINT64_FORMAT
-                      ", and there is no head_dim",
+                      "n_heads " INT " does not divide hidden " INT ", and there is no head_dim",
                       arch->n_heads, arch->hidden);
         if (arch->head_dim == 0)
             arch->head_dim = MAX(arch->hidden / arch->n_heads, 1);
@@ -352,11 +355,10 @@ complete_heads(JsonDoc *doc, const JsonValue *object, ModelArch *arch)
     }
     if (arch->n_kv_heads != arch->n_heads)
         json_fail(doc, json_member(doc, object, "n_kv_heads"),
-                  "with \"mla\": expected n_heads, %" G_GINT64_FORMAT, arch->n_heads);
+                  "with \"mla\": expected n_heads, " INT, arch->n_heads);
     if (arch->head_dim != 0 && arch->head_dim != head_dim)
         json_fail(doc, json_member(doc, object, "head_dim"),
-                  "with \"mla\": expected qk_nope_head_dim + qk_rope_head_dim, %" G_GINT64_FORMAT,
-                  head_dim);
+                  "with \"mla\": expected qk_nope_head_dim + qk_rope_head_dim, " INT, head_dim);
     arch->head_dim = head_dim;
 }
 
@@ -373,20 +375,19 @@ ModelArch *
 model_arch_read(JsonDoc *doc, const JsonValue *object)
 {
     ModelArch *arch = g_new0(ModelArch, 1);
-    const JsonValue *experts, *mla;
 
     read_format(doc, object);
     arch->name = g_strdup("custom");
     json_fields_read(doc, object, name_fields, arch);
     arch->tied_embeddings = arch->qkv_bias = arch->family == MODEL_FAMILY_GPT;
     json_fields_read(doc, object, size_fields, arch);
-    mla = json_object_or_null(doc, object, "mla");
+    const JsonValue *mla = json_object_or_null(doc, object, "mla");
     if (mla != NULL)
         json_fields_read_object(doc, mla, mla_fields, &arch->mla);
     complete_heads(doc, object, arch);
     if (arch->ffn_hidden == 0)
         arch->ffn_hidden = usual_ffn_hidden(arch);
-    experts = json_object_or_null(doc, object, "experts");
+    const JsonValue *experts = json_object_or_null(doc, object, "experts");
     if (experts != NULL)
         json_fields_read_object(doc, experts, experts_fields, &arch->experts);
     json_object_end(doc, object);
@@ -442,14 +443,11 @@ name_from_path(const char *path)
     return g_utf8_make_valid(base, -1);
 }
 
-/* Ours says "format"; a foreign file is taken for Hugging Face's if it says what kind of model it
- * is.
- */
+/* Ours says "format"; a foreign file is taken for Hugging Face's if it names its model_type. */
 static ModelArch *
 read_any(JsonDoc *doc, const char *path, GPtrArray *warnings)
 {
     const JsonValue *root = json_doc_root(doc, NULL, 1);
-    g_autofree char *name = NULL;
 
     if (json_doc_format(doc) != NULL)
         return model_arch_read(doc, json_doc_root(doc, "degas-model", 1));
@@ -457,8 +455,19 @@ read_any(JsonDoc *doc, const char *path, GPtrArray *warnings)
         json_fail(doc, root,
                   "neither a degas model (\"format\": \"degas-model\") nor a Hugging Face "
                   "config.json (\"model_type\")");
-    name = name_from_path(path);
+    g_autofree char *name = name_from_path(path);
     return model_arch_read_huggingface(doc, name, warnings);
+}
+
+/* Of a folder (a checkpoint of transformers) its config.json; owned. */
+static char *
+file_of(const char *name_or_path)
+{
+    g_autofree char *builtin = g_strconcat("models/", name_or_path, ".json", NULL);
+
+    return embedded_find(builtin) == NULL && g_file_test(name_or_path, G_FILE_TEST_IS_DIR)
+               ? g_build_filename(name_or_path, "config.json", NULL)
+               : g_strdup(name_or_path);
 }
 
 ModelArch *
@@ -467,11 +476,12 @@ model_arch_load(const char *name_or_path, GPtrArray **warnings, GError **error)
     g_return_val_if_fail(name_or_path != NULL, NULL);
 
     g_autoptr(GPtrArray) lines = g_ptr_array_new_with_free_func(g_free);
+    g_autofree char *path = file_of(name_or_path);
     g_autoptr(JsonDoc) doc =
-        json_doc_load_builtin("models", name_or_path, "neither a built-in model nor a file", error);
+        json_doc_load_builtin("models", path, "neither a built-in model nor a file", error);
     if (doc == NULL)
         return NULL;
-    g_autoptr(ModelArch) arch = read_any(doc, name_or_path, lines);
+    g_autoptr(ModelArch) arch = read_any(doc, path, lines);
     if (!json_doc_finish(doc, error))
         return NULL;
     if (warnings != NULL)

@@ -10,11 +10,12 @@
  *
  * JSON ("?" may be absent; then the family's usual value, in brackets):
  *
- *   {"format"?: "degas-model", "version"?: 1, "name"? ["custom"], "source"?, "family":
- * "gpt"|"llama", "n_layers", "hidden", "n_heads", "n_kv_heads"? [n_heads], "head_dim"? [hidden /
- * n_heads], "ffn_hidden"? [gpt: 4 hidden; llama: 8/3 hidden rounded up to a multiple of 256],
+ *   {"format"?: "degas-model", "version"?: 1, "name"? ["custom"], "source"?,
+ *    "family": "gpt"|"llama", "n_layers", "hidden", "n_heads", "n_kv_heads"? [n_heads],
+ *    "head_dim"? [hidden / n_heads],
+ *    "ffn_hidden"? [gpt: 4 hidden; llama: 8/3 hidden rounded up to a multiple of 256],
  *    "vocab", "max_seq_len", "tied_embeddings"? [gpt: true], "qkv_bias"? [gpt: true],
- *    "qk_norm"? [false],
+ *    "proj_bias"? [gpt: true], "qk_norm"? [false],
  *    "experts"?: {"n_experts", "top_k", "ffn_hidden", "n_shared"? [0], "first_dense_layers"? [0]},
  *    "mla"?: {"q_lora_rank"? [0], "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim",
  *             "v_head_dim"}}
@@ -49,10 +50,8 @@ typedef enum {
     MODEL_ARCH_ERROR_SHAPE, /* degrees that do not divide the model, or sizes beyond all memory */
 } ModelArchError;
 
-/*
- * Bounds of what is read.  The parameters of a model stay below 2^53, so that all products of
- * widths fit int64_t and are exact in double.
- */
+/* Bounds of what is read.  The parameters of a model stay below 2^53, so that all products of
+ * widths fit int64_t and are exact in double. */
 #define MODEL_MAX_LAYERS (INT64_C(1) << 16)
 #define MODEL_MAX_HIDDEN (INT64_C(1) << 20)
 #define MODEL_MAX_HEADS (INT64_C(1) << 16)
@@ -96,7 +95,8 @@ typedef struct {
     int64_t vocab;      /* 0: no embedding, head or loss */
     int64_t max_seq_len;
     bool tied_embeddings;
-    bool qkv_bias; /* default: family gpt */
+    bool qkv_bias;  /* default: family gpt; with MLA: of the down-projections */
+    bool proj_bias; /* of attention's output projection; in family gpt it is always there */
     bool qk_norm;
     ModelExperts experts;
     ModelMla mla;
@@ -106,18 +106,14 @@ void model_arch_free(ModelArch *arch);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(ModelArch, model_arch_free)
 ModelArch *model_arch_copy(const ModelArch *arch);
 
-/*
- * Whether the same parameters mean the same function in both: all but name, source and max_seq_len
+/* Whether the same parameters mean the same function in both: all but name, source and max_seq_len
  * is equal.  Returns: (owned) "n_heads is 32, not 16", the first difference, @arch's value first;
- * NULL where there is none.
- */
+ * NULL where there is none. */
 char *model_arch_difference(const ModelArch *arch, const ModelArch *other);
 
-/*
- * Reads "degas-model" keys from @object (format and version may be present and are accepted).
+/* Reads "degas-model" keys from @object (format and version may be present and are accepted).
  * Returns: (owned) never NULL; errors are recorded in @doc.  Checks ranges and divisibility: heads
- * by n_kv_heads, top_k <= n_experts, first_dense_layers <= n_layers, head_dim even for llama.
- */
+ * by n_kv_heads, top_k <= n_experts, first_dense_layers <= n_layers, head_dim even for llama. */
 ModelArch *model_arch_read(JsonDoc *doc, const JsonValue *object);
 
 /* Checks the fields of @arch against each other, as every reader of a model does at its end, and
@@ -131,7 +127,8 @@ void model_arch_write(JsonWriter *writer, const char *key, const ModelArch *arch
 GPtrArray *model_arch_builtin_names(void);
 
 /*
- * A built-in name, a degas model file, or a Hugging Face config.json; tells them apart by content.
+ * A built-in name, a degas model file, a Hugging Face config.json, or a folder that holds one; files
+ * are told apart by content.
  * A built-in name wins over a file of that name ("./name" is the file); "-" is standard input.
  * Returns NULL on JSON_ERROR_INVALID or G_FILE_ERROR_NOENT (message suggests the nearest built-in).
  * @warnings  (out, owned, nullable) GPtrArray of lines about what was approximated or ignored.
@@ -167,6 +164,10 @@ model_ceil_div(int64_t a, int64_t b)
     return a / b + (a % b != 0);
 }
 
+/* Returns: (borrows from @arch) the model as its ranks hold and compute it where the vocabulary is
+ * padded to a multiple of @multiple on each of @tp ranks; 0: it is not padded. */
+ModelArch model_arch_padded(const ModelArch *arch, int64_t tp, int64_t multiple);
+
 /*
  * Parameters that one rank holds of @part, which is @layer if it is a layer.  tp divides attention,
  * MLP, shared experts and the vocabulary (padded up to a multiple of tp); ep divides the number of
@@ -177,8 +178,7 @@ model_ceil_div(int64_t a, int64_t b)
 int64_t model_part_parameters(const ModelArch *arch, ModelPart part, int64_t layer, int64_t tp,
                               int64_t ep, int64_t etp, bool tied_copy);
 
-/* How many of these belong to experts: dp cp tp / (ep etp) ranks hold the same ones, of others dp
- * cp. */
+/* Those of experts: dp cp tp / (ep etp) ranks hold the same ones, of all others dp cp ranks. */
 int64_t model_expert_parameters(const ModelArch *arch, int64_t layer, int64_t ep, int64_t etp);
 
 int64_t model_parameters(const ModelArch *arch);        /* all, once */

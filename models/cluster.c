@@ -16,8 +16,8 @@ level_clear(void *data)
     g_free(((ModelLevel *)data)->name);
 }
 
-static ModelCluster *
-cluster_new(void)
+ModelCluster *
+model_cluster_new(void)
 {
     ModelCluster *cluster = g_new0(ModelCluster, 1);
 
@@ -48,11 +48,9 @@ model_cluster_free(ModelCluster *cluster)
 ModelCluster *
 model_cluster_copy(const ModelCluster *cluster)
 {
-    ModelCluster *copy;
-
     g_return_val_if_fail(cluster != NULL, NULL);
 
-    copy = cluster_new();
+    ModelCluster *copy = model_cluster_new();
     copy->name = g_strdup(cluster->name);
     copy->price_per_device_hour = cluster->price_per_device_hour;
     copy->currency = g_strdup(cluster->currency);
@@ -252,15 +250,14 @@ read_levels(JsonDoc *doc, const JsonValue *object, ModelCluster *cluster)
 ModelCluster *
 model_cluster_read(JsonDoc *doc, const JsonValue *object)
 {
-    ModelCluster *cluster = cluster_new();
-    const JsonValue *sources;
+    ModelCluster *cluster = model_cluster_new();
 
     cluster->name = g_strdup(json_string(doc, object, "name"));
     read_devices(doc, object, cluster);
     read_levels(doc, object, cluster);
     read_nodes(doc, object, cluster); /* may name levels */
     json_fields_read(doc, object, price_fields, cluster);
-    sources = json_array_or_null(doc, object, "sources");
+    const JsonValue *sources = json_array_or_null(doc, object, "sources");
     if (sources != NULL) {
         for (const JsonValue *v = json_first(sources); v != NULL; v = json_next(v))
             g_ptr_array_add(cluster->sources, g_strdup(json_value_string(doc, v)));
@@ -374,11 +371,9 @@ find_position(const ModelCluster *cluster, int64_t rank)
 const ModelDevice *
 model_cluster_device(const ModelCluster *cluster, int64_t rank)
 {
-    DevicePosition position;
-
     g_return_val_if_fail(cluster != NULL && rank >= 0, NULL);
 
-    position = find_position(cluster, rank);
+    DevicePosition position = find_position(cluster, rank);
     g_return_val_if_fail(position.nodes != NULL, NULL);
     return &g_array_index(cluster->devices, ModelDevice, position.nodes->device);
 }
@@ -469,16 +464,13 @@ largest_node(const ModelCluster *cluster)
 size_t
 model_cluster_level_between(const ModelCluster *cluster, int64_t rank_a, int64_t rank_b)
 {
-    DevicePosition a, b;
-    int64_t node_devices;
-
     g_return_val_if_fail(cluster != NULL && cluster->levels->len > 0, 0);
     g_return_val_if_fail(rank_a >= 0 && rank_b >= 0, 0);
 
-    a = find_position(cluster, rank_a);
-    b = find_position(cluster, rank_b);
+    DevicePosition a = find_position(cluster, rank_a);
+    DevicePosition b = find_position(cluster, rank_b);
     g_return_val_if_fail(a.nodes != NULL && b.nodes != NULL, 0);
-    node_devices = largest_node(cluster);
+    int64_t node_devices = largest_node(cluster);
     for (guint i = 0; i + 1 < cluster->levels->len; i++) {
         int64_t group = g_array_index(cluster->levels, ModelLevel, i).group_devices;
 
@@ -527,14 +519,13 @@ append_nodes(GArray *groups, const ModelNodes *nodes, int64_t n_devices, int64_t
 ModelCluster *
 model_cluster_resized(const ModelCluster *cluster, int64_t n_devices)
 {
-    ModelCluster *resized;
     int64_t missing = n_devices;
     const ModelNodes *nodes = NULL;
 
     g_return_val_if_fail(cluster != NULL && cluster->nodes->len > 0, NULL);
     g_return_val_if_fail(n_devices >= 1 && n_devices <= MODEL_CLUSTER_MAX_DEVICES, NULL);
 
-    resized = model_cluster_copy(cluster);
+    ModelCluster *resized = model_cluster_copy(cluster);
     g_array_set_size(resized->nodes, 0);
     /* Invariant: the groups before i hold n_devices - missing devices, all of them whole; the group
      * that ends the loop is @nodes, from which what is missing is taken. */
@@ -549,4 +540,41 @@ model_cluster_resized(const ModelCluster *cluster, int64_t n_devices)
     if (missing % nodes->n_devices != 0)
         append_nodes(resized->nodes, nodes, missing % nodes->n_devices, 1);
     return resized;
+}
+
+/* What is left of @shared, the adapters of a node of @had devices, where it has @has. */
+static double
+trimmed_share(double shared, int64_t had, int64_t has)
+{
+    return shared * (double)has / (double)had;
+}
+
+ModelCluster *
+model_cluster_trimmed(const ModelCluster *cluster, int64_t n_devices)
+{
+    g_return_val_if_fail(cluster != NULL && cluster->nodes->len > 0 && n_devices >= 1, NULL);
+
+    ModelCluster *trimmed = model_cluster_copy(cluster);
+    const int64_t had = largest_node(cluster);
+    for (guint i = 0; i < trimmed->nodes->len; i++) {
+        ModelNodes *nodes = &g_array_index(trimmed->nodes, ModelNodes, i);
+        const int64_t has = MIN(nodes->n_devices, n_devices);
+
+        for (guint level = 0; level < trimmed->levels->len; level++)
+            nodes->links[level].shared_bytes_per_s =
+                trimmed_share(nodes->links[level].shared_bytes_per_s, nodes->n_devices, has);
+        nodes->n_devices = has;
+    }
+    for (guint i = 0; i < trimmed->levels->len && had > n_devices; i++) {
+        ModelLevel *level = &g_array_index(trimmed->levels, ModelLevel, i);
+        const int64_t inside =
+            i == 0 ? 1 : g_array_index(cluster->levels, ModelLevel, i - 1).group_devices;
+
+        /* Shared by the devices of a group of the level inside: a node, unless it is smaller. */
+        if (inside == had)
+            level->shared_bytes_per_s = trimmed_share(level->shared_bytes_per_s, had, n_devices);
+        if (level->group_devices > n_devices && level->group_devices <= had)
+            level->group_devices = n_devices;
+    }
+    return trimmed;
 }

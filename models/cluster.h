@@ -21,8 +21,8 @@
  *                           "latency_s"?: X}, ...]}],
  *    "levels": [{"name": "nvlink", "group_devices": 8, "bytes_per_s": X, "shared_bytes_per_s"?: X,
  *                "latency_s": X}, {"name": "ethernet", "group_devices": 0, ...}],
- *    "price_per_device_hour"?: X, "currency"?: "USD", "price_source"?: "...", "sources"?: ["...",
- * ...]}
+ *    "price_per_device_hour"?: X, "currency"?: "USD", "price_source"?: "...",
+ *    "sources"?: ["...", ...]}
  *
  * "device" of a group of nodes is the name of a device, "level" of a link the name of a level; what
  * a link leaves out has the level's value.  group_devices grow strictly from level to level; the
@@ -92,6 +92,8 @@ typedef struct {
     GPtrArray *sources;           /* of (owned) char *: data sheets, papers */
 } ModelCluster;
 
+/* Returns: (owned) a cluster without devices, nodes and levels. */
+ModelCluster *model_cluster_new(void);
 void model_cluster_free(ModelCluster *cluster);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(ModelCluster, model_cluster_free)
 ModelCluster *model_cluster_copy(const ModelCluster *cluster);
@@ -123,17 +125,13 @@ ModelLink model_cluster_slowest_link(const ModelCluster *cluster, int64_t first,
 /* Finds the node that holds device number @rank: its first device and how many it has. */
 void model_cluster_node(const ModelCluster *cluster, int64_t rank, int64_t *first, int64_t *n);
 
-/*
- * The index of the innermost level whose groups hold both devices; 0 for a device and itself.
- * The groups of a level begin anew in every node, unless they are larger than a node (an NVLink
- * domain of several nodes): then device 0 begins the first of them.
- */
+/* The index of the innermost level whose groups hold both devices; 0 for a device and itself.  The
+ * groups of a level begin anew in every node, unless they are larger than a node (an NVLink domain
+ * of several nodes): then device 0 begins the first of them. */
 size_t model_cluster_level_between(const ModelCluster *cluster, int64_t rank_a, int64_t rank_b);
 
-/*
- * Finds the group of @level that holds device number @rank: its first device and how many it has
- * (at the outermost level all).  A group that is smaller than a node ends with its node.
- */
+/* Finds the group of @level that holds device number @rank: its first device and how many it has
+ * (at the outermost level all).  A group that is smaller than a node ends with its node. */
 void model_cluster_group(const ModelCluster *cluster, size_t level, int64_t rank, int64_t *first,
                          int64_t *n);
 
@@ -144,3 +142,12 @@ void model_cluster_group(const ModelCluster *cluster, size_t level, int64_t rank
  * @n_devices  1 <= n_devices <= MODEL_CLUSTER_MAX_DEVICES.
  */
 ModelCluster *model_cluster_resized(const ModelCluster *cluster, int64_t n_devices);
+
+/*
+ * Returns: (owned) the cluster in which a job has at most @n_devices of each node, as
+ * --node-devices asks for it: a scheduler gives 64 devices of racks of 72 to jobs of powers of two.
+ * Groups of a level that were a whole node still are, and the adapters of the devices that are left
+ * out are, too.
+ * @n_devices  >= 1.
+ */
+ModelCluster *model_cluster_trimmed(const ModelCluster *cluster, int64_t n_devices);

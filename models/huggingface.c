@@ -2,10 +2,10 @@
 
 #include <string.h>
 
-/*
- * Keys are those of transformers' configuration classes, defaults too where a class has one
- * (configuration_gpt2.py, configuration_llama.py, ... of transformers 4.57).
- */
+#include "base/units.h"
+
+/* Keys are those of transformers' configuration classes, defaults too where a class has one
+ * (configuration_gpt2.py, configuration_llama.py, ... of transformers 4.57). */
 
 /* One import under way. */
 typedef struct {
@@ -58,11 +58,10 @@ static void
 check_activation(const Import *import, const char *key, const char *const *known)
 {
     const JsonValue *value = json_member(import->doc, import->config, key);
-    const char *name;
 
     if (value == NULL || json_is_null(value))
         return;
-    name = json_value_string(import->doc, value);
+    const char *name = json_value_string(import->doc, value);
     if (!g_strv_contains(known, name))
         warn(import, "%s \"%s\": costed as \"%s\"", key, name, known[0]);
 }
@@ -99,20 +98,18 @@ read_head_dim(const Import *import, int64_t usual)
 
     if (absent && usual == 0 && arch->hidden % arch->n_heads != 0)
         json_fail(import->doc, import->config,
-                  "num_attention_heads %" G_GINT64_FORMAT
-                  " does not divide hidden_size %" G_GINT64_FORMAT ", and there is no head_dim",
+                  "num_attention_heads " INT " does not divide hidden_size " INT
+                  ", and there is no head_dim",
                   arch->n_heads, arch->hidden);
     arch->head_dim = number_or(import, "head_dim", 1, MODEL_MAX_HEADS,
                                usual > 0 ? usual : MAX(1, arch->hidden / arch->n_heads));
 }
 
-/* attention_bias is of all four projections; ours is of the first three. */
+/* attention_bias is of all four projections. */
 static void
 read_attention_bias(const Import *import)
 {
-    import->arch->qkv_bias = flag_or(import, "attention_bias", false);
-    if (import->arch->qkv_bias)
-        warn(import, "attention_bias: the output projection's bias is left out");
+    import->arch->qkv_bias = import->arch->proj_bias = flag_or(import, "attention_bias", false);
 }
 
 static void
@@ -121,8 +118,7 @@ warn_sliding_window(const Import *import)
     int64_t window = number_or(import, "sliding_window", 0, MODEL_MAX_SEQ_LEN, 0);
 
     if (window > 0 && window < import->arch->max_seq_len)
-        warn(import,
-             "sliding_window %" G_GINT64_FORMAT ": left out; attention is costed over all tokens",
+        warn(import, "sliding_window " INT ": left out; attention is costed over all tokens",
              window);
 }
 
@@ -147,8 +143,7 @@ read_gpt2(const Import *import)
     arch->qkv_bias = true;
     if (arch->hidden % arch->n_heads != 0)
         json_fail(import->doc, json_member(import->doc, import->config, "n_head"),
-                  "%" G_GINT64_FORMAT " does not divide n_embd %" G_GINT64_FORMAT, arch->n_heads,
-                  arch->hidden);
+                  INT " does not divide n_embd " INT, arch->n_heads, arch->hidden);
     arch->head_dim = MAX(1, arch->hidden / arch->n_heads);
     check_activation(import, "activation_function", activations);
 }
@@ -221,7 +216,12 @@ read_qwen3_moe(const Import *import)
     int64_t step = number_or(import, "decoder_sparse_step", 1, MODEL_MAX_LAYERS, 1);
 
     read_qwen3(import);
-    experts->n_experts = number(import, "num_experts", 1, MODEL_MAX_EXPERTS);
+    /* Called so since transformers 5. */
+    experts->n_experts =
+        number(import,
+               json_has(import->doc, import->config, "num_local_experts") ? "num_local_experts"
+                                                                          : "num_experts",
+               1, MODEL_MAX_EXPERTS);
     experts->top_k = number(import, "num_experts_per_tok", 1, MODEL_MAX_EXPERTS);
     experts->ffn_hidden = number(import, "moe_intermediate_size", 1, MODEL_MAX_FFN_HIDDEN);
     experts->first_dense_layers = read_mlp_only_layers(import);
@@ -273,8 +273,7 @@ read_deepseek_v3(const Import *import)
     warn(import, "multi-head latent attention: trained decompressed, keys and values of all heads "
                  "kept");
     if (n_mtp > 0)
-        warn(import, "num_nextn_predict_layers %" G_GINT64_FORMAT ": MTP layers are left out",
-             n_mtp);
+        warn(import, "num_nextn_predict_layers " INT ": MTP layers are left out", n_mtp);
 }
 
 static const struct {
@@ -295,13 +294,12 @@ static const JsonValue *
 find_config(JsonDoc *doc)
 {
     const JsonValue *root = json_doc_root(doc, NULL, 1);
-    const JsonValue *text;
 
     if (!json_is_object(root)) {
         json_fail(doc, root, "expected an object");
         return root;
     }
-    text = json_object_or_null(doc, root, "text_config");
+    const JsonValue *text = json_object_or_null(doc, root, "text_config");
     return text != NULL ? text : root;
 }
 

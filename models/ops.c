@@ -1,5 +1,6 @@
 #include "models/ops.h"
 
+#include "base/units.h"
 #include "models/ops_list.h"
 
 /* Heads, head sizes and widths of this rank's share of attention. */
@@ -46,8 +47,7 @@ static void
 add_rope(OpsList *list, const Heads *heads)
 {
     double elements = list->rows * (heads->q_width + heads->k_width);
-    /* Eager: the rotated copies are new tensors; the values, a view, keep all of what "qkv" wrote.
-     */
+    /* Eager: the rotated copies are new tensors; the values, a view, keep all that "qkv" wrote. */
     if (list->eager)
         ops_add_memory(list, "rope", 10.0 * elements * list->e, 11.0 * elements * list->e,
                        elements * list->e, 10, 12);
@@ -62,10 +62,10 @@ static ModelOp *
 add_queries(OpsList *list, const Heads *heads, const char *name, int64_t columns, double kv_width)
 {
     const ModelArch *arch = list->arch;
-    ModelOp *gemm;
 
     ops_add_tp_input(list, "attention_input", arch->hidden);
-    gemm = ops_add_gemm(list, name, list->rows, arch->hidden, columns, arch->qkv_bias);
+    const bool bias = arch->qkv_bias && arch->mla.kv_lora_rank == 0;
+    ModelOp *gemm = ops_add_gemm(list, name, list->rows, arch->hidden, columns, bias);
     keep_qkv(list, gemm, heads->q_width, kv_width);
     ops_add_tp_input_again(list, "attention_input_again", arch->hidden);
     return gemm;
@@ -83,7 +83,8 @@ add_qkv(OpsList *list, const Heads *heads)
         double bytes = list->rows * (heads->q_width + heads->k_width) * list->e;
         ModelOp *op = ops_add_memory(list, "qk_norm", 2.0 * bytes, 3.0 * bytes, bytes, 2, 4);
 
-        op->weight_bytes = ops_bytes(2.0 * (double)arch->head_dim * list->operand_e);
+        op->weight_bytes = ops_bytes(2.0 * (double)arch->head_dim * list->e);
+        op->stored_operands = true;
     }
 }
 
@@ -101,13 +102,13 @@ add_mla(OpsList *list, const Heads *heads)
     ModelOp *gemm;
 
     if (q_rank > 0) {
-        ops_add_gemm(list, "q_down", rows, arch->hidden, q_rank, false);
+        ops_add_gemm(list, "q_down", rows, arch->hidden, q_rank, arch->qkv_bias);
         ops_add_norm(list, "q_norm", rows, q_rank);
     } else {
         add_queries(list, heads, "q_up", heads->heads * heads->qk_dim, 0.0);
     }
-    gemm =
-        ops_add_gemm(list, "kv_down", rows, arch->hidden, kv_rank + mla->qk_rope_head_dim, false);
+    gemm = ops_add_gemm(list, "kv_down", rows, arch->hidden, kv_rank + mla->qk_rope_head_dim,
+                        arch->qkv_bias);
     /* One tensor for both down-projections. */
     ops_keep_input(list, gemm, rows * (double)arch->hidden);
     ops_add_norm(list, "kv_norm", rows, kv_rank);
@@ -242,7 +243,6 @@ add_attention(OpsList *list, const Heads *heads)
     double tokens = (double)shape->tokens, context = (double)shape->context;
     double keys = context + tokens;
     ModelOp *op = ops_add(list, "attention", MODEL_OP_ATTENTION);
-    double scores, q_bytes, kv_bytes, out_bytes;
 
     op->count = ops_bytes((double)shape->batch * (double)heads->heads / head_parts);
     op->m = model_ceil_div(shape->tokens, query_parts);
@@ -250,13 +250,13 @@ add_attention(OpsList *list, const Heads *heads)
     op->k = heads->qk_dim;
     op->causal_fraction = (context + (tokens + 1.0) / 2.0) / keys;
     op->core_attention = true;
-    scores = (double)op->count * (double)op->m * (double)op->n;
+    const double scores = (double)op->count * (double)op->m * (double)op->n;
     op->forward_flops = 2.0 * scores * ((double)heads->qk_dim + (double)heads->v_dim);
     op->backward_flops = 2.0 * op->forward_flops;
 
-    q_bytes = list->rows * heads->q_width * list->e;
-    out_bytes = list->rows * (double)heads->heads * (double)heads->v_dim * list->e;
-    kv_bytes =
+    const double q_bytes = list->rows * heads->q_width * list->e;
+    const double out_bytes = list->rows * (double)heads->heads * (double)heads->v_dim * list->e;
+    const double kv_bytes =
         (double)shape->batch * keys * (heads->k_width + heads->v_width) / head_parts * list->e;
     op->forward_bytes = ops_bytes(q_bytes + kv_bytes + out_bytes);
     /* Reads q, k, v, the output's gradient; writes three gradients. */
@@ -295,13 +295,12 @@ add_ring_merge(OpsList *list, const Heads *heads)
     const double out = list->rows * (double)heads->heads * (double)heads->v_dim * list->e;
     const double kv = (double)shape->batch * keys / (double)shape->cp *
                       (heads->k_width + heads->v_width) * list->e;
-    ModelOp *op;
 
     if (shape->gathered_kv || shape->all_to_all || shape->cp == 1)
         return;
-    op = ops_add_memory(list, "attention_merge", 2.0 * out + steps * (3.0 * out + kv),
-                        steps * (2.5 * q + 2.0 * out + 3.0 * kv), 0.0, 3 * (shape->cp - 1) + 1,
-                        6 * (shape->cp - 1));
+    ModelOp *op = ops_add_memory(list, "attention_merge", 2.0 * out + steps * (3.0 * out + kv),
+                                 steps * (2.5 * q + 2.0 * out + 3.0 * kv), 0.0,
+                                 3 * (shape->cp - 1) + 1, 6 * (shape->cp - 1));
     op->core_attention = true;
 }
 
@@ -322,8 +321,9 @@ add_layer(OpsList *list, int64_t layer)
     const ModelArch *arch = list->arch;
     Heads heads = heads_of_rank(list);
     int64_t proj_rows = heads.heads * heads.v_dim;
-    ModelOp *gemm;
+    const bool is_moe = model_layer_is_moe(arch, layer);
 
+    list->scope = MODEL_SCOPE_ATTENTION;
     ops_add_norm(list, "norm1", list->local_rows, arch->hidden);
     if (arch->mla.kv_lora_rank > 0)
         add_mla(list, &heads);
@@ -337,14 +337,15 @@ add_layer(OpsList *list, int64_t layer)
     add_attention(list, &heads);
     add_ring_merge(list, &heads);
     add_head_exchange(list, "heads_merge", (double)proj_rows);
-    gemm = ops_add_gemm(list, "proj", list->rows, proj_rows, arch->hidden,
-                        arch->family == MODEL_FAMILY_GPT);
+    ModelOp *gemm = ops_add_gemm(list, "proj", list->rows, proj_rows, arch->hidden,
+                                 arch->family == MODEL_FAMILY_GPT || arch->proj_bias);
     ops_keep_input(list, gemm, list->rows * (double)proj_rows);
     ops_add_tp_output(list, "attention_output", arch->hidden);
     add_residual(list, "residual1");
 
+    list->scope = is_moe ? MODEL_SCOPE_ROUTER : MODEL_SCOPE_LAYER;
     ops_add_norm(list, "norm2", list->local_rows, arch->hidden);
-    if (model_layer_is_moe(arch, layer))
+    if (is_moe)
         ops_add_experts(list);
     else
         ops_add_mlp(list);
@@ -386,12 +387,11 @@ static void
 add_eager_loss(OpsList *list)
 {
     double logits = list->rows * (double)list->arch->vocab;
-    ModelOp *op;
 
     ops_add_collective(list, "logits_gather", MODEL_GROUP_TP, MODEL_COMM_ALL_GATHER,
                        MODEL_COMM_NONE, logits * list->e);
-    op = ops_add_memory(list, "loss", logits * (list->e + 12.0), logits * (list->e + 20.0),
-                        logits * (list->e + 8.0), 4, 5);
+    ModelOp *op = ops_add_memory(list, "loss", logits * (list->e + 12.0), logits * (list->e + 20.0),
+                                 logits * (list->e + 8.0), 4, 5);
     op->memory_kind = MODEL_MEMORY_LOSS;
     op->backward_transient_bytes = ops_bytes(8.0 * logits);
 }
@@ -435,16 +435,12 @@ static void
 add_head(OpsList *list)
 {
     const ModelArch *arch = list->arch;
-    int64_t columns = model_ceil_div(arch->vocab, list->shape->tp);
-    ModelOp *gemm;
+    const int64_t columns = model_ceil_div(arch->vocab, list->shape->tp);
 
-    if (list->shape->vocab_multiple > 0)
-        columns =
-            model_ceil_div(columns, list->shape->vocab_multiple) * list->shape->vocab_multiple;
-
+    list->operand_e = list->e;
     ops_add_norm(list, "final_norm", list->local_rows, arch->hidden);
     ops_add_tp_input(list, "head_input", arch->hidden);
-    gemm = ops_add_gemm(list, "logits", list->rows, arch->hidden, columns, false);
+    ModelOp *gemm = ops_add_gemm(list, "logits", list->rows, arch->hidden, columns, false);
     ops_keep_input(list, gemm, list->local_rows * (double)arch->hidden);
     gemm->output_stays = list->shape->loss_in_place;
     ops_add_tp_input_again(list, "head_input_again", arch->hidden);
@@ -469,12 +465,11 @@ size_t
 model_ops(const ModelArch *arch, ModelPart part, int64_t layer, const ModelShape *shape,
           ModelOp ops[MODEL_MAX_OPS])
 {
-    OpsList list;
-
     g_return_val_if_fail(arch != NULL && shape != NULL && ops != NULL, 0);
     g_return_val_if_fail(shape_is_sound(arch, shape), 0);
 
-    list = ops_list(arch, shape, ops);
+    const ModelArch padded = model_arch_padded(arch, shape->tp, shape->vocab_multiple);
+    OpsList list = ops_list(&padded, shape, ops);
     switch (part) {
     case MODEL_PART_EMBEDDING:
         if (arch->vocab > 0)
@@ -494,11 +489,9 @@ model_ops(const ModelArch *arch, ModelPart part, int64_t layer, const ModelShape
 int64_t
 model_boundary_bytes(const ModelArch *arch, const ModelShape *shape)
 {
-    OpsList list;
-
     g_return_val_if_fail(arch != NULL && shape != NULL, 0);
 
-    list = ops_list(arch, shape, NULL);
+    OpsList list = ops_list(arch, shape, NULL);
     return ops_bytes(list.local_rows * (double)arch->hidden * list.e);
 }
 
@@ -528,13 +521,10 @@ part_flops(const ModelArch *arch, ModelPart part, int64_t layer, int64_t seq_len
 double
 model_flops_per_iteration(const ModelArch *arch, double n_sequences, int64_t seq_len)
 {
-    int64_t n_moe;
-    double flops;
-
     g_return_val_if_fail(arch != NULL && seq_len >= 1, 0.0);
 
-    n_moe = model_n_moe_layers(arch);
-    flops = part_flops(arch, MODEL_PART_HEAD, 0, seq_len);
+    int64_t n_moe = model_n_moe_layers(arch);
+    double flops = part_flops(arch, MODEL_PART_HEAD, 0, seq_len);
     if (n_moe < arch->n_layers)
         flops += (double)(arch->n_layers - n_moe) * part_flops(arch, MODEL_PART_LAYER, 0, seq_len);
     if (n_moe > 0)
@@ -544,7 +534,6 @@ model_flops_per_iteration(const ModelArch *arch, double n_sequences, int64_t seq
 
 /* --- shapes --- */
 
-#define INT "%" G_GINT64_FORMAT
 #define refuse(error, ...)                                                                         \
     (g_set_error(error, MODEL_ARCH_ERROR, MODEL_ARCH_ERROR_SHAPE, __VA_ARGS__), false)
 
@@ -574,7 +563,7 @@ legal_tp(const TpLimit *limits, size_t n_limits, int64_t max)
         for (size_t i = 0; i < n_limits && holds; i++)
             holds = tp_limit_holds(&limits[i], tp);
         if (holds) {
-            g_string_append_printf(text, "%s%" G_GINT64_FORMAT, n_named > 0 ? ", " : "", tp);
+            g_string_append_printf(text, "%s" INT, n_named > 0 ? ", " : "", tp);
             n_named++;
         }
     }

@@ -30,13 +30,16 @@ typedef struct {
     int64_t softmax_keys;   /* Unfused attention: Megatron's softmax kernel takes rows of up to so
                              * many   keys and some shapes only; others are computed as with
                              * eager_softmax.   0: one kernel takes any shape. */
-    int64_t vocab_multiple; /* the head's columns on a tp rank are a multiple of this; 0: of 1 */
-    Dtype dtype;            /* of weights and activations; for fp8 see model_ops() */
+    int64_t vocab_multiple; /* of model_arch_padded() */
+    Dtype dtype;            /* of weights and activations; quantised formats: see model_ops() */
     bool all_to_all;        /* cp ranks split attention's heads by all-to-all, not its queries */
     bool gathered_kv;       /* cp ranks gather K and V before attention; else these pass a ring */
     bool compiled_loss;     /* the loss is compiled: one buffer more, since it is not in place */
     bool fused_loss;        /* the loss is one kernel, without a copy of the logits in fp32 */
     bool loss_in_place;     /* the logits' gradient overwrites the logits, in one pass */
+    bool sorts_received;    /* rows that come by all-to-all are sorted by expert, and back */
+    bool one_copy; /* a row is sent once to each node or, in a node, rank, not to each expert */
+    bool fused_permute; /* rows are sorted by expert as they are carried */
     bool row_blocks; /* memory comes in the blocks of degas's executor: of an op, of a layer, and of
                       * the rows that are at its experts */
     double expert_imbalance; /* >= 1: load of the fullest expert rank over the mean; 1: even */
@@ -67,6 +70,15 @@ typedef enum {
     MODEL_GROUP_N,
 } ModelGroup;
 
+/* Where in the model an op stands, as frameworks capture it: a captured scope holds those before. */
+typedef enum {
+    MODEL_SCOPE_NONE,
+    MODEL_SCOPE_ROUTER,    /* norm before experts, router, and what prepares their rows */
+    MODEL_SCOPE_ATTENTION, /* norm, attention, its products */
+    MODEL_SCOPE_LAYER,     /* the rest of a layer: MLP, experts */
+    MODEL_SCOPE_ITERATION, /* embedding, head, loss */
+} ModelScope;
+
 /* Kinds of memory-bound kernels, which reach different shares of the memory's rate. */
 typedef enum {
     MODEL_MEMORY_STREAM,  /* reads and writes in order: norms, activations, residuals */
@@ -80,6 +92,7 @@ typedef enum {
 typedef struct {
     const char *name; /* (static) "norm1", "qkv", "attention", "proj", "mlp_up", ... */
     ModelOpKind kind;
+    ModelScope scope;
     ModelMemoryKind memory_kind; /* of MODEL_OP_MEMORY */
     /* GEMM: the shape of the forward product.  Attention: m query tokens, n key tokens (context +
      * tokens), head size k, count = sequences * heads. */
@@ -98,6 +111,7 @@ typedef struct {
     ModelGroup group;
     ModelComm forward_comm, backward_comm;
     int64_t comm_bytes;
+    int64_t copies; /* of each row in comm_bytes; 0: all of them are sent, else one to each place */
     /* Bytes that exist only while the op runs, beyond the result of a product. */
     int64_t forward_transient_bytes, backward_transient_bytes;
     /* Activations that are kept from forward to backward when nothing is recomputed, and how much
@@ -108,6 +122,11 @@ typedef struct {
      * gradient of the product's output, which they read too.  Where input and weight gradients are
      * two ops (I and W), both are kept from I to W  [2401.10241 table 1: 14 and 18 of 32 s b h]. */
     int64_t saved_for_weight_bytes, output_gradient_bytes;
+    /* A product: operands stay in the format in which they are stored, also where other products take
+     * quantised ones; else how many elements are quantised, forward of the input, backward of the
+     * output's gradient, once for both backward products. */
+    bool stored_operands;
+    double quantised_forward, quantised_backward;
     bool first_flash;    /* attention: that of the shape */
     bool output_stays;   /* a product whose result the next op saves: it is counted there */
     bool core_attention; /* with selective recompute saved_bytes are not kept, and the op runs again
@@ -139,8 +158,8 @@ bool model_shape_check(const ModelArch *arch, const ModelShape *shape, GError **
  *              kv_gradient_exchange, kv_order, attention, attention_merge, proj, attention_output,
  *              residual1, norm2, and
  *   - dense    mlp_input, mlp_up, mlp_input_again, mlp_activation, mlp_down, mlp_output, residual2
- *   - experts  router, route, experts_split, permute, dispatch, experts_up, experts_activation,
- *              experts_down, combine, unpermute, experts_merge, shared_input, shared_up,
+ *   - experts  router, route, experts_split, permute, dispatch, sort, experts_up, experts_activation,
+ *              experts_down, sort_back, combine, unpermute, experts_merge, shared_input, shared_up,
  *              shared_input_again, shared_activation, shared_down, shared_output, residual2
  *   - MLA      in place of qkv: q_down, q_norm, kv_down, kv_norm, latent, q_up, kv_up, latent_again
  *   head       final_norm, head_input, logits, head_input_again, loss_max, loss_target, loss_sum,
@@ -151,13 +170,13 @@ bool model_shape_check(const ModelArch *arch, const ModelShape *shape, GError **
  *
  * The layer keeps, with h hidden, a heads, f ffn, e bytes per element, t = tp, m x n scores:
  *   norms their input; products their input (shared where two read the same tensor: kept once, with
- *   sequence parallelism as the local shard, gathered again in backward); q, k, v; unfused
- * attention the softmax, and with dropout its mask and result: m n (2 e + 1); fused attention 4
- * bytes per row and head (log-sum-exp) - its output is the product's input; GELU its input; SwiGLU
- * its two inputs; dropout one byte per element.  family gpt, dropout, fp16, unfused, f = 4 h: the
- * sum is Korthikanti's table 2: s b h (10 + 24/t + 5 a s / (h t)), 34 s b h / t + 5 a s^2 b / t
- * with sequence parallelism  [2205.05198].  family llama has no dropout. The head keeps logits in
- * fp32 (the softmax of 2205.05198 section 4.3): 4 bytes each.
+ *   sequence parallelism as the local shard, gathered again in backward); q, k, v; unfused attention
+ *   the softmax, and with dropout its mask and result: m n (2 e + 1); fused attention 4 bytes per
+ *   row and head (log-sum-exp) - its output is the product's input; GELU its input; SwiGLU its two
+ *   inputs; dropout one byte per element.  family gpt, dropout, fp16, unfused, f = 4 h: the sum is
+ *   Korthikanti's table 2: s b h (10 + 24/t + 5 a s / (h t)), 34 s b h / t + 5 a s^2 b / t with
+ *   sequence parallelism  [2205.05198].  family llama has no dropout.  The head keeps logits in
+ *   fp32 (the softmax of 2205.05198 section 4.3): 4 bytes each.
  *
  * Tensor parallelism: identity forward and all-reduce backward before a column-split product, the
  * reverse after a row-split one  [1909.08053 figure 3: f, g]; with sequence parallelism all-gather
@@ -177,6 +196,11 @@ bool model_shape_check(const ModelArch *arch, const ModelShape *shape, GError **
  * at ops_add_norm(), add_rope(), add_activation(), add_loss()), RMSNorm keeps its input in fp32 and
  * its result before the weight, and the loss, not split by vocabulary, gathers the logits of all tp
  * ranks (logits_gather) and keeps them besides their logarithms.
+ *
+ * Quantised formats (fp8, nvfp4) are those of products of layers with weights, whose inputs and
+ * gradients of outputs are quantised where they are needed.  The head and the router have operands
+ * as they are stored [Transformer Engine: fp8_autocast covers the layers; Megatron's output layer
+ * and its router's gating are outside of it].
  *
  * Kernel counts: an eager framework with fused norms, softmax, bias-GELU or SwiGLU,
  * bias-dropout-add and rotary kernels (Megatron-LM's defaults); one per collective.  Attention has
@@ -204,9 +228,7 @@ ModelScratchBytes model_scratch_bytes(const ModelArch *arch, const ModelShape *s
  * full recompute keeps of a layer, and what a stage sends to the next. */
 int64_t model_boundary_bytes(const ModelArch *arch, const ModelShape *shape);
 
-/*
- * Model FLOPs of one training iteration over @n_sequences of @seq_len tokens, the numerator of
+/* Model FLOPs of one training iteration over @n_sequences of @seq_len tokens, the numerator of
  * model FLOP utilisation: three times the forward's, 2 for each multiply-add, all scores of causal
- * attention (the convention of 2104.04473), nothing for recompute.
- */
+ * attention (the convention of 2104.04473), nothing for recompute. */
 double model_flops_per_iteration(const ModelArch *arch, double n_sequences, int64_t seq_len);

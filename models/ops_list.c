@@ -19,6 +19,7 @@ ops_list(const ModelArch *arch, const ModelShape *shape, ModelOp *ops)
         .rows = (double)shape->batch * (double)tokens,
         /* Megatron splits the sequence's tokens, not the rows. */
         .tp_rows = (double)shape->batch * (double)model_ceil_div(tokens, shape->tp),
+        .scope = MODEL_SCOPE_ITERATION,
         .eager = shape->eager,
         .eager_norms = shape->eager_norms && arch->family == MODEL_FAMILY_LLAMA,
         .masks = shape->dropout && arch->family == MODEL_FAMILY_GPT,
@@ -31,11 +32,9 @@ ops_list(const ModelArch *arch, const ModelShape *shape, ModelOp *ops)
 ModelOp *
 ops_add(OpsList *list, const char *name, ModelOpKind kind)
 {
-    ModelOp *op;
-
     g_assert(list->n < MODEL_MAX_OPS);
-    op = &list->ops[list->n++];
-    *op = (ModelOp){.name = name, .kind = kind};
+    ModelOp *op = &list->ops[list->n++];
+    *op = (ModelOp){.name = name, .kind = kind, .scope = list->scope};
     return op;
 }
 
@@ -53,6 +52,11 @@ ops_add_gemm(OpsList *list, const char *name, double rows, int64_t k, int64_t n,
     op->forward_flops = 2.0 * rows * (double)k * (double)n;
     op->backward_flops = 2.0 * op->forward_flops;
     op->weight_bytes = ops_bytes(weight * list->operand_e);
+    op->stored_operands = list->operand_e >= list->e;
+    if (!op->stored_operands) {
+        op->quantised_forward = input;
+        op->quantised_backward = output;
+    }
     op->output_gradient_bytes = ops_bytes(output * list->operand_e);
     op->forward_bytes = ops_bytes(input * list->operand_e + output * list->e);
     /* dA = dC B^T reads dC, writes dA; dB = A^T dC reads A and dC. */
@@ -106,7 +110,8 @@ ops_add_norm(OpsList *list, const char *name, double rows, int64_t width)
             : ops_add_memory(list, name, 2.0 * bytes, 3.0 * bytes, bytes, 1, 2);
     double n_vectors = list->arch->family == MODEL_FAMILY_GPT ? 2.0 : 1.0;
 
-    op->weight_bytes = ops_bytes(n_vectors * (double)width * list->operand_e);
+    op->weight_bytes = ops_bytes(n_vectors * (double)width * list->e);
+    op->stored_operands = true;
 }
 
 /* Ranks of a group at this shape. */
@@ -132,12 +137,10 @@ void
 ops_add_collective(OpsList *list, const char *name, ModelGroup group, ModelComm forward,
                    ModelComm backward, double bytes)
 {
-    ModelOp *op;
-
     if (group_ranks(list->shape, group) == 1 ||
         (forward == MODEL_COMM_NONE && backward == MODEL_COMM_NONE))
         return;
-    op = ops_add(list, name, MODEL_OP_COLLECTIVE);
+    ModelOp *op = ops_add(list, name, MODEL_OP_COLLECTIVE);
     op->group = group;
     op->forward_comm = forward;
     op->backward_comm = backward;

@@ -20,6 +20,7 @@ typedef struct {
     double rows;       /* tokens of this rank in tensor-parallel products */
     double local_rows; /* tokens in its norms and residuals: rows / tp with sequence parallelism */
     double tp_rows;    /* rows / tp, also where every tp rank keeps all rows */
+    ModelScope scope;  /* of the ops that are added now */
     bool masks;        /* dropout masks are kept */
     bool eager;        /* rotary embedding, SwiGLU and loss are PyTorch's operations */
     bool eager_norms;  /* ... and so is RMSNorm */
@@ -32,10 +33,8 @@ int64_t ops_bytes(double bytes);
 /* The next op of the list, zeroed but for its name. */
 ModelOp *ops_add(OpsList *list, const char *name, ModelOpKind kind);
 
-/*
- * Adds a product with a weight, @rows x @k times @k x @n.  @bias is added by the product itself,
- * and its gradient is a kernel.  The product keeps nothing until ops_keep_input() says so.
- */
+/* Adds a product with a weight, @rows x @k times @k x @n.  @bias is added by the product itself,
+ * and its gradient is a kernel.  The product keeps nothing until ops_keep_input() says so. */
 ModelOp *ops_add_gemm(OpsList *list, const char *name, double rows, int64_t k, int64_t n,
                       bool bias);
 
@@ -54,11 +53,9 @@ void ops_add_norm(OpsList *list, const char *name, double rows, int64_t width);
 void ops_add_collective(OpsList *list, const char *name, ModelGroup group, ModelComm forward,
                         ModelComm backward, double bytes);
 
-/*
- * The collectives around tensor-parallel products on rows of @width elements: before a product
+/* The collectives around tensor-parallel products on rows of @width elements: before a product
  * whose columns are split; after it, where the backward gathers its input once more; and after a
- * product whose rows are split.
- */
+ * product whose rows are split. */
 void ops_add_tp_input(OpsList *list, const char *name, int64_t width);
 void ops_add_tp_input_again(OpsList *list, const char *name, int64_t width);
 void ops_add_tp_output(OpsList *list, const char *name, int64_t width);

@@ -35,13 +35,13 @@ add_dense(OpsList *list, const DenseNames *names, int64_t columns)
     const ModelArch *arch = list->arch;
     int64_t width = model_ceil_div(columns, list->shape->tp);
     bool bias = arch->family == MODEL_FAMILY_GPT;
-    ModelOp *up, *down;
 
     ops_add_tp_input(list, names->input, arch->hidden);
-    up = ops_add_gemm(list, names->up, list->rows, arch->hidden, n_inputs(arch) * width, bias);
+    ModelOp *up =
+        ops_add_gemm(list, names->up, list->rows, arch->hidden, n_inputs(arch) * width, bias);
     ops_add_tp_input_again(list, names->again, arch->hidden);
     add_activation(list, names->activation, list->rows, width);
-    down = ops_add_gemm(list, names->down, list->rows, width, arch->hidden, bias);
+    ModelOp *down = ops_add_gemm(list, names->down, list->rows, width, arch->hidden, bias);
     ops_keep_input(list, down, list->rows * (double)width);
     ops_add_tp_output(list, names->output, arch->hidden);
     return up;
@@ -57,10 +57,8 @@ ops_add_mlp(OpsList *list)
     ops_keep_input(list, up, list->local_rows * (double)list->arch->hidden);
 }
 
-/*
- * The product of every local expert: @rows in all, shared evenly.  Fewer rows than experts: only so
- * many experts work.
- */
+/* The product of every local expert: @rows in all, shared evenly.  Fewer rows than experts: only so
+ * many experts work. */
 static ModelOp *
 add_expert_gemm(OpsList *list, const char *name, double rows, int64_t k, int64_t n)
 {
@@ -95,10 +93,12 @@ add_router(OpsList *list, double rows)
     const ModelExperts *experts = &list->arch->experts;
     double scores = rows * (double)experts->n_experts;
     double chosen = rows * (double)experts->top_k;
-    ModelOp *op;
 
-    op = ops_add_gemm(list, "router", rows, list->arch->hidden, experts->n_experts, false);
+    const double operand_e = list->operand_e;
+    list->operand_e = list->e;
+    ModelOp *op = ops_add_gemm(list, "router", rows, list->arch->hidden, experts->n_experts, false);
     ops_keep_input(list, op, list->local_rows * (double)list->arch->hidden);
+    list->operand_e = operand_e;
     /* Scores in fp32, read by the softmax or sigmoid and by top-k, written once; kept with the
      * chosen experts' indices and probabilities (4 bytes each).  Launches: cast, softmax, top-k,
      * scatter of probabilities and of the map, tokens per expert, balance loss; their gradients. */
@@ -131,8 +131,8 @@ model_scratch_bytes(const ModelArch *arch, const ModelShape *shape)
     const double dense =
         model_layer_is_moe(arch, 0) ? 0.0 : (double)model_ceil_div(arch->ffn_hidden, shape->tp);
     const double mlp = fmax(dense, c.shared);
-    /* Of all cp ranks: K and V, their gradients, and either on its way. */
-    const double ring = shape->cp > 1 ? 3.0 * (double)shape->cp * c.kv : 0.0;
+    /* Of all cp ranks: K and V, either on its way, and the gradients in fp32. */
+    const double ring = shape->cp > 1 ? (2.0 + 4.0 / list.e) * (double)shape->cp * c.kv : 0.0;
     /* GELU's gradient takes its result's place. */
     const double active = arch->family == MODEL_FAMILY_GPT ? 0.0 : mlp;
     const double common = fmax(h, active) + (shape->sequence_parallel ? h : 0.0);
@@ -174,6 +174,30 @@ set_row_blocks(const OpsList *list, double sent, double n, ModelOp *up, ModelOp 
         ops_bytes((backward + scores + list->rows * halves) * list->e + 4.0 * (n + sent));
 }
 
+/* Carries rows to experts or back. */
+static void
+add_exchange(OpsList *list, const char *name, double received)
+{
+    const size_t before = list->n;
+
+    ops_add_collective(list, name, MODEL_GROUP_EP, MODEL_COMM_ALL_TO_ALL, MODEL_COMM_ALL_TO_ALL,
+                       received * (double)list->arch->hidden * list->e);
+    if (list->n > before && list->shape->one_copy)
+        list->ops[before].copies = list->arch->experts.top_k;
+}
+
+/* Sorts @received rows by the local expert that they are for, or back, where they have come from
+ * several ranks for several experts. */
+static void
+add_sort(OpsList *list, const char *name, double received)
+{
+    const double bytes = 2.0 * received * (double)list->arch->hidden * list->e;
+
+    if (list->shape->sorts_received && list->shape->ep > 1 &&
+        list->shape->ep < list->arch->experts.n_experts)
+        ops_add_memory(list, name, bytes, bytes, 0.0, 1, 1)->memory_kind = MODEL_MEMORY_PERMUTE;
+}
+
 void
 ops_add_experts(OpsList *list)
 {
@@ -188,28 +212,30 @@ ops_add_experts(OpsList *list)
     int64_t etp = MAX(1, list->shape->etp);
     double gathered = received * (double)etp;
     int64_t width = model_ceil_div(experts->ffn_hidden, etp);
-    ModelOp *route, *up, *activation, *down;
 
-    route = add_router(list, rows);
+    ModelOp *route = add_router(list, rows);
+    list->scope = MODEL_SCOPE_LAYER;
     /* Without sequence parallelism the tp ranks hold the same rows: each dispatches its share, and
      * the results (in backward: the gradients) are gathered. */
     if (!sp)
         ops_add_collective(list, "experts_split", MODEL_GROUP_TP, MODEL_COMM_NONE,
                            MODEL_COMM_ALL_GATHER, list->rows * h * list->e);
-    ops_add_memory(list, "permute", permute_bytes, permute_bytes, 0.0, 1, 1)->memory_kind =
-        MODEL_MEMORY_PERMUTE;
-    ops_add_collective(list, "dispatch", MODEL_GROUP_EP, MODEL_COMM_ALL_TO_ALL,
-                       MODEL_COMM_ALL_TO_ALL, received * h * list->e);
+    if (!list->shape->fused_permute)
+        ops_add_memory(list, "permute", permute_bytes, permute_bytes, 0.0, 1, 1)->memory_kind =
+            MODEL_MEMORY_PERMUTE;
+    add_exchange(list, "dispatch", received);
+    add_sort(list, "sort", received);
     /* Ranks that share experts gather the rows of all of them, and add up their results. */
     ops_add_collective(list, "experts_gather", MODEL_GROUP_ETP, MODEL_COMM_ALL_GATHER,
                        MODEL_COMM_REDUCE_SCATTER, gathered * h * list->e);
-    up = add_expert_gemm(list, "experts_up", gathered, arch->hidden, n_inputs(arch) * width);
-    activation = add_activation(list, "experts_activation", gathered, width);
+    ModelOp *up =
+        add_expert_gemm(list, "experts_up", gathered, arch->hidden, n_inputs(arch) * width);
+    ModelOp *activation = add_activation(list, "experts_activation", gathered, width);
     /* GELU's result is multiplied with the router's probabilities, whose gradient needs it. */
     if (arch->family == MODEL_FAMILY_GPT)
         activation->saved_bytes =
             ops_bytes((double)activation->saved_bytes + gathered * (double)width * list->e);
-    down = add_expert_gemm(list, "experts_down", gathered, width, arch->hidden);
+    ModelOp *down = add_expert_gemm(list, "experts_down", gathered, width, arch->hidden);
     if (list->shape->row_blocks) {
         route->late = up->late = activation->late = down->late = true;
         /* Tables: five words for what is sent, three for what came. */
@@ -218,10 +244,11 @@ ops_add_experts(OpsList *list)
     }
     ops_add_collective(list, "experts_scatter", MODEL_GROUP_ETP, MODEL_COMM_REDUCE_SCATTER,
                        MODEL_COMM_ALL_GATHER, gathered * h * list->e);
-    ops_add_collective(list, "combine", MODEL_GROUP_EP, MODEL_COMM_ALL_TO_ALL,
-                       MODEL_COMM_ALL_TO_ALL, received * h * list->e);
-    ops_add_memory(list, "unpermute", permute_bytes, permute_bytes, 0.0, 1, 1)->memory_kind =
-        MODEL_MEMORY_PERMUTE;
+    add_sort(list, "sort_back", received);
+    add_exchange(list, "combine", received);
+    if (!list->shape->fused_permute)
+        ops_add_memory(list, "unpermute", permute_bytes, permute_bytes, 0.0, 1, 1)->memory_kind =
+            MODEL_MEMORY_PERMUTE;
     if (!sp)
         ops_add_collective(list, "experts_merge", MODEL_GROUP_TP, MODEL_COMM_ALL_GATHER,
                            MODEL_COMM_NONE, list->rows * h * list->e);

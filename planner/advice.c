@@ -5,7 +5,6 @@
 #include "base/units.h"
 #include "planner/search.h"
 
-#define INT "%" G_GINT64_FORMAT
 /* Clusters are extended up to so many times their size. */
 #define MAX_FACTOR 64
 

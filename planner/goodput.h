@@ -29,10 +29,8 @@
 #include <glib.h>
 #include <stdint.h>
 
-/*
- * One device with its share of node and network: 419 unexpected interruptions of 16384 H100 in 54
- * days  [Llama 3, arXiv:2407.21783, section 3.3.4]; 5.8 years.
- */
+/* One device with its share of node and network: 419 unexpected interruptions of 16384 H100 in 54
+ * days  [Llama 3, arXiv:2407.21783, section 3.3.4]; 5.8 years. */
 #define PLAN_GOODPUT_DEVICE_MTBF_S (16384.0 * 54 * 86400 / 419)
 /* What the storage of that run sustained, 2 TB/s for 16384 devices  [section 3.3.1]. */
 #define PLAN_GOODPUT_BYTES_PER_S_PER_DEVICE (2e12 / 16384)

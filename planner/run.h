@@ -45,13 +45,13 @@ typedef struct {
 void plan_run_init(PlanRun *run, const PlanRequest *request, PlanSpace *space,
                    PlanEvaluateFunc evaluate, void *user_data);
 void plan_run_clear(PlanRun *run);
+G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(PlanRun, plan_run_clear)
 
 /* Returns: plans of a larger objective are of no use: known_limit until top + 1 plans are found,
  * then that of the last of these. */
 int64_t plan_run_limit(const PlanRun *run);
 
-/* Returns: (owned) the points of the space in the order of @compare, which gets const PlanPoint **.
- */
+/* Returns: (owned) the space's points in the order of @compare, which gets const PlanPoint **. */
 const PlanPoint **plan_run_sort(const PlanRun *run, GCompareFunc compare);
 
 /* Counts a point that does not fit, and remembers the one that comes nearest to fitting. */

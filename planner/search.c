@@ -11,6 +11,7 @@
 #include "base/units.h"
 #include "planner/advice.h"
 #include "planner/bounds/floor.h"
+#include "planner/bounds/point_bound.h"
 #include "planner/partition/partitions.h"
 #include "planner/run.h"
 #include "planner/slices/slicings.h"
@@ -35,8 +36,7 @@ compare_by_time(const void *a, const void *b)
 {
     const PlanPoint *x = *(const PlanPoint *const *)a, *y = *(const PlanPoint *const *)b;
 
-    if (x->bound_ns != y->bound_ns)
-        return ORDER(x->bound_ns, y->bound_ns);
+    ORDER_BY(x->bound_ns, y->bound_ns);
     return ORDER(x->index, y->index);
 }
 
@@ -45,8 +45,7 @@ compare_by_memory(const void *a, const void *b)
 {
     const PlanPoint *x = *(const PlanPoint *const *)a, *y = *(const PlanPoint *const *)b;
 
-    if (x->bound_bytes != y->bound_bytes)
-        return ORDER(x->bound_bytes, y->bound_bytes);
+    ORDER_BY(x->bound_bytes, y->bound_bytes);
     return compare_by_time(a, b);
 }
 
@@ -83,17 +82,15 @@ search_points(PlanRun *run, int64_t max_points)
 
 /* --- slices --- */
 
-/*
- * Slices AUTO: which points are worth slicing, and their slices.  Slicing a point takes as long as
+/* Slices AUTO: which points are worth slicing, and their slices.  Slicing a point takes as long as
  * hundreds of plans of whole sequences, so points are estimated first, by the bound of equal
- * slices.
- */
+ * slices. */
 
 /* Points whose slicing is estimated, at a millisecond each; and found, at a tenth of a second. */
 #define MAX_ESTIMATED 384
 #define MAX_SLICED 24
-/* Points whose bound is sharpened, at some milliseconds each. */
-#define MAX_SHARP 24
+/* Sharper bounds of all points, stages and sizes of micro-batches together. */
+#define MAX_FLOORS 8192
 /* Estimates of a space that is looked at closely. */
 #define SMALL_SPACE 64
 /* Chunks that are tried with slices. */
@@ -115,8 +112,7 @@ compare_by_slices(const void *a, const void *b)
 {
     const PlanPoint *x = *(const PlanPoint *const *)a, *y = *(const PlanPoint *const *)b;
 
-    if (x->sliced_bound_ns != y->sliced_bound_ns)
-        return ORDER(x->sliced_bound_ns, y->sliced_bound_ns);
+    ORDER_BY(x->sliced_bound_ns, y->sliced_bound_ns);
     return ORDER(x->index, y->index);
 }
 
@@ -131,8 +127,7 @@ compare_estimates(const void *a, const void *b)
 {
     const Sliced *x = a, *y = b;
 
-    if (x->estimate_ns != y->estimate_ns)
-        return ORDER(x->estimate_ns, y->estimate_ns);
+    ORDER_BY(x->estimate_ns, y->estimate_ns);
     return ORDER(x->point.index, y->point.index);
 }
 
@@ -207,10 +202,37 @@ is_variant(const PlanPoint *point, const PlanPoint *like)
            point->offload == like->offload && point->sequence_parallel == like->sequence_parallel;
 }
 
-/* How long @point takes at the least with any slices; 0: nothing is known.  All families that slice
- * lie in a loop, so they have the same stages. */
+/* How long @point takes at the least with any slices in stages of @counts layers: the least over the
+ * sizes of its largest micro-batch. */
 static int64_t
-floor_ns(const PlanRun *run, const PlanPoint *point)
+groups_floor_ns(const PlanRun *run, const PlanPoint *point, const int64_t *counts, int *n_left)
+{
+    const PlanRequest *request = run->request;
+    const PlanLayerCost *cost = plan_space_cost(run->space, point);
+    const int64_t memory_bytes = run->evaluation.memory_limit_bytes;
+    int64_t least = INT64_MAX;
+
+    for (int64_t group = point->micro_batch;
+         group == point->micro_batch || (group >= 1 && plan_point_regroups(request, point));
+         group--) {
+        PlanPoint one = *point;
+        plan_point_set_group(request, cost, memory_bytes, group, &one);
+        if (one.sliced_bytes > memory_bytes)
+            continue;
+        const int64_t sliced_ns = plan_point_sliced_ns(request, cost, &one);
+        if (sliced_ns < least && --*n_left < 0)
+            least = sliced_ns;
+        else if (sliced_ns < least)
+            least = MIN(least, MAX(sliced_ns, plan_floor_ns(run->evaluation.memo, request, cost,
+                                                            &one, group, counts, sliced_ns)));
+    }
+    return least;
+}
+
+/* The same of the point's own stages; INT64_MAX: nothing slices there.  All families that slice lie
+ * in a loop, so they have the same stages. */
+static int64_t
+floor_ns(const PlanRun *run, const PlanPoint *point, int *n_left)
 {
     const PlanSpace *space = run->space;
 
@@ -219,35 +241,62 @@ floor_ns(const PlanRun *run, const PlanPoint *point)
         if (!family->slices || !plan_space_has_family(space, point, family, 2))
             continue;
         g_autofree int64_t *even = plan_partition_even(run->request, point, family);
-        return plan_floor_ns(
-            run->request, point,
+        return groups_floor_ns(
+            run, point,
             point->is_balanced
                 ? plan_partition_balanced(run->evaluation.memo, run->request, point, family)
-                : even);
+                : even,
+            n_left);
     }
-    return 0;
+    return INT64_MAX;
 }
 
-/*
- * Lowers the run's bound to that of all slicings of the space; @points by sliced_bound_ns.  A
- * point's sharper bound costs milliseconds, so it is taken of those that matter: least
- * sliced_bound_ns first, until a sharper one is less than what follows.
- */
-static void
-bound_points(PlanRun *run, const PlanPoint *const *points)
+/* The same of @point, of space->chunked, with all numbers of chunks that are too many to be sliced,
+ * even and balanced. */
+static int64_t
+chunked_floor_ns(const PlanRun *run, const PlanPoint *point, int *n_left)
 {
+    PlanPoint one = *point;
     int64_t least = INT64_MAX;
-    int n_sharp = 0;
 
-    for (guint i = 0; i < run->space->points->len; i++) {
+    for (;
+         one.degrees.vpp > MAX(run->request->vpp, SLICED_CHUNKS) && least > point->sliced_bound_ns;
+         one.degrees.vpp--)
+        for (int balanced = 0; balanced <= 1; balanced++) {
+            one.is_balanced = balanced == 1;
+            least = MIN(least, floor_ns(run, &one, n_left));
+        }
+    return least;
+}
+
+/* Lowers the run's bound to that of all slicings of the space.  A point's sharper bounds cost some
+ * 50 us each, so they are taken of those that matter: least sliced_bound_ns first, until a sharper
+ * one is less than what follows, or until many were taken. */
+static void
+bound_points(PlanRun *run)
+{
+    const PlanSpace *space = run->space;
+    const guint n = space->points->len, n_all = n + space->chunked->len;
+    g_autofree const PlanPoint **points = g_new(const PlanPoint *, n_all);
+    int64_t least = INT64_MAX;
+    int n_left = MAX_FLOORS;
+
+    for (guint i = 0; i < n_all; i++)
+        points[i] = i < n ? &g_array_index(space->points, PlanPoint, i)
+                          : &g_array_index(space->chunked, PlanPoint, i - n);
+    if (n_all > 1)
+        qsort(points, n_all, sizeof *points, compare_by_slices);
+    for (guint i = 0; i < n_all; i++) {
         const PlanPoint *point = points[i];
+        const bool is_chunked = point->degrees.vpp > MAX(run->request->vpp, SLICED_CHUNKS);
         int64_t bound_ns = point->sliced_bound_ns;
         if (point->sliced_bytes > run->evaluation.memory_limit_bytes)
             continue;
         if (bound_ns >= MIN(least, run->lower_bound_ns))
             break;
-        if (n_sharp++ < MAX_SHARP && !plan_evaluation_is_stopped(&run->evaluation))
-            bound_ns = MAX(bound_ns, floor_ns(run, point));
+        if (!plan_evaluation_is_stopped(&run->evaluation))
+            bound_ns = MAX(bound_ns, is_chunked ? chunked_floor_ns(run, point, &n_left)
+                                                : floor_ns(run, point, &n_left));
         least = MIN(least, bound_ns);
     }
     run->lower_bound_ns = MIN(run->lower_bound_ns, least);
@@ -280,7 +329,7 @@ search_slices(PlanRun *run)
         n_tried += wave->n;
         plan_run_wave(run, wave);
     }
-    bound_points(run, points);
+    bound_points(run);
 }
 
 /* --- the answer --- */
@@ -294,6 +343,9 @@ cover_all_points(PlanRun *run)
         run->lower_bound_ns =
             MIN(run->lower_bound_ns, MIN(point->bound_ns, point->sliced_bound_ns));
     }
+    for (guint i = 0; i < run->space->chunked->len; i++)
+        run->lower_bound_ns = MIN(run->lower_bound_ns,
+                                  g_array_index(run->space->chunked, PlanPoint, i).sliced_bound_ns);
 }
 
 static Plan *
@@ -330,17 +382,13 @@ plan_search_least(const PlanRequest *request, PlanEvaluateFunc evaluate, void *u
     unlimited.memo = NULL; /* advice changes devices too */
     const PlanSpaceLimits limits = {NO_LIMIT, INT64_MAX, -1, 0};
     g_autoptr(PlanSpace) space = plan_space_new(&unlimited, &limits, NULL);
-    PlanRun run;
-    Plan *plan = NULL;
+    g_auto(PlanRun) run = {0};
     if (space == NULL)
         return NULL;
     plan_run_init(&run, &unlimited, space, evaluate, user_data);
     search_points(&run, MAX_LEAST);
     plan_run_settle(&run);
-    if (run.total.found->len > 0)
-        plan = answer(&run);
-    plan_run_clear(&run);
-    return plan;
+    return run.total.found->len > 0 ? answer(&run) : NULL;
 }
 
 static void
@@ -368,7 +416,7 @@ search_narrow(const PlanRequest *narrow, int64_t limit, bool pipelines, PlanEval
 {
     const PlanSpaceLimits limits = {plan_request_largest_memory(narrow), limit, -1, 0};
     g_autoptr(PlanSpace) space = plan_space_new(narrow, &limits, NULL);
-    PlanRun run;
+    g_auto(PlanRun) run = {0};
 
     if (space == NULL)
         return g_ptr_array_new();
@@ -377,9 +425,7 @@ search_narrow(const PlanRequest *narrow, int64_t limit, bool pipelines, PlanEval
     plan_run_init(&run, narrow, space, evaluate, user_data);
     run.known_limit = limit;
     search_points(&run, INT64_MAX);
-    GPtrArray *found = g_steal_pointer(&run.total.found);
-    plan_run_clear(&run);
-    return found;
+    return g_steal_pointer(&run.total.found);
 }
 
 /* The objective of the last of @found that @request keeps, or @limit if that is less. */
@@ -412,10 +458,9 @@ find_near_limit(const PlanRequest *request, PlanEvaluateFunc evaluate, void *use
 }
 
 /*
- * The objective of the last plan that narrower requests would keep: what is slower need not even
- * be enumerated.  1F1B without context parallelism is always near, and other schedules at the
- * degrees of its best pipeline are nearer; INT64_MAX if the request rules it out or it fits
- * nowhere.
+ * The objective of the last plan that narrower requests would keep: what is slower need not even be
+ * enumerated.  1F1B without context parallelism is always near, and other schedules at the degrees
+ * of its best pipeline are nearer; INT64_MAX if the request rules it out or it fits nowhere.
  */
 static int64_t
 find_limit(const PlanRequest *request, PlanEvaluateFunc evaluate, void *user_data)
@@ -469,11 +514,10 @@ search_once(const PlanRequest *request, PlanEvaluateFunc evaluate, void *user_da
         .sliced_vpp = MAX(request->vpp, SLICED_CHUNKS),
     };
     g_autoptr(PlanSpace) space = plan_space_new(request, &limits, error);
-    Plan *plan = NULL;
+    g_auto(PlanRun) run = {0};
 
     if (space == NULL)
         return NULL;
-    PlanRun run;
     plan_run_init(&run, request, space, evaluate, user_data);
     run.known_limit = time_ns;
     search_points(&run, INT64_MAX);
@@ -485,8 +529,8 @@ search_once(const PlanRequest *request, PlanEvaluateFunc evaluate, void *user_da
         cover_all_points(&run);
     /* A point that cannot be priced or simulated is no plan; it matters if there is no other. */
     if (run.total.found->len > 0)
-        plan = answer(&run);
-    else if (is_stopped)
+        return answer(&run);
+    if (is_stopped)
         g_set_error(error, PLAN_ERROR, PLAN_ERROR_INFEASIBLE, "stopped before any plan was found");
     else if (run.total.error != NULL)
         g_propagate_error(error, g_steal_pointer(&run.total.error));
@@ -494,8 +538,7 @@ search_once(const PlanRequest *request, PlanEvaluateFunc evaluate, void *user_da
         plan_advice_set_error(request, evaluate, user_data, &run.total, error);
     else
         g_set_error(error, PLAN_ERROR, PLAN_ERROR_INFEASIBLE, "nothing fits");
-    plan_run_clear(&run);
-    return plan;
+    return NULL;
 }
 
 /* --- numbers of devices --- */
@@ -557,6 +600,27 @@ search_numbers(const PlanRequest *request, PlanEvaluateFunc evaluate, void *user
     return g_steal_pointer(&best);
 }
 
+/* What the space was restricted to, every plan keeps. */
+static Plan *
+assert_rules(const PlanRequest *request, Plan *plan)
+{
+    const guint n = plan == NULL || request->rules == NULL ? 0
+                    : plan->alternatives == NULL           ? 1
+                                                           : 1 + plan->alternatives->len;
+
+    for (guint i = 0; i < n; i++) {
+        g_autoptr(GArray) broken =
+            plan_rules_broken(request->conventions.framework, request->arch,
+                              i == 0 ? plan : plan->alternatives->pdata[i - 1]);
+        if (broken->len > 0)
+            g_error("a plan for %s breaks the rule %s: %s",
+                    plan_framework(request->conventions.framework)->name,
+                    g_array_index(broken, PlanBreach, 0).rule,
+                    g_array_index(broken, PlanBreach, 0).text);
+    }
+    return plan;
+}
+
 Plan *
 plan_search(const PlanRequest *asked, PlanEvaluateFunc evaluate, void *user_data, GError **error)
 {
@@ -570,12 +634,23 @@ plan_search(const PlanRequest *asked, PlanEvaluateFunc evaluate, void *user_data
     if (chooses_devices(&request)) {
         Plan *plan = search_numbers(&request, evaluate, user_data);
         if (plan != NULL)
-            return plan;
+            return assert_rules(&request, plan);
     }
-    return search_once(&request, evaluate, user_data, true, error);
+    return assert_rules(&request, search_once(&request, evaluate, user_data, true, error));
 }
 
 /* --- not searched --- */
+
+/* The fewest chunks of a rank that the schedule which was asked for has. */
+static int64_t
+least_chunks(const PlanRequest *request)
+{
+    const char *name = request->schedules != NULL ? request->schedules[0] : "auto";
+    const ScheduleFamily *family =
+        strcmp(name, "auto") == 0 ? NULL : schedule_family_find(name, NULL);
+
+    return family == NULL ? 1 : family->min_chunks;
+}
 
 /* Fixes what a request leaves open, as `degas simulate` takes it. */
 static PlanRequest
@@ -587,7 +662,7 @@ close_request(const PlanRequest *request)
     closed.pp = MAX(1, request->pp);
     closed.cp = MAX(1, request->cp);
     closed.ep = MAX(1, request->ep);
-    closed.vpp = MAX(1, request->vpp);
+    closed.vpp = request->vpp > 0 ? request->vpp : least_chunks(request);
     closed.micro_batch = MAX(1, request->micro_batch);
     if (closed.dp == 0) {
         const int64_t others = closed.tp * closed.pp * closed.cp;
@@ -613,9 +688,7 @@ usual_family(const PlanRequest *request, GError **error)
                                      request->slices_mode != PLAN_SLICES_OFF && request->pp > 1);
     g_autoptr(GError) local = NULL;
     const ScheduleFamily *family = schedule_family_find(name, &local);
-    if (family == NULL)
-        g_set_error(error, PLAN_ERROR, PLAN_ERROR_INVALID, "--schedule: %s", local->message);
-    return family;
+    return family != NULL ? family : plan_invalid_null(error, "--schedule: %s", local->message);
 }
 
 static bool
@@ -642,14 +715,10 @@ plan_from_request(const PlanRequest *request, GError **error)
     if (family == NULL || !plan_request_check(&closed, error))
         return NULL;
     if (closed.global_batch % closed.dp != 0 ||
-        closed.global_batch / closed.dp % closed.micro_batch != 0) {
-        g_set_error(error, PLAN_ERROR, PLAN_ERROR_INVALID,
-                    "--global-batch %" G_GINT64_FORMAT
-                    " is not a multiple of --dp %" G_GINT64_FORMAT
-                    " * --micro-batch %" G_GINT64_FORMAT,
-                    closed.global_batch, closed.dp, closed.micro_batch);
-        return NULL;
-    }
+        closed.global_batch / closed.dp % closed.micro_batch != 0)
+        return plan_invalid_null(
+            error, "--global-batch " INT " is not a multiple of --dp " INT " * --micro-batch " INT,
+            closed.global_batch, closed.dp, closed.micro_batch);
     PlanPoint point = {
         .degrees = {closed.dp, closed.tp, closed.pp, closed.vpp, closed.cp, closed.ep,
                     MAX(0, closed.rank_order)},
@@ -664,13 +733,11 @@ plan_from_request(const PlanRequest *request, GError **error)
     if (closed.slices_mode == PLAN_SLICES_UNIFORM) {
         if (!plan_uniform_slices(closed.seq_len,
                                  plan_granularity(&plan->degrees, plan->sequence_parallel),
-                                 closed.n_slices, plan->slices)) {
-            g_set_error(error, PLAN_ERROR, PLAN_ERROR_INVALID,
-                        "--slices: %" G_GINT64_FORMAT " slices of whole parts of --cp and --tp do "
-                        "not fit into --seq-len %" G_GINT64_FORMAT,
-                        closed.n_slices, closed.seq_len);
-            return NULL;
-        }
+                                 closed.n_slices, plan->slices))
+            return plan_invalid_null(error,
+                                     "--slices: " INT " slices of whole parts of --cp and --tp do "
+                                     "not fit into --seq-len " INT,
+                                     closed.n_slices, closed.seq_len);
     } else if (closed.slices_mode == PLAN_SLICES_GIVEN) {
         g_array_set_size(plan->slices, 0);
         g_array_append_vals(plan->slices, closed.slices, (guint)closed.n_slices);

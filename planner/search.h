@@ -54,15 +54,11 @@
 Plan *plan_search(const PlanRequest *request, PlanEvaluateFunc evaluate, void *user_data,
                   GError **error);
 
-/*
- * Looks for the plan of least memory, whatever the limit is, at the few hundred points whose
- * parameters take least.  Returns: (owned, nullable) that plan with its prediction.
- */
+/* Looks for the plan of least memory, whatever the limit is, at the few hundred points whose
+ * parameters take least.  Returns: (owned, nullable) that plan with its prediction. */
 Plan *plan_search_least(const PlanRequest *request, PlanEvaluateFunc evaluate, void *user_data);
 
-/*
- * Returns: (owned) the plan that a request with every degree fixed describes, without a search, as
+/* Returns: (owned) the plan that a request with every degree fixed describes, without a search, as
  * `degas simulate MODEL CLUSTER ...` takes it (slices AUTO may still be chosen, by formula); NULL
- * on PLAN_ERROR_INVALID.  It need not fit in memory.
- */
+ * on PLAN_ERROR_INVALID.  It need not fit in memory. */
 Plan *plan_from_request(const PlanRequest *request, GError **error);

@@ -8,12 +8,11 @@ static int64_t
 n_cores(void)
 {
     cpu_set_t set;
-    long online;
 
     CPU_ZERO(&set);
     if (sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0)
         return CPU_COUNT(&set);
-    online = sysconf(_SC_NPROCESSORS_ONLN); /* more than 1024 processors, or no affinity */
+    long online = sysconf(_SC_NPROCESSORS_ONLN); /* more than 1024 processors, or no affinity */
     return online > 0 ? online : 1;
 }
 
@@ -49,8 +48,7 @@ flops_per_cycle(void)
 #endif
 }
 
-/* What the system does not tell: the clock under vector load, typical of servers of 2018 to 2024.
- */
+/* What the system does not tell: the clock under vector load, typical of servers of 2018-2024. */
 #define CLOCK_HZ 2.5e9
 
 void

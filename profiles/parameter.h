@@ -3,17 +3,16 @@
  *
  * A number that no data sheet has and that is not measured on the machine itself is a parameter of
  * this table: what it means, its default, its bounds, and how far from its prior calibration
- * expects it.  The struct, the "cost" object of a profile file, `degas calibrate` and `degas
- * simulate
- * --explain` are made from the table, so that a parameter is added in one line.
+ * expects it.  The struct, the "cost" object of a profile file, `degas calibrate` and
+ * `degas simulate --explain` are made from the table, so that a parameter is added in one line.
  *
  * X(name, default, min, max, fit, spread, what)
  *
  *   default  what a well-tuned library reaches; sources in docs/cost-model.md 4
  *   fit      what it is fitted to: TIME (iteration times), MEMORY (peaks), or FIXED: it is not
- * fitted, since it is a shape or nothing in a training run tells it from others spread   one
- * standard deviation of the prior: a share of the value where min > 0, and in the parameter's own
- * unit where min is 0
+ *            fitted, since it is a shape or nothing in a training run tells it from others
+ *   spread   one standard deviation of the prior: a share of the value where min > 0, and in the
+ *            parameter's own unit where min is 0
  *
  * No parameter may stand for one configuration, row or paper: it must mean something about a
  * machine or a library, so that it is right for rows that it was not fitted to.
@@ -28,6 +27,10 @@
       "share of peak that a very large matrix product reaches")                                    \
     X(gemm_k_half, 128.0, 0.0, 8192.0, TIME, 64.0,                                                 \
       "inner dimension at which a product loses half its rate")                                    \
+    X(fp8_fraction, 1.0, 0.05, 1.0, TIME, 0.10,                                                    \
+      "rate of products in fp8 and below against gemm_fraction")                                   \
+    X(quantise_bytes, 5.0, 0.0, 64.0, TIME, 2.0,                                                   \
+      "bytes that quantising one operand of a product moves")                                      \
     X(gemm_tile_m, 128.0, 8.0, 512.0, FIXED, 0.0, "rows of an output tile")                        \
     X(gemm_tile_n, 128.0, 8.0, 512.0, FIXED, 0.0, "columns of an output tile")                     \
     X(gemm_tail_fraction, 1.0, 0.0, 1.0, FIXED, 0.0,                                               \

@@ -2,6 +2,8 @@
 
 #include "base/embedded.h"
 #include "base/json_fields.h"
+#include "base/order.h"
+#include "base/units.h"
 
 #include <math.h>
 #include <string.h>
@@ -55,6 +57,7 @@ profile_free(Profile *profile)
     model_arch_free(profile->measured_arch);
     g_free(profile->measured_on);
     g_free(profile->measured_attention);
+    g_free(profile->measured_attention_why);
     g_array_unref(profile->measurements);
     g_array_unref(profile->interference);
     g_array_unref(profile->fit_errors);
@@ -66,11 +69,9 @@ profile_free(Profile *profile)
 Profile *
 profile_copy(const Profile *profile)
 {
-    Profile *copy;
-
     g_return_val_if_fail(profile != NULL, NULL);
 
-    copy = g_new(Profile, 1);
+    Profile *copy = g_new(Profile, 1);
     *copy = *profile;
     copy->name = g_strdup(profile->name);
     copy->cluster = model_cluster_copy(profile->cluster);
@@ -78,6 +79,7 @@ profile_copy(const Profile *profile)
         profile->measured_arch != NULL ? model_arch_copy(profile->measured_arch) : NULL;
     copy->measured_on = g_strdup(profile->measured_on);
     copy->measured_attention = g_strdup(profile->measured_attention);
+    copy->measured_attention_why = g_strdup(profile->measured_attention_why);
     copy->measurements = g_array_copy(profile->measurements);
     copy->interference = g_array_copy(profile->interference);
     copy->fit_errors = g_array_copy(profile->fit_errors);
@@ -101,8 +103,7 @@ compare_keys(const ProfileMeasurement *a, const ProfileMeasurement *b)
     };
 
     for (size_t i = 0; i < G_N_ELEMENTS(keys); i++) {
-        if (keys[i][0] != keys[i][1])
-            return keys[i][0] < keys[i][1] ? -1 : 1;
+        ORDER_BY(keys[i][0], keys[i][1]);
     }
     return 0;
 }
@@ -114,25 +115,21 @@ profile_add(Profile *profile, const ProfileMeasurement *measurement)
 
     g_return_if_fail(profile != NULL && measurement != NULL);
 
-    /* Rows below low sort before @measurement, rows from high on do not. */
+    /* Rows below low sort before @measurement, rows from high on after it. */
     high = profile->measurements->len;
     while (low < high) {
         guint middle = low + (high - low) / 2;
-        const ProfileMeasurement *row =
-            &g_array_index(profile->measurements, ProfileMeasurement, middle);
+        ProfileMeasurement *row = &g_array_index(profile->measurements, ProfileMeasurement, middle);
+        const int order = compare_keys(row, measurement);
 
-        if (compare_keys(row, measurement) < 0)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    if (low < profile->measurements->len) {
-        ProfileMeasurement *row = &g_array_index(profile->measurements, ProfileMeasurement, low);
-
-        if (compare_keys(row, measurement) == 0) {
+        if (order == 0) {
             *row = *measurement;
             return;
         }
+        if (order < 0)
+            low = middle + 1;
+        else
+            high = middle;
     }
     g_array_insert_val(profile->measurements, low, *measurement);
 }
@@ -140,11 +137,9 @@ profile_add(Profile *profile, const ProfileMeasurement *measurement)
 bool
 profile_matches(const Profile *profile, const ModelArch *arch)
 {
-    const ModelArch *measured;
-
     g_return_val_if_fail(profile != NULL && arch != NULL, false);
 
-    measured = profile->measured_arch;
+    const ModelArch *measured = profile->measured_arch;
     return measured != NULL && measured->family == arch->family &&
            measured->hidden == arch->hidden && measured->n_heads == arch->n_heads &&
            measured->n_kv_heads == arch->n_kv_heads && measured->head_dim == arch->head_dim &&
@@ -200,6 +195,7 @@ static const JsonField variation_fields[] = {
 static const JsonField measured_fields[] = {
     {"measured_on", MEASURED(on), .flags = SPARSE},
     {"measured_attention", MEASURED(attention), .flags = SPARSE},
+    {"measured_attention_why", MEASURED(attention_why), .flags = SPARSE},
     {"measured_dtype", MEASURED(dtype), .flags = JSON_OPTIONAL, .names = dtype_names},
     {"measured_concurrency", MEASURED(concurrency), 1, MODEL_CLUSTER_MAX_DEVICES, JSON_OPTIONAL},
     {"measured_disturbed_fraction", MEASURED(disturbed_fraction), 0.0, 1.0, SPARSE},
@@ -257,6 +253,9 @@ profile_measurement_read(JsonDoc *doc, const JsonValue *object)
         row.tokens = json_int64(doc, object, "tokens", 1, MODEL_MAX_SEQ_LEN);
         row.context = json_int64_or(doc, object, "context", 0, MODEL_MAX_SEQ_LEN, 0);
         row.tp = json_int64_or(doc, object, "tp", 1, MODEL_MAX_HEADS, 1);
+        row.queue_s = json_double_or(doc, object, "queue_s", 0.0, MAX_TIME_S, 0.0);
+        row.cold_s = json_double_or(doc, object, "cold_s", 0.0, MAX_TIME_S, 0.0);
+        row.warm_s = json_double_or(doc, object, "warm_s", 0.0, MAX_TIME_S, 0.0);
     } else if (row.op == PROFILE_OP_OPTIMIZER) {
         row.n_elements = json_int64(doc, object, "n_elements", 1, JSON_MAX_INT);
     } else if (!is_per_op(row.op)) {
@@ -276,8 +275,7 @@ profile_measurement_read(JsonDoc *doc, const JsonValue *object)
 static void
 read_interference(JsonDoc *doc, const JsonValue *rows, Profile *profile)
 {
-    for (const JsonValue *v = json_first(rows); v != NULL && !json_doc_failed(doc);
-         v = json_next(v)) {
+    JSON_EACH (v, rows, doc) {
         ProfileInterference row = {.p10 = NAN, .p90 = NAN};
 
         json_fields_read_object(doc, v, interference_fields, &row);
@@ -292,8 +290,7 @@ read_interference(JsonDoc *doc, const JsonValue *rows, Profile *profile)
 static void
 read_fit_errors(JsonDoc *doc, const JsonValue *rows, Profile *profile)
 {
-    for (const JsonValue *v = json_first(rows); v != NULL && !json_doc_failed(doc);
-         v = json_next(v)) {
+    JSON_EACH (v, rows, doc) {
         ProfileFitError row = {0};
 
         json_fields_read_object(doc, v, fit_fields, &row);
@@ -352,8 +349,7 @@ check_levels(JsonDoc *doc, const JsonValue *cluster_object, const ModelCluster *
 
         if (inner != 0 && outer != 0 && outer % inner != 0) /* inner 0: refused by the cluster */
             json_fail(doc, json_array(doc, cluster_object, "levels"),
-                      "group_devices %" G_GINT64_FORMAT
-                      " of one level does not divide the %" G_GINT64_FORMAT " of the next",
+                      "group_devices " INT " of one level does not divide the " INT " of the next",
                       inner, outer);
     }
 }
@@ -361,23 +357,19 @@ check_levels(JsonDoc *doc, const JsonValue *cluster_object, const ModelCluster *
 Profile *
 profile_read(JsonDoc *doc, const JsonValue *object)
 {
-    const JsonValue *cluster, *cost, *sources;
-    const char *name;
-    Profile *profile;
-
     g_return_val_if_fail(doc != NULL && object != NULL, NULL);
 
     json_ignore(doc, object, "format");
     json_ignore(doc, object, "version");
-    name = json_string(doc, object, "name");
-    cluster = json_object(doc, object, "cluster");
-    profile = profile_new(name, model_cluster_read(doc, cluster));
+    const char *name = json_string(doc, object, "name");
+    const JsonValue *cluster = json_object(doc, object, "cluster");
+    Profile *profile = profile_new(name, model_cluster_read(doc, cluster));
     if (!json_doc_failed(doc))
         check_levels(doc, cluster, profile->cluster);
-    cost = json_object_or_null(doc, object, "cost");
+    const JsonValue *cost = json_object_or_null(doc, object, "cost");
     if (cost != NULL)
         read_parameters(doc, cost, &profile->parameters);
-    sources = json_object_or_null(doc, object, "cost_sources");
+    const JsonValue *sources = json_object_or_null(doc, object, "cost_sources");
     if (sources != NULL)
         read_sources(doc, sources, profile);
     read_measured(doc, object, profile);
@@ -408,6 +400,12 @@ profile_measurement_write(JsonWriter *writer, const char *key, const ProfileMeas
     json_write_double(writer, "median_s", row->median_s);
     json_write_double(writer, "p10_s", row->p10_s);
     json_write_double(writer, "p90_s", row->p90_s);
+    if (row->queue_s > 0.0)
+        json_write_double(writer, "queue_s", row->queue_s);
+    if (row->cold_s > 0.0)
+        json_write_double(writer, "cold_s", row->cold_s);
+    if (row->warm_s > 0.0)
+        json_write_double(writer, "warm_s", row->warm_s);
     json_write_object_end(writer);
 }
 

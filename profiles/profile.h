@@ -6,10 +6,10 @@
  * names elsewhere.
  * File "degas-profile": {"format","version","name","cluster":{...models/cluster.h...},
  * "cost"?:{the parameters of parameter.h, all optional}, "cost_sources"?:{parameter: text,...},
- * "measured_model"?:{...models/arch.h...},"measured_on"?,"measured_attention"?,"measured_dtype"?,
- * "measured_concurrency"?,"measured_disturbed_fraction"?,
+ * "measured_model"?:{...models/arch.h...},"measured_on"?,"measured_attention"?,
+ * "measured_attention_why"?,"measured_dtype"?,"measured_concurrency"?,"measured_disturbed_fraction"?,
  * "measured"?:[{"op","pass"?,"batch"?,"tokens"?,"context"?,"tp"?,"n_elements"?,"bytes"?,"n_ranks"?,
- * "median_s","p10_s"?,"p90_s"?},...],"measured_interference"?:[{"beside","n_ranks","factor",
+ * "median_s","p10_s"?,"p90_s"?,"queue_s"?,"cold_s"?,"warm_s"?},...],"measured_interference"?:[{"beside","n_ranks","factor",
  * "p10"?,"p90"?},...],"measured_variation"?:{"op_fraction","correlation_s","rank_fraction"},
  * "measured_fit"?:[{"op","pass","tp","n_left_out","median_fraction","worst_fraction"},...]}.
  * A built-in cluster is a profile without measurements; `degas profile` writes one with them, and
@@ -76,13 +76,15 @@ typedef struct {
     int64_t n_elements;                 /* optimizer */
     int64_t bytes, n_ranks;             /* p2p and collectives; copies have bytes only */
     double median_s, p10_s, p90_s;      /* p10_s and p90_s both 0: they are not known */
+    /* Of layer, embedding and head on a device that works while the host queues; 0: not known.  How
+     * long the host takes to queue the op, which the times above do not include; and what the op
+     * takes when caches hold nothing of it, or what the op before has left. */
+    double queue_s, cold_s, warm_s;
 } ProfileMeasurement;
 
-/*
- * The mean time of such an op by Swanson's rule, 0.3 p10 + 0.4 p50 + 0.3 p90 [Hurst, Brown,
+/* The mean time of such an op by Swanson's rule, 0.3 p10 + 0.4 p50 + 0.3 p90 [Hurst, Brown,
  * Swanson, AAPG Bulletin 84(12), 2000].  A step is the sum of many ops, and the upper tail of
- * timings is the longer one; how far the slowest tenth is beyond p90 does not count.
- */
+ * timings is the longer one; how far the slowest tenth is beyond p90 does not count. */
 static inline double
 profile_measurement_mean_s(const ProfileMeasurement *row)
 {
@@ -93,8 +95,7 @@ profile_measurement_mean_s(const ProfileMeasurement *row)
 
 /* What ran on the device at the same time as a layer that was timed once more. */
 typedef enum {
-    PROFILE_BESIDE_NOTHING, /* nothing; the layer has its share of the device, the others are idle
-                             */
+    PROFILE_BESIDE_NOTHING, /* nothing; the layer has its share of the device, the rest is idle */
     PROFILE_BESIDE_COMPUTE, /* the same layer, on the other ranks */
     PROFILE_BESIDE_COPY_H2D,
     PROFILE_BESIDE_COPY_D2D,
@@ -120,8 +121,7 @@ typedef struct {
     double op_fraction, correlation_s, rank_fraction;
 } ProfileVariation;
 
-/* How far rows are from what all other rows predict for them (cost/measured.h), each left out once.
- */
+/* How far rows are from what all others predict for them (cost/measured.h), each left out once. */
 typedef struct {
     ProfileOp op;
     ProfilePass pass;
@@ -139,10 +139,10 @@ typedef struct {
     char *parameter_sources[PROFILE_PARAMETERS_N];
     /* (owned, nullable) The model whose layers were measured. */
     ModelArch *measured_arch;
-    char *measured_on; /* (owned, nullable) device and library, e.g. "AMD EPYC, OpenBLAS 0.3.21 Zen"
-                        */
+    char *measured_on; /* (owned, nullable) device and library: "AMD EPYC, OpenBLAS 0.3.21 Zen" */
     /* (owned, nullable) Which attention kernel of the device was timed: "mma", "wgmma". */
     char *measured_attention;
+    char *measured_attention_why; /* (owned, nullable) where several were compared, in words */
     Dtype measured_dtype;
     int64_t measured_concurrency; /* how many ranks were busy at once while timing */
     /* The share of timings that were disturbed, among those for which that is known. */

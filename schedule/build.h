@@ -32,10 +32,6 @@
 SCHEDULE_FAMILIES(SCHEDULE_DECLARE_FAMILY)
 #undef SCHEDULE_DECLARE_FAMILY
 
-/* Sets @error to SCHEDULE_ERROR_@code with a message; the value is false. */
-#define schedule_refuse(error, code, ...)                                                          \
-    (g_set_error(error, SCHEDULE_ERROR, SCHEDULE_ERROR_##code, __VA_ARGS__), false)
-
 /* Appends ops; @n is the number of ops so far. */
 typedef struct {
     ScheduleOp *ops; /* (borrowed) the schedule's */
@@ -59,10 +55,8 @@ schedule_emit(ScheduleEmitter *emitter, ScheduleOpKind kind, int32_t micro_batch
 Schedule *schedule_alloc_full(const ScheduleFamily *family, const ScheduleShape *shape,
                               int64_t kinds, GError **error);
 
-/*
- * How 1F1B runs the (micro-batch, chunk, slice) triples of a rank: some forwards to warm up, then a
- * forward and a backward in turn.
- */
+/* How 1F1B runs the (micro-batch, chunk, slice) triples of a rank: some forwards to warm up, then a
+ * forward and a backward in turn. */
 typedef struct {
     int64_t group;       /* micro-batches that pass one chunk before the next chunk's turn */
     int64_t warmup_last; /* forwards before the first pair of forward and backward, last rank */

@@ -1,8 +1,5 @@
 #include "schedule/check.h"
 
-#include <string.h>
-
-#include "schedule/build.h"
 #include "schedule/graph.h"
 
 /* One forward, one backward, and neither can need the other. */

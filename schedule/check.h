@@ -10,11 +10,8 @@
 
 #include "schedule/schedule.h"
 
-/*
- * Returns false on SCHEDULE_ERROR_INCOMPLETE ("rank 2: B3.0 is missing") or SCHEDULE_ERROR_DEADLOCK
- * (names the cycle: "rank 0 waits in F1.0 for ..., which waits for ...").
- * Cost: O(ops).
- */
+/* Returns false on SCHEDULE_ERROR_INCOMPLETE ("rank 2: B3.0 is missing") or SCHEDULE_ERROR_DEADLOCK
+ * (names the cycle: "rank 0 waits in F1.0 for ..., which waits for ...").  Cost: O(ops). */
 bool schedule_check(const Schedule *schedule, GError **error);
 
 /*

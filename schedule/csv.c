@@ -34,9 +34,8 @@ fail_cell(const Table *table, guint cell, const char *text, const char *what, GE
 {
     g_autofree char *shown = text_escape(text, 40);
 
-    g_set_error(error, SCHEDULE_ERROR, SCHEDULE_ERROR_SHAPE, "%s: row %u, cell %u: \"%s\" %s",
-                table->path, table->begin->len, cell + 1, shown, what);
-    return false;
+    return schedule_refuse(error, SHAPE, "%s: row %u, cell %u: \"%s\" %s", table->path,
+                           table->begin->len, cell + 1, shown, what);
 }
 
 /* Digits up to 10^9; advances @at.  Returns -1 if there are none or too many. */
@@ -168,24 +167,21 @@ schedule_of_table(Table *table, GError **error)
 
     if (n_ranks < 1 || n_ranks > SCHEDULE_MAX_RANKS || shape.n_chunks < 1 ||
         shape.n_chunks > SCHEDULE_MAX_CHUNKS || n_stages % n_ranks != 0 ||
-        shape.n_micro_batches < 1) {
-        g_set_error(error, SCHEDULE_ERROR, SCHEDULE_ERROR_SHAPE,
-                    "%s: %" G_GINT64_FORMAT " stages on %" G_GINT64_FORMAT
-                    " rows (ranks); expected the same number, 1 to %d, on every rank",
-                    table->path, n_stages, n_ranks, SCHEDULE_MAX_CHUNKS);
-        return NULL;
-    }
+        shape.n_micro_batches < 1)
+        return schedule_refuse_null(
+            error, SHAPE,
+            "%s: %" G_GINT64_FORMAT " stages on %" G_GINT64_FORMAT
+            " rows (ranks); expected the same number, 1 to %d, on every rank",
+            table->path, n_stages, n_ranks, SCHEDULE_MAX_CHUNKS);
     g_autoptr(Schedule) schedule =
         schedule_alloc("csv", &shape, SCHEDULE_PLACEMENT_LOOP, table->cells->len, error);
     if (schedule == NULL)
         return NULL;
     while (!enter_cells(table, schedule)) {
-        if (schedule->placement == SCHEDULE_PLACEMENT_V) {
-            g_set_error(error, SCHEDULE_ERROR, SCHEDULE_ERROR_SHAPE,
-                        "%s: the stages lie on the ranks neither in a loop nor in a V",
-                        table->path);
-            return NULL;
-        }
+        if (schedule->placement == SCHEDULE_PLACEMENT_V)
+            return schedule_refuse_null(
+                error, SHAPE, "%s: the stages lie on the ranks neither in a loop nor in a V",
+                table->path);
         schedule->placement = SCHEDULE_PLACEMENT_V;
     }
     if (table->pairs->len > 0)
@@ -211,11 +207,8 @@ schedule_load_csv(const char *path, GError **error)
     Table table = {path, cells, begin, pairs, -1, -1};
     const int64_t first = 0;
     g_array_append_val(begin, first);
-    if (memchr(text, '\0', n_bytes) != NULL) {
-        g_set_error(error, SCHEDULE_ERROR, SCHEDULE_ERROR_SHAPE, "%s: no text: it has a NUL byte",
-                    path);
-        return NULL;
-    }
+    if (memchr(text, '\0', n_bytes) != NULL)
+        return schedule_refuse_null(error, SHAPE, "%s: no text: it has a NUL byte", path);
     for (char *row = text, *end; row < text + n_bytes; row = end + 1) {
         end = strchr(row, '\n');
         if (end == NULL)
@@ -239,12 +232,10 @@ append_action(GString *text, const Schedule *schedule, int32_t rank, ScheduleOp 
 char *
 schedule_to_csv(const Schedule *schedule, size_t *n_bytes, GError **error)
 {
-    if (schedule->n_slices > 1 || schedule->placement == SCHEDULE_PLACEMENT_BIDIR) {
-        g_set_error(error, SCHEDULE_ERROR, SCHEDULE_ERROR_SHAPE,
-                    "schedule %s: PyTorch's CSV cannot express %s", schedule->name,
-                    schedule->n_slices > 1 ? "token slices" : "two copies of a stage");
-        return NULL;
-    }
+    if (schedule->n_slices > 1 || schedule->placement == SCHEDULE_PLACEMENT_BIDIR)
+        return schedule_refuse_null(
+            error, SHAPE, "schedule %s: PyTorch's CSV cannot express %s", schedule->name,
+            schedule->n_slices > 1 ? "token slices" : "two copies of a stage");
     const GArray *pairs = schedule->overlap_pairs;
     guint next_pair = 0;
     GString *text = g_string_new(NULL);

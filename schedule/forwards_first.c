@@ -70,7 +70,6 @@ const ScheduleFamily schedule_family_gpipe = {
     .forwards_first = true,
     .min_chunks = 1,
     .max_chunks = 1,
-    .placement = SCHEDULE_PLACEMENT_LOOP,
     .sliced = &schedule_family_terapipe,
     .torch_class = "GPipe",
     .build = build,
@@ -83,7 +82,6 @@ const ScheduleFamily schedule_family_terapipe = {
     .forwards_first = true,
     .min_chunks = 1,
     .max_chunks = 1,
-    .placement = SCHEDULE_PLACEMENT_LOOP,
     .whole = &schedule_family_gpipe,
     .build = build,
 };
@@ -94,7 +92,6 @@ const ScheduleFamily schedule_family_looped_bfs = {
     .forwards_first = true,
     .min_chunks = 1,
     .max_chunks = SCHEDULE_MAX_CHUNKS,
-    .placement = SCHEDULE_PLACEMENT_LOOP,
     .torch_class = "LoopedBFS",
     .build = build,
 };
@@ -111,7 +108,6 @@ const ScheduleFamily schedule_family_naive = {
                "(GPipe fig. 2b, 1811.06965)",
     .min_chunks = 1,
     .max_chunks = 1,
-    .placement = SCHEDULE_PLACEMENT_LOOP,
     .torch_class = "1F1B",
     .torch_reads_ops = true,
     .in_flight = in_flight_naive,

@@ -1,20 +1,144 @@
 #include "schedule/framework.h"
 
-#include <string.h>
-
-#include "schedule/schedule.h"
+#include "base/text.h"
+#include "schedule/plan.h"
 
 const char *const plan_attention_names[PLAN_ATTENTION_N + 1] = {"unfused", "flash", "torch",
                                                                 "flash1", NULL};
 const char *const plan_kernels_names[PLAN_KERNELS_N + 1] = {"fused", "norms", "eager", NULL};
 const char *const plan_cp_comm_names[PLAN_CP_N + 1] = {"p2p", "a2a", NULL};
+const char *const plan_dispatcher_names[PLAN_DISPATCHER_N + 1] = {"alltoall", "deepep", "hybridep",
+                                                                  NULL};
+const char *const plan_graphs_names[PLAN_GRAPHS_N + 1] = {"none",  "router",    "attention",
+                                                          "layer", "iteration", NULL};
 const char *const plan_loss_names[PLAN_LOSS_N + 1] = {"plain", "compiled", "fused", NULL};
+
+/* --- rules --- */
+
+/* Bits of the sets in PlanFrameworkRules; the recompute kinds are PlanRecompute's of plan.h. */
+#define BIT(i) (UINT32_C(1) << (i))
+#define NONE_OR_FULL (BIT(PLAN_RECOMPUTE_NONE) | BIT(PLAN_RECOMPUTE_FULL))
+#define ANY_RECOMPUTE (NONE_OR_FULL | BIT(PLAN_RECOMPUTE_SELECTIVE))
+#define ANY_ZERO (BIT(0) | BIT(1) | BIT(2) | BIT(3))
+#define HALF_OR_FLOAT (BIT(DTYPE_BF16) | BIT(DTYPE_FP16) | BIT(DTYPE_FP32))
+
+static const char *const schedules_of_megatron[] = {"1f1b", "interleaved", NULL};
+static const char *const schedules_of_deepspeed[] = {"1f1b", NULL};
+static const char *const schedules_of_terapipe[] = {"terapipe", "gpipe", NULL};
+/* Those with a torch_class. */
+static const char *const schedules_of_torch[] = {
+    "1f1b",           "interleaved", "gpipe",  "looped-bfs", "naive",     "zb-h1",   "zb-h2",
+    "interleaved-zb", "zb-v",        "v-half", "v-min",      "dualpipev", "zb-auto", NULL};
+
+/* Megatron-LM at d98e8a64 (2026-08): megatron/training/arguments.py,
+ * core/model_parallel_config.py, pipeline_parallel/schedules.py.  Uneven stages are a layout.  The
+ * mesh of Megatron-FSDP, which is ZeRO 2 and 3, has no pipeline (_init_dist_index); offloading is
+ * the distributed optimizer's, which is ZeRO 1. */
+static const PlanFrameworkRules rules_of_megatron = {
+    .schedules = schedules_of_megatron,
+    .described_by_flags = true,
+    .chunks = true,
+    .uneven = true,
+    .cp = true,
+    .ep = true,
+    .tp_with_pp = true,
+    .pp_before_dp = true,
+    .groups = PLAN_GROUPS_AT_LEAST_PP,
+    .kv_heads = PLAN_KV_HEADS_COPIED,
+    .recomputes = ANY_RECOMPUTE,
+    .dtypes = HALF_OR_FLOAT | BIT(DTYPE_FP8) | BIT(DTYPE_NVFP4),
+    .grad_dtypes = BIT(DTYPE_FP32) | BIT(DTYPE_BF16),
+    .zero = ANY_ZERO,
+    .zero_with_pp = BIT(0) | BIT(1),
+    .zero_with_tp = ANY_ZERO,
+    .zero_with_cp = ANY_ZERO,
+    .zero_on_cpu = BIT(1),
+};
+
+/* DeepSpeed at edaa722: runtime/config.py, runtime/zero/config.py, runtime/pipe/module.py.
+ * PipelineModule asserts ZeRO below 2, and tensor_parallel.autotp_size is not for it; Ulysses'
+ * all-to-all and experts are arguments of the model's code.  With Megatron's layers tp is theirs.
+ * Which stages get the layers that do not divide, its partition_method says, not we. */
+#define RULES_OF_DEEPSPEED(with_pp)                                                                \
+    {                                                                                              \
+        .schedules = schedules_of_deepspeed, .tp_with_pp = (with_pp), .offload_parameters = true,  \
+        .sequence_parallel = PLAN_SEQUENCE_PARALLEL_NEVER, .recomputes = NONE_OR_FULL,             \
+        .dtypes = HALF_OR_FLOAT, .grad_dtypes = HALF_OR_FLOAT, .zero = ANY_ZERO,                   \
+        .zero_with_pp = BIT(0) | BIT(1), .zero_with_tp = BIT(0) | BIT(1) | BIT(2),                 \
+        .zero_on_cpu = BIT(1) | BIT(2) | BIT(3), .zero_on_nvme = BIT(3),                           \
+    }
+static const PlanFrameworkRules rules_of_deepspeed = RULES_OF_DEEPSPEED(false);
+static const PlanFrameworkRules rules_of_megatron_deepspeed = RULES_OF_DEEPSPEED(true);
+
+/* torchtitan at v0.2.2 and 0.3.0: distributed/parallel_dims.py, pipeline_parallel.py.  Replicas that are not
+ * sharded (DDP) are alone: not with a pipeline or context parallelism; FSDP shards gradients with
+ * the optimizer's state, over dp and cp.  Its selective policies save attention.  Its asynchronous
+ * tensor parallelism is a pass of torch.compile, and a compiled layer is one node of autograd, whose
+ * whole backward I and W would both run; torch 2.15's classes of zero-bubble schedules refuse
+ * compiled stages (pipelining/schedules.py: _check_torch_compile_compatibility). */
+#define RULES_OF_TORCH(has)                                                                        \
+    {                                                                                              \
+        .schedules = schedules_of_torch, .models = (has), .chunks = true, .uneven = true,          \
+        .cp = true, .ep = true, .tp_with_pp = true, .tokens_by_tp_and_cp = true,                   \
+        .offload_parameters = true, .compiles_overlap_tp = true, .groups = PLAN_GROUPS_ROUNDS,     \
+        .kv_heads = PLAN_KV_HEADS_DIVIDED, .sequence_parallel = PLAN_SEQUENCE_PARALLEL_ALWAYS,     \
+        .recomputes = NONE_OR_FULL, .dtypes = BIT(DTYPE_BF16) | BIT(DTYPE_FP32),                   \
+        .grad_dtypes = BIT(DTYPE_FP32), .zero = BIT(0) | BIT(2) | BIT(3),                          \
+        .zero_with_pp = BIT(2) | BIT(3), .zero_with_tp = BIT(0) | BIT(2) | BIT(3),                 \
+        .zero_with_cp = BIT(2) | BIT(3), .zero_on_cpu = BIT(2) | BIT(3),                           \
+    }
+static const PlanFrameworkModel models_of_torchtitan[] = {
+    {"llama3-8b", "llama3", "8B"},          {"llama3-70b", "llama3", "70B"},
+    {"llama3-405b", "llama3", "405B"},      {"qwen3-32b", "qwen3", "32B"},
+    {"deepseek-v3", "deepseek_v3", "671B"}, {NULL, NULL, NULL},
+};
+static const PlanFrameworkRules rules_of_torchtitan = RULES_OF_TORCH(models_of_torchtitan);
+/* FSDP2 in the user's own script. */
+static const PlanFrameworkRules rules_of_fsdp = RULES_OF_TORCH(NULL);
+
+/* TeraPipe at 1a17aa2: terapipe.py, test_transformer_terapipe.py.  All slices forward, then all
+ * backward; replicas are DDP's, activations are checkpointed by --checkpoint-gradients.  It gives
+ * the layers that do not divide to the first stages, our plans to the last: stages are equal. */
+static const PlanFrameworkRules rules_of_terapipe = {
+    .schedules = schedules_of_terapipe,
+    .slices = true,
+    .tp_with_pp = true,
+    .sequence_parallel = PLAN_SEQUENCE_PARALLEL_NEVER,
+    .recomputes = NONE_OR_FULL,
+    .dtypes = BIT(DTYPE_FP16) | BIT(DTYPE_FP32),
+    .grad_dtypes = BIT(DTYPE_FP16) | BIT(DTYPE_FP32),
+    .zero = BIT(0),
+    .zero_with_pp = BIT(0),
+    .zero_with_tp = BIT(0),
+};
 
 /* --- the table --- */
 
 /* Kernels of a GPT layer, forward and backward, with unfused attention and dropout: the host time
  * of a framework is known for such a layer and shared among them (cost-model.md 2.5). */
 #define GPT_LAYER_KERNELS 43.0
+
+/* Megatron-LM at d98e8a64 (2026): flash or cuDNN attention, fp32 main_grads, and its published
+ * runs set --overlap-grad-reduce; messages are [seq/C/(T if sequence-parallel), mbs, hidden]
+ * (core/pipeline_parallel/schedules.py), so nothing is left to scatter.  Its softmax kernel takes
+ * rows of up to 4096 keys [fused_softmax.py]; its FSDP gathers one flat layer ahead. */
+#define FACTS_OF_MEGATRON_CORE                                                                     \
+    .rules = &rules_of_megatron, .exporter = "megatron", .preset.attention = PLAN_ATTENTION_FLASH, \
+    .preset.grad_dtype = DTYPE_FP32, .preset.overlap_dp = true, .preset.pads_vocab = true,         \
+    .host_kernel_s = 0.8e-3 / GPT_LAYER_KERNELS, .softmax_keys = 4096,                             \
+    .accumulation = PLAN_ACCUMULATION_MAIN, .fused_accumulation = PLAN_FUSED_ACCUMULATION_ALWAYS,  \
+    .merges_passes = true, .captures_graphs = true, .sorts_received = true,                        \
+    .gradient_placeholders = true, .separate_step_kernels = true, .overlaps_pp_interleaved = true, \
+    .bucket_elements = 40e6, .bucket_elements_per_replica = 1e6, .gathers_ahead = true
+
+/* PyTorch FSDP2 as torchtitan runs it: mixed_precision_reduce float32, reduce-scatter under the
+ * backward, pipeline messages on streams of their own (batch_isend_irecv); not compiled.  It gathers
+ * the next block behind the one that computes, forward (its gathers are issued from another stream,
+ * limit_all_gathers keeps two) and backward (BACKWARD_PRE). */
+#define FACTS_OF_FSDP                                                                              \
+    .preset.attention = PLAN_ATTENTION_FLASH, .preset.grad_dtype = DTYPE_FP32,                     \
+    .preset.kernels = PLAN_KERNELS_EAGER, .preset.overlap_dp = true, .preset.overlap_pp = true,    \
+    .host_kernel_s = 0.8e-3 / GPT_LAYER_KERNELS, .fp32_parameters = true
 
 static const PlanFrameworkFacts frameworks[PLAN_FRAMEWORK_N] = {
     /* What our executor does: sends wait for nobody; gradients are reduced after the last op
@@ -24,15 +148,13 @@ static const PlanFrameworkFacts frameworks[PLAN_FRAMEWORK_N] = {
     [PLAN_FRAMEWORK_DEGAS] =
         {
             .name = "degas",
-            .preset =
-                {
-                    .attention = PLAN_ATTENTION_FLASH,
-                    .grad_dtype = DTYPE_FP32,
-                    .overlap_pp = true,
-                    .scatter_gather_p2p = true,
-                },
+            .preset.attention = PLAN_ATTENTION_FLASH,
+            .preset.grad_dtype = DTYPE_FP32,
+            .preset.overlap_pp = true,
+            .preset.scatter_gather_p2p = true,
             .accumulation = PLAN_ACCUMULATION_READS_SUM,
             .gathers_kv = true,
+            .pads_slow_vocab = true,
             .joins_kv = true,
             .loss_in_place = true,
             .row_blocks = true,
@@ -52,14 +174,13 @@ static const PlanFrameworkFacts frameworks[PLAN_FRAMEWORK_N] = {
     [PLAN_FRAMEWORK_MEGATRON_LM] =
         {
             .name = "megatron-lm",
-            .preset =
-                {
-                    .attention = PLAN_ATTENTION_UNFUSED,
-                    .grad_dtype = DTYPE_FP32,
-                    .dropout = true,
-                    .scatter_gather_p2p = true,
-                    .pads_vocab = true,
-                },
+            .rules = &rules_of_megatron,
+            .exporter = "megatron",
+            .preset.attention = PLAN_ATTENTION_UNFUSED,
+            .preset.grad_dtype = DTYPE_FP32,
+            .preset.dropout = true,
+            .preset.scatter_gather_p2p = true,
+            .preset.pads_vocab = true,
             .host_kernel_s = 2.7e-3 / GPT_LAYER_KERNELS,
             .softmax_keys = 2048,
             .accumulation = PLAN_ACCUMULATION_MAIN,
@@ -68,30 +189,19 @@ static const PlanFrameworkFacts frameworks[PLAN_FRAMEWORK_N] = {
             .bucket_elements = 40e6,
             .bucket_elements_per_replica = 1e6,
         },
-    /* Megatron-LM at d98e8a64 (2026): flash or cuDNN attention, fp32 main_grads, and its published
-     * runs set --overlap-grad-reduce; messages are [seq/C/(T if sequence-parallel), mbs, hidden]
-     * (core/pipeline_parallel/schedules.py), so nothing is left to scatter.  Its softmax kernel
-     * takes rows of up to 4096 keys [fused_softmax.py]; its FSDP gathers one flat layer ahead. */
     [PLAN_FRAMEWORK_MEGATRON_CORE] =
         {
             .name = "megatron-core",
-            .preset =
-                {
-                    .attention = PLAN_ATTENTION_FLASH,
-                    .grad_dtype = DTYPE_FP32,
-                    .overlap_dp = true,
-                    .pads_vocab = true,
-                },
-            .host_kernel_s = 0.8e-3 / GPT_LAYER_KERNELS,
-            .softmax_keys = 4096,
-            .accumulation = PLAN_ACCUMULATION_MAIN,
-            .fused_accumulation = PLAN_FUSED_ACCUMULATION_ALWAYS,
-            .gradient_placeholders = true,
-            .separate_step_kernels = true,
-            .overlaps_pp_interleaved = true,
-            .bucket_elements = 40e6,
-            .bucket_elements_per_replica = 1e6,
-            .gathers_ahead = true,
+            FACTS_OF_MEGATRON_CORE,
+        },
+    /* The same layers as the recipes of Megatron-Bridge run them (recipes/common.py:
+     * overlap_grad_reduce, overlap_param_gather, grad_reduce_in_fp32): their loss is Transformer
+     * Engine's kernel (cross_entropy_fusion_impl "te"). */
+    [PLAN_FRAMEWORK_MEGATRON_BRIDGE] =
+        {
+            .name = "megatron-bridge",
+            .preset.loss = PLAN_LOSS_FUSED,
+            FACTS_OF_MEGATRON_CORE,
         },
     /* Megatron's model under DeepSpeed's PipelineEngine: fp16 gradients of its fp16 optimizer,
      * ReduceGrads after all backwards (runtime/pipe/schedule.py TrainSchedule), messages
@@ -101,14 +211,14 @@ static const PlanFrameworkFacts frameworks[PLAN_FRAMEWORK_N] = {
     [PLAN_FRAMEWORK_MEGATRON_DEEPSPEED] =
         {
             .name = "megatron-deepspeed",
-            .preset =
-                {
-                    .attention = PLAN_ATTENTION_UNFUSED,
-                    .grad_dtype = DTYPE_FP16,
-                    .dropout = true,
-                    .scatter_gather_p2p = true,
-                    .pads_vocab = true,
-                },
+            .rules = &rules_of_megatron_deepspeed,
+            .exporter = "deepspeed",
+            .splits_layers = true,
+            .preset.attention = PLAN_ATTENTION_UNFUSED,
+            .preset.grad_dtype = DTYPE_FP16,
+            .preset.dropout = true,
+            .preset.scatter_gather_p2p = true,
+            .preset.pads_vocab = true,
             .host_kernel_s = 2.7e-3 / GPT_LAYER_KERNELS,
             .softmax_keys = 2048,
             .bucket_elements = 5e8,
@@ -122,13 +232,13 @@ static const PlanFrameworkFacts frameworks[PLAN_FRAMEWORK_N] = {
     [PLAN_FRAMEWORK_DEEPSPEED] =
         {
             .name = "deepspeed",
-            .preset =
-                {
-                    .attention = PLAN_ATTENTION_FLASH,
-                    .grad_dtype = DTYPE_BF16,
-                    .kernels = PLAN_KERNELS_EAGER,
-                    .scatter_gather_p2p = true,
-                },
+            .rules = &rules_of_deepspeed,
+            .exporter = "deepspeed",
+            .grads_as_model = true,
+            .preset.attention = PLAN_ATTENTION_FLASH,
+            .preset.grad_dtype = DTYPE_BF16,
+            .preset.kernels = PLAN_KERNELS_EAGER,
+            .preset.scatter_gather_p2p = true,
             .host_kernel_s = 1.6e-3 / GPT_LAYER_KERNELS,
             .softmax_keys = 2048,
             .bucket_elements = 5e8,
@@ -136,23 +246,19 @@ static const PlanFrameworkFacts frameworks[PLAN_FRAMEWORK_N] = {
             .live_elements = 1000000000,
             .gathers_matrices = true,
         },
-    /* PyTorch FSDP2 as torchtitan runs it: mixed_precision_reduce float32, reduce-scatter under the
-     * backward, pipeline messages on streams of their own (batch_isend_irecv); not compiled.  It
-     * gathers the next block behind the one that computes, forward (its gathers are issued from
-     * another stream, limit_all_gathers keeps two) and backward (BACKWARD_PRE). */
+    [PLAN_FRAMEWORK_TORCHTITAN] =
+        {
+            .name = "torchtitan",
+            .rules = &rules_of_torchtitan,
+            .exporter = "torchtitan",
+            FACTS_OF_FSDP,
+        },
+    /* Its plans are exported to torchtitan, where that has the model. */
     [PLAN_FRAMEWORK_FSDP] =
         {
             .name = "fsdp",
-            .preset =
-                {
-                    .attention = PLAN_ATTENTION_FLASH,
-                    .grad_dtype = DTYPE_FP32,
-                    .kernels = PLAN_KERNELS_EAGER,
-                    .overlap_dp = true,
-                    .overlap_pp = true,
-                },
-            .host_kernel_s = 0.8e-3 / GPT_LAYER_KERNELS,
-            .fp32_parameters = true,
+            .rules = &rules_of_fsdp,
+            FACTS_OF_FSDP,
         },
     /* TeraPipe at 1a17aa2 (2021): materialised scores, pure fp16, NCCL calls in the compute stream,
      * one tensor rank sends and the receiving group broadcasts; its runs have no dropout.
@@ -160,12 +266,10 @@ static const PlanFrameworkFacts frameworks[PLAN_FRAMEWORK_N] = {
     [PLAN_FRAMEWORK_TERAPIPE] =
         {
             .name = "terapipe",
-            .preset =
-                {
-                    .attention = PLAN_ATTENTION_UNFUSED,
-                    .grad_dtype = DTYPE_FP16,
-                    .broadcast_p2p = true,
-                },
+            .rules = &rules_of_terapipe,
+            .preset.attention = PLAN_ATTENTION_UNFUSED,
+            .preset.grad_dtype = DTYPE_FP16,
+            .preset.broadcast_p2p = true,
             .host_kernel_s = 2.7e-3 / GPT_LAYER_KERNELS,
             .bucket_bytes = 25.0 * 1024 * 1024,
         },
@@ -181,15 +285,9 @@ plan_framework(PlanFramework framework)
 const char *const *
 plan_framework_names(void)
 {
-    static const char *names[PLAN_FRAMEWORK_N + 1];
-    static gsize is_filled;
+    static const char *const *names;
 
-    if (g_once_init_enter(&is_filled)) {
-        for (int i = 0; i < PLAN_FRAMEWORK_N; i++)
-            names[i] = frameworks[i].name;
-        g_once_init_leave(&is_filled, 1);
-    }
-    return names;
+    return text_names(&names, &frameworks[0].name, sizeof frameworks[0], PLAN_FRAMEWORK_N);
 }
 
 PlanConventions
@@ -208,11 +306,18 @@ bool
 plan_framework_overlaps_pp(PlanFramework framework, const char *schedule, int64_t vpp)
 {
     const PlanFrameworkFacts *facts = plan_framework(framework);
-    const ScheduleFamily *family = schedule_family_find(schedule, NULL);
 
     if (!facts->overlaps_pp_interleaved)
         return facts->preset.overlap_pp;
-    return vpp > 1 && family != NULL && family->in_megatron;
+    return vpp > 1 && g_strv_contains(facts->rules->schedules, schedule);
+}
+
+bool
+plan_framework_pads_vocab(PlanFramework framework, bool aligns)
+{
+    const PlanFrameworkFacts *facts = plan_framework(framework);
+
+    return facts->preset.pads_vocab || (facts->pads_slow_vocab && aligns);
 }
 
 bool

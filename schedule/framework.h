@@ -7,6 +7,7 @@
  *
  *   preset  PlanConventions: what a user can change by flags and a plan file says in "conventions"
  *   facts   PlanFrameworkFacts: what follows from the framework alone
+ *   rules   PlanFrameworkRules: which plans the program runs; planner/rules/rules.h checks them
  *
  * What also depends on the plan (the schedule, what it recomputes) is a function below the table.
  *
@@ -23,10 +24,12 @@
 
 typedef enum {
     PLAN_FRAMEWORK_DEGAS,
-    PLAN_FRAMEWORK_MEGATRON_LM,
     PLAN_FRAMEWORK_MEGATRON_CORE,
+    PLAN_FRAMEWORK_MEGATRON_LM,
+    PLAN_FRAMEWORK_MEGATRON_BRIDGE,
     PLAN_FRAMEWORK_MEGATRON_DEEPSPEED,
     PLAN_FRAMEWORK_DEEPSPEED,
+    PLAN_FRAMEWORK_TORCHTITAN,
     PLAN_FRAMEWORK_FSDP,
     PLAN_FRAMEWORK_TERAPIPE,
     PLAN_FRAMEWORK_N,
@@ -65,12 +68,35 @@ typedef enum {
     PLAN_LOSS_N,
 } PlanLoss;
 
+/* What carries rows to experts on other ranks, and back. */
+typedef enum {
+    PLAN_DISPATCHER_ALLTOALL, /* a copy for each expert; what has come is sorted by expert */
+    PLAN_DISPATCHER_DEEPEP,   /* one copy for each node or, in a node, rank [DeepEP] */
+    PLAN_DISPATCHER_HYBRIDEP, /* the same, and rows are sorted as they are carried [HybridEP] */
+    PLAN_DISPATCHER_N,
+} PlanDispatcher;
+
+/* What of a layer CUDA graphs hold, so that the host launches it at once; each holds what the one
+ * before holds. */
+typedef enum {
+    PLAN_GRAPHS_NONE,
+    PLAN_GRAPHS_ROUTER,    /* the router of experts and what prepares their rows */
+    PLAN_GRAPHS_ATTENTION, /* and attention with its norm and products */
+    PLAN_GRAPHS_LAYER,     /* and the MLP or experts: whole layers */
+    PLAN_GRAPHS_ITERATION, /* and everything else */
+    PLAN_GRAPHS_N,
+} PlanGraphs;
+
 /* The words of plan files and flags, in the order of the enums; NULL at the end. */
 extern const char
     *const plan_attention_names[PLAN_ATTENTION_N + 1]; /* "unfused", "flash", "torch", "flash1" */
 extern const char *const plan_kernels_names[PLAN_KERNELS_N + 1]; /* "fused", "norms", "eager" */
 extern const char *const plan_cp_comm_names[PLAN_CP_N + 1];      /* "p2p", "a2a" */
 extern const char *const plan_loss_names[PLAN_LOSS_N + 1];       /* "plain", "compiled", "fused" */
+extern const char *const plan_dispatcher_names[PLAN_DISPATCHER_N + 1]; /* "alltoall", "deepep",
+                                                                          "hybridep" */
+extern const char *const plan_graphs_names[PLAN_GRAPHS_N + 1]; /* "none", "router", "attention",
+                                                                  "layer", "iteration" */
 
 #define PLAN_MAX_IMBALANCE 1e6
 /* Megatron's --make-vocab-size-divisible-by. */
@@ -83,7 +109,10 @@ typedef struct {
     bool overlap_dp; /* gradients are reduced while the last backward still computes */
     bool overlap_pp; /* messages use streams of their own; else the compute stream waits in them */
     bool overlap_tp; /* collectives of tensor parallelism run while products compute */
-    bool dropout;    /* dropout masks are kept as activations */
+    bool overlap_ep; /* experts' all-to-alls run while another micro-batch computes */
+    PlanGraphs cuda_graphs;
+    PlanDispatcher dispatcher;
+    bool dropout; /* dropout masks are kept as activations */
     PlanKernels kernels;
     bool scatter_gather_p2p; /* each tp rank sends its share of a message, and the receivers gather
                                 [2104.04473 section 4.1]; else each tp rank sends a whole copy */
@@ -95,8 +124,66 @@ typedef struct {
     double expert_imbalance; /* >= 1: load of the fullest expert rank over the mean; 0: the value of
                                 the profile */
     bool deterministic;      /* libraries are told to repeat themselves bit by bit */
-    bool pads_vocab;         /* the vocabulary grows to a multiple of PLAN_VOCAB_MULTIPLE tp */
+    bool pads_vocab;         /* the tables' rows and the logits' columns of each tp rank grow to a
+                                multiple of PLAN_VOCAB_MULTIPLE */
 } PlanConventions;
+
+/* The multiple to which the vocabulary of a tp rank is padded; 0: it is not. */
+static inline int64_t
+plan_vocab_multiple(const PlanConventions *conventions)
+{
+    return conventions->pads_vocab ? PLAN_VOCAB_MULTIPLE : 0;
+}
+
+/* --- rules: which plans the program runs --- */
+
+/* What tp demands of the heads of K and V. */
+typedef enum {
+    PLAN_KV_HEADS_ANY,
+    PLAN_KV_HEADS_DIVIDED, /* tp divides them */
+    PLAN_KV_HEADS_COPIED,  /* tp divides them, or they divide tp and are copied */
+} PlanKvHeads;
+
+typedef enum {
+    PLAN_SEQUENCE_PARALLEL_FREE, /* as the plan says; needed by experts, and by overlap_tp */
+    PLAN_SEQUENCE_PARALLEL_NEVER,
+    PLAN_SEQUENCE_PARALLEL_ALWAYS, /* with tp */
+} PlanSequenceParallel;
+
+/* How many micro-batches of interleaved schedules pass one chunk before the next. */
+typedef enum {
+    PLAN_GROUPS_ANY,
+    PLAN_GROUPS_AT_LEAST_PP, /* as many as there are pipeline ranks, and what is left over too */
+    PLAN_GROUPS_ROUNDS,      /* all, in max(1, micro-batches / pp) equal rounds */
+} PlanGroups;
+
+/* A model that the program has, by what degas calls it. */
+typedef struct {
+    const char *model, *name, *flavour; /* "llama3-8b", "llama3", "8B" */
+} PlanFrameworkModel;
+
+/* Sets are bits: of ZeRO stages, Dtypes, PlanRecomputes. */
+typedef struct {
+    const char *const *schedules;     /* (borrowed) families of pipelines; NULL at the end */
+    const PlanFrameworkModel *models; /* (nullable) all that it has, a row of NULL at the end */
+    bool described_by_flags;  /* a model has an embedding and a loss, and its biases are in all
+                                matrices, in none, or in QKV alone */
+    bool chunks;              /* a rank may have several stages */
+    bool uneven;              /* stages may have different numbers of layers */
+    bool slices;              /* sequences may be cut, and micro-batches differ in size */
+    bool cp, ep, tp_with_pp;  /* these degrees may be above 1, and tp and pp together */
+    bool pp_before_dp;        /* ranks may be laid out as tp-cp-pp-dp, too */
+    bool tokens_by_tp_and_cp; /* tp times twice cp divides the sequence */
+    bool offload_parameters;
+    bool compiles_overlap_tp; /* overlap_tp is the compiler's, under which I and W are not apart */
+    PlanGroups groups;
+    PlanKvHeads kv_heads;
+    PlanSequenceParallel sequence_parallel;
+    uint32_t recomputes; /* of all stages: no program here recomputes stages in different ways */
+    uint32_t dtypes, grad_dtypes;
+    /* ZeRO stages: all, those with pp, tp and cp above 1, and those that offload to CPU and NVMe. */
+    uint32_t zero, zero_with_pp, zero_with_tp, zero_with_cp, zero_on_cpu, zero_on_nvme;
+} PlanFrameworkRules;
 
 /* --- facts: what follows from the framework --- */
 
@@ -123,6 +210,13 @@ typedef enum {
 typedef struct {
     const char *name;       /* of plan files and of --framework */
     PlanConventions preset; /* of its usual runs; plan_conventions() adds what all have in common */
+    const PlanFrameworkRules *rules; /* (nullable) NULL: it runs every plan */
+    const char *exporter; /* (nullable) the target of `degas export` that these rules are of */
+
+    /* Unless the user says otherwise, gradients are summed in the number format of the model, and
+     * the preset's grad_dtype is that of a bf16 model. */
+    bool grads_as_model;
+    bool splits_layers; /* the model's own layers know of tp: its exporter leaves tp to them */
 
     /* --- computing --- */
     /* Seconds that the host needs for each kernel beyond the profile's host_kernel_s: Python
@@ -139,9 +233,18 @@ typedef struct {
     /* The kernels of the optimizer's step each read and write what they need; else one pass does
      * all (cost-model.md 5.2). */
     bool separate_step_kernels;
+    /* A forward and the backward of another micro-batch are merged, so that overlap_ep can be; and
+     * layers or iterations can be captured as CUDA graphs. */
+    bool merges_passes, captures_graphs;
+    /* Rows that have come by an all-to-all are sorted by expert, and back, by kernels of their own,
+     * and other dispatchers may take its place. */
+    bool sorts_received;
     bool fp32_parameters; /* parameters are stored in fp32 and cast when they are gathered */
     /* Context-parallel ranks gather all of K and V; else these pass round a ring. */
     bool gathers_kv;
+    /* The vocabulary is padded on devices whose products are slow where rows do not begin at
+     * multiples of 16 bytes, whatever the preset says. */
+    bool pads_slow_vocab;
     /* Keys and values of all slices of a micro-batch, and their gradients, are one block, which
      * exists from the first forward to the last backward. */
     bool joins_kv;
@@ -205,6 +308,10 @@ PlanConventions plan_conventions(PlanFramework framework);
  * makes a Plan stores the answer in conventions.overlap_pp, unless the user says otherwise.
  */
 bool plan_framework_overlaps_pp(PlanFramework framework, const char *schedule, int64_t vpp);
+
+/* Whether a framework's plans pad the vocabulary, unless the user says otherwise.  @aligns products
+ * on the device are slow where rows do not begin at multiples of 16 bytes. */
+bool plan_framework_pads_vocab(PlanFramework framework, bool aligns);
 
 /*
  * Whether the product of the weight gradient adds to the sum itself.  Megatron-LM does so since the

@@ -79,8 +79,7 @@ read_ranks(JsonDoc *doc, const JsonValue *root, Schedule *schedule, GArray *ops)
                   json_length(lists));
     if (json_doc_failed(doc))
         return false;
-    for (const JsonValue *list = json_first(lists); list != NULL && !json_doc_failed(doc);
-         list = json_next(list)) {
+    JSON_EACH (list, lists, doc) {
         read_rank(doc, list, schedule, ops);
         schedule->rank_begin[++rank] = ops->len;
     }

@@ -2,18 +2,18 @@
  * schedule/one_f_one_b.c - 1F1B: a few forwards to warm up, then one forward, one backward in turn.
  *
  * 1f1b, PipeDream-flush / DAPPLE early backward [Narayanan et al. 1806.03377, 2006.09503; Fan et
- * al. 2007.01045]; the order of Megatron-LM core/pipeline_parallel/schedules.py at d98e8a64: rank r
- *   runs min(p-1-r, m) forwards first.  Same time as GPipe, but only min(m, p-r) micro-batches in
+ *   al. 2007.01045]; the order of Megatron-LM core/pipeline_parallel/schedules.py at d98e8a64: rank
+ *   r runs min(p-1-r, m) forwards first.  Same time as GPipe, but only min(m, p-r) micro-batches in
  *   flight.
  *
  * seq1f1b [2406.03488 section 3.2]: the same over token slices.  The first backward is that of the
  *   last slice, hence s-1 more forwards before it: min(p-1-r + s-1, m*s) warm-up, and backwards
- * take slices of a micro-batch last first.
+ *   take slices of a micro-batch last first.
  *
  * interleaved [Narayanan et al. 2104.04473]: each rank holds v chunks, p stages apart.
- * Micro-batches pass in groups of g: chunk 0 of all g, then chunk 1 of all g, ...; backwards in the
- * same order with the chunks reversed.  Rank r warms up with 2(p-1-r) + (v-1) g forwards, then
- * alternates: the order of Megatron-LM (get_schedule_table, get_pp_rank_microbatches), where g is
+ *   Micro-batches pass in groups of g: chunk 0 of all g, then chunk 1 of all g, ...; backwards in
+ *   the same order with the chunks reversed.  Rank r warms up with 2(p-1-r) + (v-1) g forwards, then
+ *   alternates: the order of Megatron-LM (get_schedule_table, get_pp_rank_microbatches), where g is
  *   --microbatch-group-size-per-virtual-pipeline-stage and the last group may be smaller.  With m a
  *   multiple of p and g = p, equal stages and no communication, the bubble is (p-1)/v stage times:
  *   1/v (p-1)/m of the work  [section 2.2].
@@ -23,7 +23,7 @@
  *   core/pipeline_parallel/schedules.py) has groups of p slices, which is g = p / s where s divides
  *   p.  Where it does not, g is rounded up, ours: a group must hold whole micro-batches, else the
  *   first backward, of a last slice, would wait for a forward after it.  And it is the smallest
- * that leaves no last group of fewer than p-1 slices, which would stall all ranks (safe_warmup).
+ *   that leaves no last group of fewer than p-1 slices, which would stall all ranks (safe_warmup).
  *
  * zb-h1 and interleaved-zb, the same with the backward split, are in zero_bubble.c.
  */
@@ -39,12 +39,6 @@ typedef struct {
 typedef struct {
     int32_t n_micro_batches, n_chunks, n_slices, group;
 } WalkShape;
-
-static Walk
-walk_begin(const WalkShape *shape)
-{
-    return (Walk){.group_end = MIN(shape->group, shape->n_micro_batches)};
-}
 
 static inline void
 walk_next(Walk *walk, const WalkShape *shape)
@@ -78,12 +72,13 @@ emit_reverse(ScheduleEmitter *emitter, ScheduleOpKind kind, Walk *walk, const Wa
     walk_next(walk, shape);
 }
 
-static inline __attribute__((always_inline)) void
+static void
 emit_rank(ScheduleEmitter *emitter, const WalkShape *shape, int64_t n_virtual_ids, int64_t warmup,
           int64_t weight_delay)
 {
     const bool splits = weight_delay >= 0;
-    Walk forward = walk_begin(shape), backward = forward, weight = forward;
+    Walk forward = {.group_end = MIN(shape->group, shape->n_micro_batches)};
+    Walk backward = forward, weight = forward;
 
     for (int64_t i = 0; i < warmup; i++)
         emit_forward(emitter, &forward, shape);
@@ -97,6 +92,23 @@ emit_rank(ScheduleEmitter *emitter, const WalkShape *shape, int64_t n_virtual_id
     }
     for (int64_t i = 0; splits && i < MIN(weight_delay, n_virtual_ids); i++)
         emit_reverse(emitter, SCHEDULE_OP_BACKWARD_WEIGHT, &weight, shape);
+}
+
+/* The same for one chunk of whole micro-batches, in half the time. */
+static void
+emit_whole(ScheduleEmitter *emitter, int32_t n_micro_batches, int32_t warmup)
+{
+    ScheduleEmitter to = *emitter;
+
+    for (int32_t m = 0; m < warmup; m++)
+        schedule_emit(&to, SCHEDULE_OP_FORWARD, m, 0, 0);
+    for (int32_t m = warmup; m < n_micro_batches; m++) {
+        schedule_emit(&to, SCHEDULE_OP_FORWARD, m, 0, 0);
+        schedule_emit(&to, SCHEDULE_OP_BACKWARD, m - warmup, 0, 0);
+    }
+    for (int32_t m = n_micro_batches - warmup; m < n_micro_batches; m++)
+        schedule_emit(&to, SCHEDULE_OP_BACKWARD, m, 0, 0);
+    *emitter = to;
 }
 
 /*
@@ -141,13 +153,10 @@ schedule_build_interleaved(const ScheduleFamily *family, const ScheduleShape *sh
             how->warmup_last + how->warmup_step * (schedule->n_ranks - 1 - rank);
         const int64_t warmup = MIN(MAX(by_rank, least_warmup), n_virtual_ids);
         schedule->rank_begin[rank] = emitter.n;
-        /* 1F1B of whole micro-batches: half of the time with what the compiler then knows. */
-        if (walk.n_chunks == 1 && walk.n_slices == 1 && !how->splits) {
-            const int32_t m = walk.n_micro_batches;
-            emit_rank(&emitter, &(WalkShape){m, 1, 1, m}, n_virtual_ids, warmup, -1);
-        } else {
+        if (walk.n_chunks == 1 && walk.n_slices == 1 && !how->splits)
+            emit_whole(&emitter, walk.n_micro_batches, (int32_t)warmup);
+        else
             emit_rank(&emitter, &walk, n_virtual_ids, warmup, how->splits ? rank : -1);
-        }
     }
     schedule->rank_begin[schedule->n_ranks] = emitter.n;
     return schedule;
@@ -166,11 +175,9 @@ group_from(int64_t least, const ScheduleShape *shape)
     return group;
 }
 
-/*
- * Megatron-LM takes p and wants m to be a multiple of it; PyTorch (distributed/pipelining at
+/* Megatron-LM takes p and wants m to be a multiple of it; PyTorch (distributed/pipelining at
  * 00722e648) makes m / p rounds of equal size, which is the same where both exist.  Where neither
- * does: the smallest group from p on whose last one does not stall all ranks (safe_warmup()).
- */
+ * does: the smallest group from p on whose last one does not stall all ranks (safe_warmup()). */
 int64_t
 schedule_group(const ScheduleShape *shape)
 {
@@ -212,10 +219,7 @@ const ScheduleFamily schedule_family_1f1b = {
     .seeds_search = true,
     .min_chunks = 1,
     .max_chunks = 1,
-    .placement = SCHEDULE_PLACEMENT_LOOP,
     .sliced = &schedule_family_seq1f1b,
-    .in_megatron = true,
-    .in_deepspeed = true,
     .torch_class = "1F1B",
     .in_flight = in_flight_1f1b,
     .build = build_1f1b,
@@ -227,7 +231,6 @@ const ScheduleFamily schedule_family_seq1f1b = {
     .slices = true,
     .min_chunks = 1,
     .max_chunks = 1,
-    .placement = SCHEDULE_PLACEMENT_LOOP,
     .whole = &schedule_family_1f1b,
     .in_flight = in_flight_1f1b,
     .build = build_1f1b,
@@ -256,9 +259,7 @@ const ScheduleFamily schedule_family_interleaved = {
     .groups = true,
     .min_chunks = 2,
     .max_chunks = SCHEDULE_MAX_CHUNKS,
-    .placement = SCHEDULE_PLACEMENT_LOOP,
     .sliced = &schedule_family_seq1f1b_interleaved,
-    .in_megatron = true,
     .torch_class = "Interleaved1F1B",
     .build = build_interleaved,
 };
@@ -270,7 +271,6 @@ const ScheduleFamily schedule_family_seq1f1b_interleaved = {
     .groups = true,
     .min_chunks = 2,
     .max_chunks = SCHEDULE_MAX_CHUNKS,
-    .placement = SCHEDULE_PLACEMENT_LOOP,
     .whole = &schedule_family_interleaved,
     .build = build_interleaved,
 };

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/json_fields.h"
+#include "base/units.h"
 #include "schedule/rank_order.h"
 
 G_DEFINE_QUARK(plan_error, plan_error)
@@ -159,8 +160,6 @@ static const JsonField degree_fields[] = {
 };
 
 /* --- checks --- */
-
-#define INT "%" G_GINT64_FORMAT
 
 static bool
 check_degrees(const Plan *plan, GError **error)
@@ -441,6 +440,9 @@ static const JsonField convention_fields[] = {
     {"loss", CONVENTION(loss), .flags = SPARSE, .names = plan_loss_names},
     {"expert_tp", CONVENTION(expert_tp), 1, SCHEDULE_MAX_RANKS, SPARSE, .usual = 1},
     {"expert_imbalance", CONVENTION(expert_imbalance), 1.0, PLAN_MAX_IMBALANCE, SPARSE},
+    {"overlap_ep", CONVENTION(overlap_ep), .flags = SPARSE},
+    {"dispatcher", CONVENTION(dispatcher), .flags = SPARSE, .names = plan_dispatcher_names},
+    {"cuda_graphs", CONVENTION(cuda_graphs), .flags = SPARSE, .names = plan_graphs_names},
     {"deterministic", CONVENTION(deterministic), .flags = SPARSE},
     {.key = NULL},
 };
@@ -487,8 +489,11 @@ write_conventions(JsonWriter *writer, PlanConventions c)
 static void
 write_results(JsonWriter *writer, const Plan *plan)
 {
-    if (plan->predicted != NULL)
-        report_write(writer, "predicted", plan->predicted);
+    if (plan->predicted != NULL) {
+        json_write_object(writer, "predicted");
+        report_write(writer, plan->predicted);
+        json_write_object_end(writer);
+    }
     json_fields_write(writer, bound_fields, plan);
     if (plan->search.considered > 0)
         json_fields_write_object(writer, "search", search_fields, plan);
@@ -527,8 +532,7 @@ plan_write_members(JsonWriter *writer, const Plan *plan)
 static void
 read_int64s(JsonDoc *doc, const JsonValue *list, GArray *values)
 {
-    for (const JsonValue *v = json_first(list); v != NULL && !json_doc_failed(doc);
-         v = json_next(v)) {
+    JSON_EACH (v, list, doc) {
         const int64_t value = json_value_int64(doc, v, 1, JSON_MAX_INT);
         g_array_append_val(values, value);
     }
@@ -569,8 +573,7 @@ read_results(JsonDoc *doc, const JsonValue *object, bool outermost, Plan *plan)
     if (list == NULL)
         return;
     plan->alternatives = g_ptr_array_new_with_free_func((GDestroyNotify)plan_free);
-    for (const JsonValue *v = json_first(list); v != NULL && !json_doc_failed(doc);
-         v = json_next(v)) {
+    JSON_EACH (v, list, doc) {
         if (!json_is_object(v))
             json_fail(doc, v, "expected an object");
         else

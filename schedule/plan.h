@@ -26,10 +26,11 @@ typedef enum {
     PLAN_ERROR_INFEASIBLE, /* no plan satisfies the limits; the message names the constraint */
 } PlanError;
 
-/* Sets PLAN_ERROR_INVALID with a message as of printf(); its value is false, for the caller to
- * return. */
+/* Sets PLAN_ERROR_INVALID with a message as of printf(); the value is false or NULL. */
 #define plan_invalid(error, ...)                                                                   \
     (g_set_error(error, PLAN_ERROR, PLAN_ERROR_INVALID, __VA_ARGS__), false)
+#define plan_invalid_null(error, ...)                                                              \
+    (g_set_error(error, PLAN_ERROR, PLAN_ERROR_INVALID, __VA_ARGS__), NULL)
 
 typedef enum {
     PLAN_RECOMPUTE_NONE,
@@ -140,11 +141,9 @@ const char *plan_recompute_name(const Plan *plan);
 /* Devices the plan uses: dp * tp * pp * cp. */
 int64_t plan_n_devices(const Plan *plan);
 
-/*
- * Checks what needs neither model nor cluster beyond @n_layers: degrees >= 1, stages cover all
+/* Checks what needs neither model nor cluster beyond @n_layers: degrees >= 1, stages cover all
  * layers once and lie where the schedule's placement says, slices sum to seq_len, micro-batches to
- * the batch, the schedule family accepts the shape.  PLAN_ERROR_INVALID names the key.
- */
+ * the batch, the schedule family accepts the shape.  PLAN_ERROR_INVALID names the key. */
 bool plan_check(const Plan *plan, int64_t n_layers, GError **error);
 
 /* The shape of the schedule that the plan names. */

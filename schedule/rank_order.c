@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#define INT "%" G_GINT64_FORMAT
+#include "base/units.h"
 
 const char *const plan_rank_order_names[PLAN_RANK_ORDER_N + 1] = {
     "tp-cp-dp-pp", "tp-cp-pp-dp", "tp-dp-cp-pp", "tp-dp-pp-cp", "tp-pp-cp-dp",

@@ -65,10 +65,8 @@ bool plan_stages_are_runs(const PlanDegrees *degrees);
  * position of a dimension of degree 1 makes no difference. */
 int64_t plan_rank_order_plain(const PlanDegrees *degrees);
 
-/*
- * Whether the order keeps expert groups together: with more than one rank in an expert group, tp,
+/* Whether the order keeps expert groups together: with more than one rank in an expert group, tp,
  * cp and dp must keep their order, and a stage's runs must hold whole groups, or groups whole runs.
- * Returns false with PLAN_ERROR_INVALID, which names what does not.
- */
+ * Returns false with PLAN_ERROR_INVALID, which names what does not. */
 bool plan_rank_order_check(const PlanDegrees *degrees, const PlanConventions *conventions,
                            GError **error);

@@ -196,9 +196,8 @@ write_jitter(JsonWriter *writer, const ReportJitter *jitter)
 }
 
 void
-report_write(JsonWriter *writer, const char *key, const Report *report)
+report_write(JsonWriter *writer, const Report *report)
 {
-    json_write_object(writer, key);
     json_write_string(writer, "format", "degas-report");
     json_write_int64(writer, "version", 1);
     json_fields_write(writer, report_fields, report);
@@ -215,7 +214,6 @@ report_write(JsonWriter *writer, const char *key, const Report *report)
     if (report->jitter.n_runs > 0)
         write_jitter(writer, &report->jitter);
     json_fields_write(writer, cost_fields, report);
-    json_write_object_end(writer);
 }
 
 /* --- reading --- */
@@ -245,10 +243,10 @@ report_read(JsonDoc *doc, const JsonValue *object)
         json_fail(doc, object, "expected a \"degas-report\"");
     json_int64_or(doc, object, "version", 1, 1, 1);
     json_fields_read(doc, object, report_fields, report);
-    json_ignore(doc, object, "peak"); /* follows from ranks */
+    json_ignore(doc, object, "peak");        /* follows from ranks */
+    json_ignore(doc, object, "explanation"); /* of simulate --explain, for people */
     const JsonValue *ranks = json_array(doc, object, "ranks");
-    for (const JsonValue *v = json_first(ranks); v != NULL && !json_doc_failed(doc);
-         v = json_next(v))
+    JSON_EACH (v, ranks, doc)
         read_rank(doc, v, report);
     json_fields_read(doc, object, part_fields, report);
     if (jitter != NULL) {

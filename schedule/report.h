@@ -72,7 +72,7 @@ void report_free(Report *report);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(Report, report_free)
 Report *report_copy(const Report *report);
 
-/* Writes the whole "degas-report" object under @key (nullable: outermost). */
-void report_write(JsonWriter *writer, const char *key, const Report *report);
+/* Writes the members of a "degas-report" object, which the caller begins and ends. */
+void report_write(JsonWriter *writer, const Report *report);
 /* Returns: (owned) never NULL; what is wrong is recorded in @doc. */
 Report *report_read(JsonDoc *doc, const JsonValue *object);

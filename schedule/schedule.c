@@ -4,6 +4,7 @@
 
 #include "base/host_memory.h"
 #include "base/text.h"
+#include "base/units.h"
 #include "schedule/build.h"
 
 G_DEFINE_QUARK(schedule_error, schedule_error)
@@ -34,9 +35,7 @@ schedule_family_find(const char *name, GError **error)
     }
     g_autofree char *shown = text_escape(name, 64);
     g_autofree char *suggestion = text_suggestion(name, names);
-    g_set_error(error, SCHEDULE_ERROR, SCHEDULE_ERROR_UNKNOWN, "unknown schedule \"%s\"%s", shown,
-                suggestion);
-    return NULL;
+    return schedule_refuse_null(error, UNKNOWN, "unknown schedule \"%s\"%s", shown, suggestion);
 }
 
 const ScheduleFamily *
@@ -48,8 +47,6 @@ schedule_family_usual(int64_t n_chunks, bool is_sliced)
 }
 
 /* --- shapes --- */
-
-#define INT "%" G_GINT64_FORMAT
 
 static bool
 check_degree(const ScheduleFamily *family, const char *what, int64_t value, int64_t max,
@@ -145,10 +142,8 @@ schedule_alloc(const char *name, const ScheduleShape *shape, SchedulePlacement p
         ops = pages_try_malloc_again((size_t)MAX(n_ops, 1), sizeof(ScheduleOp));
     if (ops == NULL) {
         g_autofree char *available = host_memory_text();
-        g_set_error(error, SCHEDULE_ERROR, SCHEDULE_ERROR_LIMIT,
-                    "schedule %s: no memory for %" G_GINT64_FORMAT " ops%s", name, n_ops,
-                    available);
-        return NULL;
+        return schedule_refuse_null(error, LIMIT, "schedule %s: no memory for " INT " ops%s", name,
+                                    n_ops, available);
     }
     Schedule *schedule = g_new0(Schedule, 1);
     *schedule = (Schedule){

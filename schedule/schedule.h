@@ -40,6 +40,12 @@ typedef enum {
     SCHEDULE_ERROR_UNKNOWN,    /* no family of that name */
 } ScheduleError;
 
+/* Sets @error to SCHEDULE_ERROR_@code with a message as of printf(); the value is false or NULL. */
+#define schedule_refuse(error, code, ...)                                                          \
+    (g_set_error(error, SCHEDULE_ERROR, SCHEDULE_ERROR_##code, __VA_ARGS__), false)
+#define schedule_refuse_null(error, code, ...)                                                     \
+    (g_set_error(error, SCHEDULE_ERROR, SCHEDULE_ERROR_##code, __VA_ARGS__), NULL)
+
 typedef enum {
     SCHEDULE_OP_FORWARD,         /* F */
     SCHEDULE_OP_BACKWARD,        /* B: input and weight gradients */
@@ -125,11 +131,9 @@ typedef struct {
 
 typedef struct ScheduleFamily ScheduleFamily;
 
-/*
- * One family: how its schedules are built, and everything that other modules ask about it.  They
+/* One family: how its schedules are built, and everything that other modules ask about it.  They
  * read these fields and never compare names, so a new family is its .c file and one line in the
- * list of build.h (and a test, and a row in docs/formats.md).
- */
+ * list of build.h (and a test, and a row in docs/formats.md). */
 struct ScheduleFamily {
     const char *name;     /* "1f1b" */
     const char *summary;  /* one line with the source */
@@ -142,18 +146,18 @@ struct ScheduleFamily {
     bool seeds_search;    /* a family that searches starts from this one's order where both have as
                              many chunks, and never answers a worse one */
     int32_t min_chunks, max_chunks;
-    SchedulePlacement placement;
+    SchedulePlacement placement; /* loop unless said */
 
     /* (borrowed, nullable) The same order under the name that is usual where sequences are whole
      * (of terapipe: gpipe) or cut into slices (of gpipe: terapipe). */
     const ScheduleFamily *whole, *sliced;
 
-    /* Who else runs this order. */
-    bool in_megatron;        /* Megatron-LM: a rank with one chunk or with several, as here */
-    bool in_deepspeed;       /* DeepSpeed's PipelineModule */
-    const char *torch_class; /* (nullable) the class of torch.distributed.pipelining: without its
-                                prefix "Schedule"; NULL: none can run it */
-    bool torch_reads_ops;    /* that class only says where stages lie; it reads the ops of a CSV */
+    /* What torch.distributed.pipelining calls this order; which frameworks run it is said in their
+     * rows (framework.c). */
+    const char *torch_class; /* (nullable) its class without the prefix "Schedule"; NULL: none can
+                                run it */
+    const char *torch_class_of_chunks; /* (nullable) another class where ranks have chunks */
+    bool torch_reads_ops; /* that class only says where stages lie; it reads the ops of a CSV */
 
     /* (nullable) How many (micro-batch, slice) pairs of each of its chunks @rank holds at most,
      * where a formula says so.  Where forwards_first is set: all, and this is NULL. */
@@ -183,17 +187,13 @@ schedule_family_seeds(const ScheduleFamily *family, int64_t n_chunks)
  * rank, else terapipe for sequences that are cut into slices, else 1f1b. */
 const ScheduleFamily *schedule_family_usual(int64_t n_chunks, bool is_sliced);
 
-/*
- * Whether the family exists at this shape: positive degrees, chunks, slices and group it knows, its
+/* Whether the family exists at this shape: positive degrees, chunks, slices and group it knows, its
  * own rules, and the limits above.  Nothing is allocated.  Returns false with SCHEDULE_ERROR_SHAPE
- * or SCHEDULE_ERROR_LIMIT; the message names the degree as the command line does.
- */
+ * or SCHEDULE_ERROR_LIMIT; the message names the degree as the command line does. */
 bool schedule_shape_check(const ScheduleFamily *family, const ScheduleShape *shape, GError **error);
 
-/*
- * Finds the family, checks the shape (positive, at most 2^31 - 1 ops per rank, memory), builds.
- * Cost: O(ops).
- */
+/* Finds the family, checks the shape (positive, at most 2^31 - 1 ops per rank, memory), builds.
+ * Cost: O(ops). */
 Schedule *schedule_new(const char *family, const ScheduleShape *shape, GError **error);
 
 /* Returns: (owned) */

@@ -4,7 +4,9 @@
 #include <string.h>
 
 #include "base/json_fields.h"
+#include "base/order.h"
 #include "base/text.h"
+#include "base/units.h"
 
 const char *const trace_stream_names[TRACE_STREAM_N + 1] = {"compute", "send", "receive", "dp",
                                                             NULL};
@@ -47,29 +49,22 @@ trace_free(Trace *trace)
 
 /* --- order --- */
 
-#define COMPARE(x, y)                                                                              \
-    do {                                                                                           \
-        if ((x) != (y))                                                                            \
-            return (x) < (y) ? -1 : 1;                                                             \
-    } while (0)
-
 static int
 compare_events(gconstpointer left, gconstpointer right)
 {
     const TraceEvent *a = left, *b = right;
 
-    COMPARE(a->rank, b->rank);
-    COMPARE(a->stream, b->stream);
-    COMPARE(a->start_ns, b->start_ns);
-    COMPARE(a->end_ns, b->end_ns);
-    COMPARE(a->kind, b->kind);
-    COMPARE(a->op.micro_batch, b->op.micro_batch);
-    COMPARE(a->op.chunk, b->op.chunk);
-    COMPARE(a->op.slice, b->op.slice);
-    COMPARE(a->op.kind, b->op.kind);
-    COMPARE(a->peer, b->peer);
-    COMPARE(a->bytes, b->bytes);
-    return 0;
+    ORDER_BY(a->rank, b->rank);
+    ORDER_BY(a->stream, b->stream);
+    ORDER_BY(a->start_ns, b->start_ns);
+    ORDER_BY(a->end_ns, b->end_ns);
+    ORDER_BY(a->kind, b->kind);
+    ORDER_BY(a->op.micro_batch, b->op.micro_batch);
+    ORDER_BY(a->op.chunk, b->op.chunk);
+    ORDER_BY(a->op.slice, b->op.slice);
+    ORDER_BY(a->op.kind, b->op.kind);
+    ORDER_BY(a->peer, b->peer);
+    return ORDER(a->bytes, b->bytes);
 }
 
 /* What happens at one time on one rank keeps its order: an op frees and allocates in a sequence
@@ -79,9 +74,8 @@ compare_memory(gconstpointer left, gconstpointer right)
 {
     const TraceMemory *a = left, *b = right;
 
-    COMPARE(a->rank, b->rank);
-    COMPARE(a->at_ns, b->at_ns);
-    return 0;
+    ORDER_BY(a->rank, b->rank);
+    return ORDER(a->at_ns, b->at_ns);
 }
 
 void
@@ -93,33 +87,31 @@ trace_sort(Trace *trace)
 
 /* --- check --- */
 
-#define fail(error, ...)                                                                           \
-    (g_set_error(error, SCHEDULE_ERROR, SCHEDULE_ERROR_INCOMPLETE, __VA_ARGS__), false)
+#define fail(error, ...) schedule_refuse(error, INCOMPLETE, "trace: " __VA_ARGS__)
 
 static bool
 check_event(const Trace *trace, const TraceEvent *event, const TraceEvent *before, GError **error)
 {
     if (event->rank < 0 || event->stream >= TRACE_STREAM_N || event->kind >= TRACE_EVENT_N ||
         event->op.kind >= SCHEDULE_OP_N)
-        return fail(error, "trace: an event has rank %d, stream %d, kind %d, op %d, which is none",
+        return fail(error, "an event has rank %d, stream %d, kind %d, op %d, which is none",
                     event->rank, event->stream, event->kind, event->op.kind);
     const char *name = trace_event_names[event->kind];
     const char *stream = trace_stream_names[event->stream];
     if (event->start_ns < 0 || event->start_ns > event->end_ns ||
         event->end_ns > trace->makespan_ns)
         return fail(error,
-                    "trace: rank %d, stream %s: %s runs from %" G_GINT64_FORMAT
-                    " ns to %" G_GINT64_FORMAT " ns, outside of 0 to %" G_GINT64_FORMAT " ns",
+                    "rank %d, stream %s: %s runs from " INT " ns to " INT
+                    " ns, outside of 0 to " INT " ns",
                     event->rank, stream, name, event->start_ns, event->end_ns, trace->makespan_ns);
     if (before == NULL)
         return true;
     if (compare_events(before, event) > 0)
-        return fail(error, "trace: events are not sorted at %s of rank %d", name, event->rank);
+        return fail(error, "events are not sorted at %s of rank %d", name, event->rank);
     if (before->rank == event->rank && before->stream == event->stream &&
         event->start_ns < before->end_ns)
         return fail(error,
-                    "trace: rank %d, stream %s: %s begins at %" G_GINT64_FORMAT
-                    " ns, before %s ends at %" G_GINT64_FORMAT " ns",
+                    "rank %d, stream %s: %s begins at " INT " ns, before %s ends at " INT " ns",
                     event->rank, stream, name, event->start_ns, trace_event_names[before->kind],
                     before->end_ns);
     return true;
@@ -134,19 +126,16 @@ check_memory(const Trace *trace, GError **error)
         const TraceMemory *now = &g_array_index(trace->memory, TraceMemory, i);
         if (now->rank < 0 || now->owner >= TRACE_MEMORY_N || now->at_ns < 0 ||
             now->at_ns > trace->makespan_ns)
-            return fail(error,
-                        "trace: memory of rank %d, owner %d at %" G_GINT64_FORMAT
-                        " ns is outside of the trace",
+            return fail(error, "memory of rank %d, owner %d at " INT " ns is outside of the trace",
                         now->rank, now->owner, now->at_ns);
         if (i > 0 && compare_memory(now - 1, now) > 0)
-            return fail(error, "trace: memory is not sorted at rank %d", now->rank);
+            return fail(error, "memory is not sorted at rank %d", now->rank);
         if (i > 0 && now->rank != now[-1].rank)
             memset(total, 0, sizeof total);
         if (__builtin_add_overflow(total[now->owner], now->delta_bytes, &total[now->owner]) ||
             total[now->owner] < 0)
-            return fail(error,
-                        "trace: rank %d frees more of %s than it holds at %" G_GINT64_FORMAT " ns",
-                        now->rank, trace_memory_names[now->owner], now->at_ns);
+            return fail(error, "rank %d frees more of %s than it holds at " INT " ns", now->rank,
+                        trace_memory_names[now->owner], now->at_ns);
     }
     return true;
 }
@@ -197,7 +186,7 @@ write_us(JsonWriter *writer, const char *key, int64_t ns)
 {
     char text[48];
 
-    g_snprintf(text, sizeof text, "%" G_GINT64_FORMAT ".%03d", ns / 1000, (int)(ns % 1000));
+    g_snprintf(text, sizeof text, INT ".%03d", ns / 1000, (int)(ns % 1000));
     json_write_raw(writer, key, text);
 }
 
@@ -210,7 +199,6 @@ op_shape(const Trace *trace)
         .n_chunks = trace->n_chunks,
         .n_micro_batches = trace->n_micro_batches,
         .n_slices = trace->n_slices,
-        .placement = SCHEDULE_PLACEMENT_LOOP,
     };
 }
 
@@ -317,16 +305,13 @@ compare_ends(gconstpointer left, gconstpointer right)
 {
     const MessageEnd *a = left, *b = right;
 
-    if (a->from != b->from)
-        return a->from < b->from ? -1 : 1;
-    if (a->to != b->to)
-        return a->to < b->to ? -1 : 1;
+    ORDER_BY(a->from, b->from);
+    ORDER_BY(a->to, b->to);
     const int op = memcmp(&a->op, &b->op, sizeof a->op);
     if (op != 0)
         return op;
-    if (a->receives != b->receives)
-        return a->receives ? 1 : -1;
-    return a->event < b->event ? -1 : a->event > b->event;
+    ORDER_BY(a->receives, b->receives);
+    return ORDER(a->event, b->event);
 }
 
 static void
@@ -512,8 +497,7 @@ read_events(JsonDoc *doc, const JsonValue *root, Trace *trace)
     const JsonValue *list = json_array(doc, root, "traceEvents");
     Totals totals = {.rank = -1};
 
-    for (const JsonValue *v = json_first(list); v != NULL && !json_doc_failed(doc);
-         v = json_next(v)) {
+    JSON_EACH (v, list, doc) {
         if (!json_is_object(v)) {
             json_fail(doc, v, "expected an event object");
             return;
@@ -538,12 +522,10 @@ trace_read(JsonDoc *doc, GError **error)
     json_ignore(doc, root, "displayTimeUnit");
     read_events(doc, root, trace);
     json_object_end(doc, root);
-    GError *refused = NULL;
+    g_autoptr(GError) refused = NULL;
     trace_sort(trace);
-    if (!json_doc_failed(doc) && !trace_check(trace, &refused)) {
+    if (!json_doc_failed(doc) && !trace_check(trace, &refused))
         json_fail(doc, NULL, "%s", refused->message);
-        g_error_free(refused);
-    }
     return json_doc_finish(doc, error) ? g_steal_pointer(&trace) : NULL;
 }
 

@@ -97,10 +97,8 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC(Trace, trace_free)
 /* Sorts events and memory into their total order. */
 void trace_sort(Trace *trace);
 
-/*
- * Checks the invariants: no two events at once on a stream, start <= end <= makespan, memory never
- * negative.  Returns false with SCHEDULE_ERROR_INCOMPLETE naming the first offence.
- */
+/* Checks the invariants: no two events at once on a stream, start <= end <= makespan, memory never
+ * negative.  Returns false with SCHEDULE_ERROR_INCOMPLETE naming the first offence. */
 bool trace_check(const Trace *trace, GError **error);
 
 /* Returns: (owned) the JSON text described above. */

@@ -455,28 +455,19 @@ build(const ScheduleFamily *family, const ScheduleShape *shape, GError **error)
     }
 }
 
+#define V_MEMORY_FACTS                                                                             \
+    .splits_backward = true, .seeds_search = true, .min_chunks = 2, .max_chunks = 2,               \
+    .placement = SCHEDULE_PLACEMENT_V, .torch_class = "ZBVZeroBubble", .torch_reads_ops = true,    \
+    .build = build
+
 const ScheduleFamily schedule_family_v_half = {
     .name = "v-half",
     .summary = "half the memory of 1F1B, two chunks in a V (V-Half, 2405.15362)",
-    .splits_backward = true,
-    .seeds_search = true,
-    .min_chunks = 2,
-    .max_chunks = 2,
-    .placement = SCHEDULE_PLACEMENT_V,
-    .torch_class = "ZBVZeroBubble",
-    .torch_reads_ops = true,
-    .build = build,
+    V_MEMORY_FACTS,
 };
 
 const ScheduleFamily schedule_family_v_min = {
     .name = "v-min",
     .summary = "a third of the memory of 1F1B, two chunks in a V (V-Min, 2405.15362)",
-    .splits_backward = true,
-    .seeds_search = true,
-    .min_chunks = 2,
-    .max_chunks = 2,
-    .placement = SCHEDULE_PLACEMENT_V,
-    .torch_class = "ZBVZeroBubble",
-    .torch_reads_ops = true,
-    .build = build,
+    V_MEMORY_FACTS,
 };

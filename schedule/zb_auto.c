@@ -1,7 +1,5 @@
 #include "schedule/zb_auto.h"
 
-#include <string.h>
-
 #include "schedule/build.h"
 #include "schedule/zb_bound.h"
 
@@ -160,7 +158,7 @@ set_ahead(const ZbProblem *problem, ZbPolicy *policy, int32_t eighths, int32_t m
 {
     for (int32_t r = 0; r < problem->p; r++) {
         const int64_t ahead = ((int64_t)(problem->p - r) * eighths + 7) / 8 + more;
-        policy->ranks[r].ahead = (int32_t)CLAMP(ahead, 1, zb_problem_units(problem));
+        policy->ranks[r].ahead = (int32_t)CLAMP(ahead, 1, zb_problem_n_forwards(problem));
     }
 }
 
@@ -219,7 +217,7 @@ static void
 refine(Auto *a, Tried *best, int64_t until)
 {
     const ZbProblem *problem = &a->problem;
-    const int64_t most = zb_problem_units(problem);
+    const int64_t most = zb_problem_n_forwards(problem);
     ZbPolicy policy = {.ranks = g_malloc0_n((size_t)problem->p, sizeof *policy.ranks)};
 
     while (a->work > until && !is_done(a)) {
@@ -356,7 +354,7 @@ improve(Auto *a)
         const int64_t work = i == 0 ? a->work / 2 : a->work;
         ZbValue value;
         zb_order_copy(&a->trial, i == 0 ? &a->best : &a->named, &a->problem);
-        zb_improve(&a->problem, &a->trial, &a->times, &value, work, zb_random(&a->random));
+        zb_improve(&a->problem, &a->trial, &a->times, &value, work, random_next(&a->random));
         a->work -= work;
         offer(a, origin);
     }
@@ -493,6 +491,7 @@ const ScheduleFamily schedule_family_zb_auto = {
     .max_chunks = 2,
     .placement = SCHEDULE_PLACEMENT_V,
     .torch_class = "1F1B",
+    .torch_class_of_chunks = "ZBVZeroBubble",
     .torch_reads_ops = true,
     .build = build,
 };

@@ -13,6 +13,8 @@
 
 #include <string.h>
 
+#include "base/order.h"
+
 /* Work of one bound per op that is left, in visits of zb_evaluate(). */
 #define VISITS_PER_OP 3
 
@@ -108,9 +110,7 @@ run(const Beam *beam, ZbState *state, int32_t chain, int64_t start_ns)
 static uint64_t
 mix(uint64_t hash, uint64_t value)
 {
-    uint64_t state = hash ^ (value * UINT64_C(0xff51afd7ed558ccd));
-
-    return zb_random(&state);
+    return random_at(hash ^ (value * UINT64_C(0xff51afd7ed558ccd)), 0);
 }
 
 /* Counts, when ranks are free, and messages that are under way or not yet taken. */
@@ -177,15 +177,11 @@ compare_children(gconstpointer a, gconstpointer b)
 {
     const Child *x = a, *y = b;
 
-    if (x->bound_ns != y->bound_ns)
-        return x->bound_ns < y->bound_ns ? -1 : 1;
-    if (x->sum_ns != y->sum_ns)
-        return x->sum_ns < y->sum_ns ? -1 : 1;
-    if (x->hash != y->hash)
-        return x->hash < y->hash ? -1 : 1;
-    if (x->parent != y->parent)
-        return x->parent < y->parent ? -1 : 1;
-    return (x->chain > y->chain) - (x->chain < y->chain);
+    ORDER_BY(x->bound_ns, y->bound_ns);
+    ORDER_BY(x->sum_ns, y->sum_ns);
+    ORDER_BY(x->hash, y->hash);
+    ORDER_BY(x->parent, y->parent);
+    return ORDER(x->chain, y->chain);
 }
 
 /* The best @width different children become the next generation. */

@@ -1,7 +1,5 @@
 #include "schedule/zb_bound.h"
 
-#include <string.h>
-
 /* --- chains --- */
 
 static int32_t
@@ -126,9 +124,8 @@ zb_bound_init(ZbBound *bound, const ZbProblem *problem, ScheduleObjective object
     };
     if (bound->tail_ns == NULL || bound->head_ns == NULL) {
         zb_bound_clear(bound);
-        g_set_error(error, SCHEDULE_ERROR, SCHEDULE_ERROR_LIMIT,
-                    "schedule zb-auto: no memory for the bounds of %d ranks", problem->p);
-        return false;
+        return schedule_refuse(
+            error, LIMIT, "schedule zb-auto: no memory for the bounds of %d ranks", problem->p);
     }
     for (int32_t r = 0; r < problem->p; r++) {
         bound->offset_ns[r] = objective == SCHEDULE_OBJECTIVE_SPAN ? -problem->first_ns[r] : 0;

@@ -3,14 +3,14 @@
 #include <string.h>
 
 #include "base/saturate.h"
+#include "base/units.h"
 
 /* --- the problem --- */
 
 /* Sums of times stay below this, so that adding two of them cannot overflow. */
 #define MAX_TOTAL (INT64_MAX / 8)
 
-#define refuse(error, code, ...)                                                                   \
-    (g_set_error(error, SCHEDULE_ERROR, code, "schedule zb-auto: " __VA_ARGS__), false)
+#define refuse(error, code, ...) schedule_refuse(error, code, "schedule zb-auto: " __VA_ARGS__)
 
 static const ScheduleStageTimes unit_times = {.forward_ns = 1, .input_ns = 1, .weight_ns = 1};
 
@@ -54,23 +54,21 @@ check_times(const ScheduleShape *shape, const ScheduleTimes *times, GError **err
     int64_t total_ns = 0, total_bytes = 0;
 
     if (times->stages == NULL || (times->n_stages != 1 && times->n_stages != n_stages))
-        return refuse(error, SCHEDULE_ERROR_SHAPE,
-                      "times of %" G_GINT64_FORMAT " stages, expected 1 or %" G_GINT64_FORMAT,
-                      times->n_stages, n_stages);
+        return refuse(error, SHAPE, "times of " INT " stages, expected 1 or " INT, times->n_stages,
+                      n_stages);
     for (int64_t s = 0; s < n_stages; s++)
         if (!add_stage(&times->stages[times->n_stages == 1 ? 0 : s], shape->n_micro_batches,
                        &total_ns, &total_bytes))
-            return refuse(error, SCHEDULE_ERROR_SHAPE,
-                          "times and bytes of stage %" G_GINT64_FORMAT
-                          " must not be negative, nor the sum of all stages and micro-batches "
-                          "above %" G_GINT64_FORMAT,
-                          s, MAX_TOTAL);
+            return refuse(
+                error, SHAPE,
+                "times and bytes of stage " INT
+                " must not be negative, nor the sum of all stages and micro-batches above " INT,
+                s, MAX_TOTAL);
     if (times->limit_micro_batches < 0)
-        return refuse(error, SCHEDULE_ERROR_SHAPE,
-                      "the memory limit must be at least 1 micro-batch, got %" G_GINT64_FORMAT,
+        return refuse(error, SHAPE, "the memory limit must be at least 1 micro-batch, got " INT,
                       times->limit_micro_batches);
     if ((int)times->objective < 0 || times->objective >= SCHEDULE_OBJECTIVE_N)
-        return refuse(error, SCHEDULE_ERROR_SHAPE, "unknown objective %d", (int)times->objective);
+        return refuse(error, SHAPE, "unknown objective %d", (int)times->objective);
     return true;
 }
 
@@ -116,10 +114,9 @@ set_limits(ZbProblem *problem, const ScheduleTimes *times, GError **error)
         if (times->limit_bytes != NULL)
             limit = MIN(limit, times->limit_bytes[r]);
         if (limit < one)
-            return refuse(error, SCHEDULE_ERROR_SHAPE,
-                          "rank %d may hold %" G_GINT64_FORMAT
-                          " bytes, one micro-batch needs %" G_GINT64_FORMAT,
-                          r, limit, one);
+            return refuse(error, SHAPE,
+                          "rank %d may hold " INT " bytes, one micro-batch needs " INT, r, limit,
+                          one);
         problem->limit_bytes[r] = limit;
     }
     return true;
@@ -242,7 +239,7 @@ zb_order_init(ZbOrder *order, const ZbProblem *problem, GError **error)
     if (order->types != NULL)
         return true;
     zb_order_clear(order);
-    return refuse(error, SCHEDULE_ERROR_LIMIT, "no memory for the orders of %d ranks", problem->p);
+    return refuse(error, LIMIT, "no memory for the orders of %d ranks", problem->p);
 }
 
 void
@@ -282,7 +279,7 @@ zb_times_init(ZbTimes *times, const ZbProblem *problem, GError **error)
         times->sender != NULL)
         return true;
     zb_times_clear(times);
-    return refuse(error, SCHEDULE_ERROR_LIMIT, "no memory for the times of %d ranks", problem->p);
+    return refuse(error, LIMIT, "no memory for the times of %d ranks", problem->p);
 }
 
 void
@@ -319,10 +316,8 @@ value_of(const ZbProblem *problem, const ZbTimes *times)
     return (ZbValue){makespan, span, sum};
 }
 
-/*
- * Runs a rank until an op's message has not been sent.  Ranks that waited for what it sends are
- * pushed onto the stack.
- */
+/* Runs a rank until an op's message has not been sent.  Ranks that waited for what it sends are
+ * pushed onto the stack. */
 static int32_t
 run_rank(const ZbProblem *problem, const ZbOrder *order, ZbTimes *times, int32_t rank,
          int32_t n_stack)
@@ -375,8 +370,7 @@ zb_evaluate(const ZbProblem *problem, const ZbOrder *order, ZbTimes *times, ZbVa
     memset(times->taken, 0, (size_t)problem->n_channels * sizeof(int32_t));
     memset(times->end_ns, 0, p * sizeof(int64_t));
     memset(times->position, 0, p * sizeof(int64_t));
-    /* Rank 0 on top.  No rank is on the stack twice: only who waits is pushed, and pushed only
-     * once. */
+    /* Rank 0 on top.  No rank is on the stack twice: only who waits is pushed, and once. */
     for (int32_t r = problem->p - 1; r >= 0; r--) {
         times->waits[r] = -1;
         times->stack[n_stack++] = r;

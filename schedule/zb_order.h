@@ -1,5 +1,5 @@
 /*
- * schedule/zb_order.h - what zb-auto searches in: an order of op kinds per rank, and its time.
+ * schedule/zb_order.h - the orders that zb-auto searches through: op kinds per rank, and their time.
  *
  * Internal to schedule/.  All micro-batches are alike, so an order need not name them: the k-th F
  * of a chunk on a rank is that of micro-batch k, and likewise its B or I, and its W.  (Whatever
@@ -19,6 +19,8 @@
  */
 #pragma once
 
+#include "base/order.h"
+#include "base/random.h"
 #include "schedule/schedule.h"
 
 #define ZB_MAX_CHUNKS 2
@@ -43,13 +45,13 @@ zb_chunk(uint8_t type)
     return type / SCHEDULE_OP_N;
 }
 
-/* What one op of a (rank, type) is.  A channel carries what the ops of one (stage, direction) wait
- * for, in order of micro-batches; -1: none. */
+/* The time, memory and channels of every op of one (rank, type).  A channel carries the messages
+ * for which the ops of one (stage, direction) wait, in order of micro-batches; -1: no channel. */
 typedef struct {
     int64_t ns, message_ns;
     int64_t begin_bytes, end_bytes; /* added to what its rank holds when it starts, and ends */
     int32_t in, out;                /* channels */
-    int32_t in_rank, out_rank;      /* who fills and who reads them */
+    int32_t in_rank, out_rank;      /* the ranks that fill the first and read the second */
 } ZbOp;
 
 typedef struct {
@@ -75,14 +77,14 @@ zb_op(const ZbProblem *problem, int32_t rank, uint8_t type)
     return &problem->ops[(int64_t)rank * ZB_N_TYPES + type];
 }
 
-/* F of a rank. */
+/* Returns how many F each rank runs. */
 static inline int64_t
-zb_problem_units(const ZbProblem *problem)
+zb_problem_n_forwards(const ZbProblem *problem)
 {
     return (int64_t)problem->m * problem->v;
 }
 
-/* Types of all ranks' ops, in order. */
+/* The types of all ranks' ops, in the order in which the rank runs them. */
 typedef struct {
     uint8_t *types;  /* (owned) [rank * max_length + i] */
     int64_t *length; /* (owned) [rank] */
@@ -120,11 +122,9 @@ typedef struct {
 static inline int
 zb_value_compare(ZbValue a, ZbValue b)
 {
-    if (a.ns != b.ns)
-        return a.ns < b.ns ? -1 : 1;
-    if (a.other_ns != b.other_ns)
-        return a.other_ns < b.other_ns ? -1 : 1;
-    return (a.sum_ns > b.sum_ns) - (a.sum_ns < b.sum_ns);
+    ORDER_BY(a.ns, b.ns);
+    ORDER_BY(a.other_ns, b.other_ns);
+    return ORDER(a.sum_ns, b.sum_ns);
 }
 
 static inline bool
@@ -153,14 +153,14 @@ void zb_times_clear(ZbTimes *times);
 /* Times of @order.  Returns false if it comes to a stop before its end.  Cost: O(ops). */
 bool zb_evaluate(const ZbProblem *problem, const ZbOrder *order, ZbTimes *times, ZbValue *value);
 
-/* Whether a rank's string is one: no I before its F, no W before its I, all of them there, and
- * never more bytes than its limit.  Cost: O(ops of the rank). */
+/* Returns whether the string of @rank is a valid order: no I stands before its F, no W before its I,
+ * none is missing, and the rank never holds more bytes than its limit.  Cost: O(ops of the rank). */
 bool zb_order_fits(const ZbProblem *problem, const ZbOrder *order, int32_t rank);
 
-/* Makes I and the W that follows it at once one B where that is quicker. */
+/* Replaces each I that is directly followed by its W by one B where that is quicker. */
 void zb_order_fuse(const ZbProblem *problem, ZbOrder *order, int32_t rank);
 
-/* Value of @order if it fits and runs, else ZB_VALUE_NONE. */
+/* Returns the value of @order if it fits and runs to its end, else ZB_VALUE_NONE. */
 ZbValue zb_order_value(const ZbProblem *problem, const ZbOrder *order, ZbTimes *times);
 
 /* --- the parts of the search, in this order --- */
@@ -185,20 +185,9 @@ bool zb_greedy(const ZbProblem *problem, const ZbPolicy *policy, ZbTimes *times,
 void zb_improve(const ZbProblem *problem, ZbOrder *order, ZbTimes *times, ZbValue *value,
                 int64_t work, uint64_t seed);
 
-/* splitmix64 [Steele, Lea, Flood 2014]. */
-static inline uint64_t
-zb_random(uint64_t *state)
-{
-    uint64_t z = (*state += UINT64_C(0x9e3779b97f4a7c15));
-
-    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return z ^ (z >> 31);
-}
-
 /* In [0, n). */
 static inline int64_t
 zb_random_below(uint64_t *state, int64_t n)
 {
-    return (int64_t)(zb_random(state) % (uint64_t)n);
+    return (int64_t)(random_next(state) % (uint64_t)n);
 }

@@ -10,7 +10,7 @@
  *   rounds     2m times: one I on every rank, then one F on every rank that has one ready;
  *   W          in front of an I or F that is not ready yet or has no memory, as long as a W fits;
  *              one that does not fit is put there too unless the rank's bubble so far stays below
- * the largest of any rank, which another try lowers.
+ *              the largest of any rank, which another try lowers.
  *
  * Memory is counted in bytes of a layer: F takes 34h + 5as per token, I gives back 2h + 5as, W 32h
  * [2205.05198 equation 1], for h 4096, a 32, s 2048 as the authors measure; the limit is 2p F.

@@ -11,7 +11,7 @@
  * zb-h2: twice the memory, no bubble between a rank's first and last op.  Rank r runs 2(p-1-r)+1
  *   forwards: exactly the slots until I of micro-batch 0 can reach it at F = I = 1, which is at
  *   2p-1-r.  From then on it repeats W, I, F, each W 2r+1 micro-batches behind the I, so that at
- * most 2p are in flight and each rank's last W ends p-1-r slots before the last rank's.
+ *   most 2p are in flight and each rank's last W ends p-1-r slots before the last rank's.
  *
  * interleaved-zb: zb-h1 with chunks, the order of PyTorch's ScheduleInterleavedZeroBubble
  *   (distributed/pipelining/schedules.py at 00722e648): warm-up (v-1) g + p-1-r; zb-h1 is its case
@@ -41,7 +41,6 @@ const ScheduleFamily schedule_family_zb_h1 = {
     .seeds_search = true,
     .min_chunks = 1,
     .max_chunks = 1,
-    .placement = SCHEDULE_PLACEMENT_LOOP,
     .torch_class = "1F1B",
     .torch_reads_ops = true,
     .build = build_interleaved,
@@ -85,7 +84,6 @@ const ScheduleFamily schedule_family_zb_h2 = {
     .seeds_search = true,
     .min_chunks = 1,
     .max_chunks = 1,
-    .placement = SCHEDULE_PLACEMENT_LOOP,
     .torch_class = "1F1B",
     .torch_reads_ops = true,
     .build = build_h2,
@@ -98,7 +96,6 @@ const ScheduleFamily schedule_family_interleaved_zb = {
     .groups = true,
     .min_chunks = 1,
     .max_chunks = SCHEDULE_MAX_CHUNKS,
-    .placement = SCHEDULE_PLACEMENT_LOOP,
     .torch_class = "InterleavedZeroBubble",
     .build = build_interleaved,
 };

@@ -6,8 +6,8 @@
 #   --tests  also MPI, unless another one is there; without it the tests that need it are skipped
 set -eu
 
-needed="gcc libc6-dev make pkg-config libglib2.0-dev libcjson-dev"
-wanted="libopenblas0-pthread gnuplot-nox librsvg2-bin"
+needed="gcc libc6-dev make pkg-config libglib2.0-dev libcjson-dev libyaml-dev zlib1g-dev"
+wanted="libopenblas0-pthread libsqlite3-0 gnuplot-nox librsvg2-bin"
 for_tests="libopenmpi-dev openmpi-bin"
 # What some tests compare with where it is there: comes along with the others, never asked for alone.
 helpful="coinor-cbc"
@@ -36,7 +36,7 @@ else
     done
     if [ -n "$missing" ]; then
         echo "packages: this system has no dpkg; install these by hand:$missing" >&2
-        echo "packages: also the development files of GLib >= 2.74 and cJSON, and OpenBLAS" >&2
+        echo "packages: also the development files of GLib >= 2.74, cJSON, libyaml and zlib, and OpenBLAS" >&2
         exit 6
     fi
 fi

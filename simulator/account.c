@@ -1,6 +1,5 @@
 #include "simulator/account.h"
 
-#include <math.h>
 #include <string.h>
 
 #include "base/units.h"

@@ -294,8 +294,7 @@ post_message(Contest *contest, Stream *stream, uint32_t step, int64_t ns, int64_
         send_first(contest, stream);
 }
 
-/* The op of @step ends at @at_ns, now or later: its message leaves, or what needs it may
- * begin. */
+/* The op of @step ends at @at_ns, now or later: its message leaves, or what needs it may begin. */
 static void
 op_ends(Contest *contest, uint32_t step, const SimCostDetail *detail, int64_t at_ns)
 {
@@ -315,8 +314,7 @@ static void start_segment(Contest *contest, Runner *runner);
 
 static void go_on_after_dp(Contest *contest, Runner *runner);
 
-/* The @number-th collective of a rank: gathered ahead first, then reduced behind, then what follows
- * the ops. */
+/* The @number-th collective of a rank: gathered ahead, then reduced behind, then after the ops. */
 static SimPiece
 dp_piece(const Contest *contest, const Runner *runner, int64_t number, int64_t *ns)
 {
@@ -404,8 +402,7 @@ end_optimizer(Contest *contest, Runner *runner)
         queue_dp(contest, runner, 1);
 }
 
-/* The rank has run all its ops: now its reduction must end, then comes the optimizer.
- */
+/* The rank has run all its ops: now its reduction must end, then comes the optimizer. */
 static void
 finish_rank(Contest *contest, Runner *runner)
 {
@@ -446,8 +443,7 @@ go_on_after_dp(Contest *contest, Runner *runner)
 
 /* --- ops that the engine follows --- */
 
-/* What the op of @step, none before the rank's next one, has beside it; NULL:
- * nothing. */
+/* What the op of @step, none before the rank's next one, has beside it; NULL: nothing. */
 static const SimSpecial *
 special_of(const Contest *contest, Runner *runner, uint32_t step)
 {
@@ -504,8 +500,7 @@ start_segment(Contest *contest, Runner *runner)
                    op_route_of(contest, runner), speed_of(contest, runner));
 }
 
-/* The runner's op, whose message is there, begins now: with the receiving of a blocking
- * one. */
+/* The runner's op, whose message is there, begins now: with the receiving of a blocking one. */
 static void
 begin_with_message(Contest *contest, Runner *runner)
 {
@@ -720,11 +715,9 @@ ready_at(const Contest *contest, uint32_t step, const SimPairKind *pair)
     return second_ns == UNKNOWN ? UNKNOWN : MAX(first_ns, second_ns);
 }
 
-/*
- * Lets the rank go on as far as it can without the clock.  What it does there concerns nobody who
+/* Lets the rank go on as far as it can without the clock.  What it does there concerns nobody who
  * shares a link: those things begin in the order of the clock, and all that can begin before the
- * next timer goes off is known before it does, since what is unknown depends on a timer.
- */
+ * next timer goes off is known before it does, since what is unknown depends on a timer. */
 static void
 go_on(Contest *contest, Runner *runner)
 {
@@ -778,11 +771,9 @@ go_on_all(Contest *contest)
 
 /* --- all of it --- */
 
-/*
- * At any time something gets on at full speed, or at that beside others, or several that share a
+/* At any time something gets on at full speed, or at that beside others, or several that share a
  * link do together: so the iteration is no longer than everything one after the other at the lowest
- * speed, which the compiler has found to be less than SIM_MAX_NS at full speed.
- */
+ * speed, which the compiler has found to be less than SIM_MAX_NS at full speed. */
 static bool
 check_times(const SimProgram *program, GError **error)
 {

@@ -170,17 +170,12 @@ compare_ends(const void *left, const void *right)
     const TraceEvent *a = left, *b = right;
 
     /* Which of two equal messages is shown at full length must not depend on the sort. */
-    const int orders[] = {ORDER(a->end_ns, b->end_ns),
-                          ORDER(a->start_ns, b->start_ns),
-                          ORDER(a->op.micro_batch, b->op.micro_batch),
-                          ORDER(a->op.chunk, b->op.chunk),
-                          ORDER(a->op.slice, b->op.slice),
-                          ORDER(a->op.kind, b->op.kind)};
-    size_t i = 0;
-
-    while (i + 1 < G_N_ELEMENTS(orders) && orders[i] == 0)
-        i++;
-    return orders[i];
+    ORDER_BY(a->end_ns, b->end_ns);
+    ORDER_BY(a->start_ns, b->start_ns);
+    ORDER_BY(a->op.micro_batch, b->op.micro_batch);
+    ORDER_BY(a->op.chunk, b->op.chunk);
+    ORDER_BY(a->op.slice, b->op.slice);
+    return ORDER(a->op.kind, b->op.kind);
 }
 
 /* Writes what @rank sends, or receives, with the times at which it leaves and arrives.  Returns

@@ -28,9 +28,7 @@
 Trace *sim_events(const SimProgram *program, const SimTimes *times, bool want_memory,
                   GError **error);
 
-/*
- * Writes the part of sim_events() that a picture shows: for each rank that is shown, the ops that
+/* Writes the part of sim_events() that a picture shows: for each rank that is shown, the ops that
  * run at one of the picture's instants, the optimizer, and the dp stream.  Overlapped messages and
- * memory are left out.  Cost: O(ops) reads, and O(instants log ops) per rank.
- */
+ * memory are left out.  Cost: O(ops) reads, and O(instants log ops) per rank. */
 Trace *sim_glimpse(const SimProgram *program, const SimTimes *times, const SimGlimpse *glimpse);

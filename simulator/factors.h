@@ -9,8 +9,9 @@
 #pragma once
 
 #include <glib.h>
-#include <stdbool.h>
 #include <stdint.h>
+
+#include "base/random.h"
 
 #define SIM_FACTOR_BITS 24
 #define SIM_FACTOR_ONE (INT64_C(1) << SIM_FACTOR_BITS)
@@ -23,22 +24,6 @@
 void sim_vary_quantiles(double z[SIM_VARY_QUANTILES]);
 /* exp(x) for |x| <= 16, correct to 1e-14 relative, exactly the same on every machine. */
 double sim_vary_exp(double x);
-
-/* The finaliser of SplitMix64  [Steele, Lea, Flood, OOPSLA 2014]. */
-static inline uint64_t
-sim_mix(uint64_t x)
-{
-    x = (x ^ (x >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    x = (x ^ (x >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return x ^ (x >> 31);
-}
-
-/* The @i-th number of stream @key. */
-static inline uint64_t
-sim_draw(uint64_t key, uint64_t i)
-{
-    return sim_mix(key + (i + 1) * UINT64_C(0x9e3779b97f4a7c15));
-}
 
 /* --- factors of one sigma --- */
 

@@ -1,5 +1,6 @@
 #include "simulator/finish.h"
 
+#include "base/order.h"
 #include "simulator/program.h"
 
 /* Whether the rank's gathering runs ahead of its ops, or its reduction behind them. */
@@ -15,9 +16,7 @@ runs_beside(const Workload *workload, int32_t rank, bool gathers)
 static gint
 compare_steps(gconstpointer left, gconstpointer right)
 {
-    const SimSpecial *a = left, *b = right;
-
-    return (a->step > b->step) - (a->step < b->step);
+    return ORDER(((const SimSpecial *)left)->step, ((const SimSpecial *)right)->step);
 }
 
 static void

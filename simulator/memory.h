@@ -49,10 +49,8 @@ sim_peak_fits(const WorkloadRank *rank, const SimPeak *peak)
     return usable <= 0 || peak->bytes <= usable;
 }
 
-/*
- * Fills @peaks (one per rank).  Returns false on SCHEDULE_ERROR_LIMIT: bytes negative or beyond
- * int64_t.  Cost: O(ops).
- */
+/* Fills @peaks (one per rank).  Returns false on SCHEDULE_ERROR_LIMIT: bytes negative or beyond
+ * int64_t.  Cost: O(ops). */
 bool sim_memory_peaks(const SimProgram *program, SimPeak *peaks, GError **error);
 
 /* What the rank of an op holds, all owners together: from the op's start, and after its end. */
@@ -60,11 +58,9 @@ typedef struct {
     int64_t begin_bytes, end_bytes;
 } SimLevel;
 
-/*
- * Fills @levels, indexed as schedule->ops: with the ops' times the whole course of every rank's
+/* Fills @levels, indexed as schedule->ops: with the ops' times the whole course of every rank's
  * memory, since levels change at no other moment.  Only after sim_memory_peaks() has found that all
- * sums fit.  Cost: O(ops), 16 bytes each.
- */
+ * sums fit.  Cost: O(ops), 16 bytes each. */
 void sim_memory_levels(const SimProgram *program, SimLevel *levels);
 
 /* What ops of one cost allocate and free. */

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/order.h"
 #include "simulator/pairs.h"
 
 void
@@ -16,12 +17,7 @@ sim_network_clear(SimNetwork *network)
 
 /* --- routes --- */
 
-static bool
-fail(GError **error, const char *what)
-{
-    g_set_error(error, SCHEDULE_ERROR, SCHEDULE_ERROR_SHAPE, "workload: %s", what);
-    return false;
-}
+#define fail(error, what) schedule_refuse(error, SHAPE, "workload: " what)
 
 static bool
 check_links(const SimProgram *program, GError **error)
@@ -91,10 +87,8 @@ end_route(SimNetwork *network, int64_t route, guint first, double device_bytes_p
                                         .visible = 1.0};
 }
 
-/*
- * Collectives of @traffic_bytes by level in @ns, of which the rank waits for them during @seen_ns.
- * At the rate of the links they take longer, or as long; what is longer is hidden.
- */
+/* Collectives of @traffic_bytes by level in @ns, of which the rank waits for them during @seen_ns.
+ * At the rate of the links they take longer, or as long; what is longer is hidden. */
 static void
 add_collectives(SimNetwork *network, const SimProgram *program, int64_t route, int32_t rank,
                 const double *traffic_bytes, int64_t ns, int64_t seen_ns)
@@ -159,16 +153,15 @@ add_message(SimNetwork *network, const SimProgram *program, int64_t cost, GError
 {
     const WorkloadLinks *links = program->workload->links;
     const SimCostDetail *detail = &program->details[cost];
-    const WorkloadOp *op = sim_program_workload_op(program, cost);
-    const bool forward = cost % SIM_KIND_N == SCHEDULE_OP_FORWARD;
-    const int32_t level = forward ? op->forward_level : op->backward_level;
+    const WorkloadMessage *message = workload_message(sim_program_workload_op(program, cost),
+                                                      cost % SIM_KIND_N == SCHEDULE_OP_FORWARD);
+    const int32_t level = message->level;
     const guint first = network->crossings->len;
     double bytes_per_s = 0.0;
 
     if (detail->out.exists && detail->out.ns > 0) {
-        const int64_t sent = forward ? op->forward_sent_bytes : op->backward_sent_bytes;
-        bytes_per_s = (double)sent / (1e-9 * (double)detail->out.ns);
-        if (level < 0 || level >= links->n_levels || sent < 0)
+        bytes_per_s = (double)message->sent_bytes / (1e-9 * (double)detail->out.ns);
+        if (level < 0 || level >= links->n_levels || message->sent_bytes < 0)
             return fail(error, "a message's level or bytes are out of range");
     }
     if (bytes_per_s > 0) {
@@ -246,9 +239,8 @@ compare_suspects(gconstpointer left, gconstpointer right)
 {
     const SimSuspect *a = left, *b = right;
 
-    if (a->link != b->link)
-        return a->link < b->link ? -1 : 1;
-    return (a->stream > b->stream) - (a->stream < b->stream);
+    ORDER_BY(a->link, b->link);
+    return ORDER(a->stream, b->stream);
 }
 
 /* Fills suspects: the links of which all streams together may want too much. */

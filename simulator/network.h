@@ -69,18 +69,14 @@ sim_route_of_pair(const SimProgram *program, const SimPairKind *kind)
 /* The number of the route of what @step does on its compute stream. */
 int64_t sim_route_of_step(const SimProgram *program, uint32_t step);
 
-/*
- * Fills @network from the links of @program's workload, which it has.
- * Returns false on SCHEDULE_ERROR_SHAPE: links, levels or traffic out of range.
- */
+/* Fills @network from the links of @program's workload, which it has.  Returns false on
+ * SCHEDULE_ERROR_SHAPE: links, levels or traffic out of range. */
 bool sim_network_init(SimNetwork *network, const SimProgram *program, GError **error);
 void sim_network_clear(SimNetwork *network);
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(SimNetwork, sim_network_clear)
 
-/*
- * Whether, at the times of a sweep that has seen no two messages on one stream at once, no link has
+/* Whether, at the times of a sweep that has seen no two messages on one stream at once, no link has
  * more on it than it carries.  Then the sweep's times hold.  Cost: O(transfers on links that can
- * fill, streams of a link).
- */
+ * fill, streams of a link). */
 bool sim_network_suffices(const SimNetwork *network, const SimProgram *program,
                           const SimTimes *times);

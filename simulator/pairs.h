@@ -32,8 +32,7 @@
 void sim_pairs_init(SimProgram *program);
 
 /* Returns: (borrowed, nullable) the kind of the pair that @step is the first or second op of; NULL
- * if it is in no pair.  Cost: O(log
- * pairs). */
+ * if it is in no pair.  Cost: O(log pairs). */
 const SimPairKind *sim_pair_at(const SimProgram *program, uint32_t step);
 
 /* Fills times->saved_ns if it is there: what pairs save does not depend on when they run. */

@@ -15,15 +15,16 @@ static SimMessage
 message_between(const SimProgram *program, const WorkloadOp *from, int32_t rank, int32_t peer,
                 bool forward)
 {
-    SimMessage message = {.peer = peer};
-
     if (peer < 0 || peer == rank)
-        return message;
-    message.ns = forward ? from->forward_message_ns : from->backward_message_ns;
-    message.bytes = forward ? from->forward_message_bytes : from->backward_message_bytes;
-    message.exists = message.ns > 0 || message.bytes > 0;
-    message.compute_ns = program->workload->blocking_messages ? message.ns : 0;
-    return message;
+        return (SimMessage){.peer = peer};
+    const WorkloadMessage *message = workload_message(from, forward);
+    return (SimMessage){
+        .peer = peer,
+        .ns = message->ns,
+        .bytes = message->bytes,
+        .exists = message->ns > 0 || message->bytes > 0,
+        .compute_ns = program->workload->blocking_messages ? message->ns : 0,
+    };
 }
 
 /* As above, for its sender, who need not wait for what the transport buffers. */
@@ -32,9 +33,8 @@ message_from(const SimProgram *program, const WorkloadOp *op, int32_t rank, int3
              bool forward)
 {
     SimMessage message = message_between(program, op, rank, peer, forward);
-    const int64_t buffered_ns = forward ? op->forward_buffered_ns : op->backward_buffered_ns;
 
-    message.compute_ns = MAX(0, message.compute_ns - buffered_ns);
+    message.compute_ns = MAX(0, message.compute_ns - workload_message(op, forward)->buffered_ns);
     return message;
 }
 
@@ -67,8 +67,7 @@ detail_of(const SimProgram *program, const WorkloadOp *op, const Neighbours *nei
 bool
 sim_fail_limit(GError **error, const char *what)
 {
-    g_set_error(error, SCHEDULE_ERROR, SCHEDULE_ERROR_LIMIT, "workload: %s", what);
-    return false;
+    return schedule_refuse(error, LIMIT, "workload: %s", what);
 }
 
 /* Times of @op and what it sends, each in [0, SIM_MAX_NS / 8]: their sums below cannot overflow. */
@@ -83,10 +82,10 @@ check_op(const WorkloadOp *op, GError **error)
                 return sim_fail_limit(error,
                                       "a part of an op's time is negative or longer than all");
     }
-    if (op->forward_message_ns < 0 || op->forward_message_ns > SIM_MAX_NS / 8 ||
-        op->backward_message_ns < 0 || op->backward_message_ns > SIM_MAX_NS / 8 ||
-        op->forward_buffered_ns < 0 || op->backward_buffered_ns < 0 ||
-        op->forward_message_bytes < 0 || op->backward_message_bytes < 0)
+    if (op->forward_message.ns < 0 || op->forward_message.ns > SIM_MAX_NS / 8 ||
+        op->backward_message.ns < 0 || op->backward_message.ns > SIM_MAX_NS / 8 ||
+        op->forward_message.buffered_ns < 0 || op->backward_message.buffered_ns < 0 ||
+        op->forward_message.bytes < 0 || op->backward_message.bytes < 0)
         return sim_fail_limit(error, "a message is negative or takes longer than 18 years");
     return true;
 }
@@ -106,12 +105,9 @@ check_shape(const Schedule *schedule, const Workload *workload, GError **error)
     };
 
     for (size_t i = 0; i < G_N_ELEMENTS(sizes); i++)
-        if (sizes[i].have != sizes[i].want) {
-            g_set_error(error, SCHEDULE_ERROR, SCHEDULE_ERROR_SHAPE,
-                        "the times are for %d %s, the schedule has %d", sizes[i].have,
-                        sizes[i].name, sizes[i].want);
-            return false;
-        }
+        if (sizes[i].have != sizes[i].want)
+            return schedule_refuse(error, SHAPE, "the times are for %d %s, the schedule has %d",
+                                   sizes[i].have, sizes[i].name, sizes[i].want);
     if (workload->n_classes < 1)
         return sim_fail_limit(error, "there is no class of micro-batches");
     if (workload->op_overhead_ns < 0 || workload->op_overhead_ns > SIM_MAX_NS / 8)
@@ -119,12 +115,9 @@ check_shape(const Schedule *schedule, const Workload *workload, GError **error)
     const int32_t n_micro_batches = schedule_chain_micro_batches(schedule);
     for (int32_t m = 0; workload->class_of_micro_batch != NULL && m < n_micro_batches; m++)
         if (workload->class_of_micro_batch[m] < 0 ||
-            workload->class_of_micro_batch[m] >= workload->n_classes) {
-            g_set_error(error, SCHEDULE_ERROR, SCHEDULE_ERROR_SHAPE,
-                        "micro-batch %d is of class %d, and there are %d", m,
-                        workload->class_of_micro_batch[m], workload->n_classes);
-            return false;
-        }
+            workload->class_of_micro_batch[m] >= workload->n_classes)
+            return schedule_refuse(error, SHAPE, "micro-batch %d is of class %d, and there are %d",
+                                   m, workload->class_of_micro_batch[m], workload->n_classes);
     return true;
 }
 
@@ -133,9 +126,8 @@ sim_fail_memory(GError **error, int64_t n, const char *what)
 {
     g_autofree char *available = host_memory_text();
 
-    g_set_error(error, SCHEDULE_ERROR, SCHEDULE_ERROR_LIMIT,
-                "no memory for %" G_GINT64_FORMAT " %s%s", n, what, available);
-    return false;
+    return schedule_refuse(error, LIMIT, "no memory for %" G_GINT64_FORMAT " %s%s", n, what,
+                           available);
 }
 
 /* Fills costs and details of the ops of one stage, from @cost on. */
@@ -404,11 +396,9 @@ must_wait(Walk *walk, int32_t rank, ScheduleOp op)
     return true;
 }
 
-/*
- * At op @i of @rank: whether it is the first of an overlapped pair whose second must wait; both
+/* At op @i of @rank: whether it is the first of an overlapped pair whose second must wait; both
  * begin together.  Where it need not, the pair is noted: both are about to become steps, unless the
- * first must wait, after which this is asked again.
- */
+ * first must wait, after which this is asked again. */
 static bool
 pair_must_wait(Walk *walk, int32_t rank, int64_t i)
 {
@@ -525,8 +515,8 @@ run_rank(Walk *walk, int32_t rank, bool has_pairs)
     return outcome != FAILED;
 }
 
-/* Runs all ranks.  Returns false if the schedule is wrong. */
-static bool
+/* Runs all ranks; false if the schedule is wrong.  Not inlined: its loop needs the registers. */
+static __attribute__((noinline)) bool
 run_all(Walk *all)
 {
     bool ok = true;
@@ -652,10 +642,9 @@ fail(const Schedule *schedule, GError **error)
     if (graph == NULL)
         return false;
     g_assert(schedule->overlap_pairs != NULL);
-    g_set_error(error, SCHEDULE_ERROR, SCHEDULE_ERROR_DEADLOCK,
-                "overlapped pairs wait for each other: each begins when both its messages are "
-                "there");
-    return false;
+    return schedule_refuse(error, DEADLOCK,
+                           "overlapped pairs wait for each other: each begins when both its "
+                           "messages are there");
 }
 
 /* Fills steps, step_of, counts, in_flight, first, first_forward and last_backward of a priced
@@ -688,11 +677,9 @@ compile(SimProgram *program, GError **error)
 
 /* --- what ops have whole of the weights of later ops --- */
 
-/*
- * Whole weights that a rank gathers ahead are those that its next ops need
+/* Whole weights that a rank gathers ahead are those that its next ops need
  * (profiles/workload/prefetch.h): the order of its ops says which, so an op's workspace is known
- * when the schedule is.
- */
+ * when the schedule is. */
 
 /* The first gatherings of the ops after the one at hand, of one rank. */
 typedef struct {

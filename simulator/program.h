@@ -107,8 +107,7 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC(SimProgram, sim_program_free)
 /* Sets SCHEDULE_ERROR_LIMIT with what is out of range of the workload.  Returns: false. */
 bool sim_fail_limit(GError **error, const char *what);
 
-/* Sets SCHEDULE_ERROR_LIMIT: there is no memory for @n of @what, and how much there is.  Returns:
- * false. */
+/* Sets SCHEDULE_ERROR_LIMIT, no memory for @n of @what, with how much there is.  Returns: false. */
 bool sim_fail_memory(GError **error, int64_t n, const char *what);
 
 /* Streams of messages: 1 + 2 rank to the next rank, 2 + 2 rank to the one before; 0 is none. */

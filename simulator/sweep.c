@@ -61,8 +61,7 @@ compare_pieces(gconstpointer left, gconstpointer right)
 {
     const SimPiece *a = left, *b = right;
 
-    if (a->rank != b->rank)
-        return ORDER(a->rank, b->rank);
+    ORDER_BY(a->rank, b->rank);
     return ORDER(a->number, b->number);
 }
 
@@ -162,11 +161,9 @@ run_special(const SimProgram *program, SimTimes *times, Beside *beside, int32_t 
 
 /* --- sweeps --- */
 
-/*
- * Steps @from to @to - 1, none of which has anything beside it.
- * Invariant: ready_ns[1 .. i] and free_ns hold the times of the first i steps.
- * Returns whether two messages were on one stream at once.
- */
+/* Steps @from to @to - 1, none of which has anything beside it.  Invariant: ready_ns[1 .. i] and
+ * free_ns hold the times of the first i steps.  Returns whether two messages were on one stream at
+ * once. */
 static inline __attribute__((always_inline)) bool
 sweep_plain(const SimProgram *program, SimClock clock, int64_t *free_of_step_ns, int64_t from,
             int64_t to)

@@ -1,9 +1,8 @@
 /*
  * simulator/sweep.h - when every step of a SimProgram happens, found in one pass over its steps.
  *
- * One formula for both kinds of messages: a step begins when its rank is free and its
- * message is ready, keeps the compute stream busy for busy_ns, and its own message is ready lag_ns
- * after that.
+ * One formula for both kinds of messages: a step begins when its rank is free and its message is
+ * ready, keeps the compute stream busy for busy_ns, and its own message is ready lag_ns after that.
  *
  *   begin = max(free(rank), ready(producer));  free = begin + busy;  ready = free + lag
  *   overlapped: busy = op, lag = message (it travels on streams of its own)
@@ -74,10 +73,8 @@ void sim_times_reset(SimTimes *times);
 /* Sorts times->pieces by rank and number. */
 void sim_times_sort_pieces(SimTimes *times);
 
-/*
- * The recurrence above, which every sweep runs: over fixed times, over pairs, over varied times.
- * What they differ in is how long the rank is busy with a step, and how long its message takes.
- */
+/* The recurrence above, which every sweep runs: over fixed times, over pairs, over varied times.
+ * What they differ in is how long the rank is busy with a step, and how long its message takes. */
 typedef struct {
     int64_t *ready_ns; /* (borrowed) as in SimTimes */
     int64_t *free_ns;  /* (borrowed) [rank] after what it has run so far */

@@ -6,7 +6,6 @@
 #include "base/order.h"
 #include "simulator/factors.h"
 #include "simulator/finish.h"
-#include "simulator/pairs.h"
 
 /* What follows a rank's ops. */
 typedef enum {
@@ -169,7 +168,7 @@ replica_clear(SimReplica *replica)
 static uint64_t
 random_of(uint64_t random, int64_t member)
 {
-    return member == 0 ? random : sim_draw(random, (uint64_t)member);
+    return member == 0 ? random : random_at(random, (uint64_t)member);
 }
 
 /* The slowest of its members: each is a device of its own. */
@@ -181,7 +180,7 @@ rank_factor(const SimVaried *varied, uint64_t random)
     for (int64_t member = 0; member < n_members(varied); member++) {
         const uint64_t own = random_of(random, member);
         int64_t factor = sim_first_factor(varied->ranks, own);
-        if ((sim_mix(~own) >> 11) < varied->straggler_below)
+        if ((random_mix(~own) >> 11) < varied->straggler_below)
             factor = sim_times_factor(factor, varied->slowdown);
         slowest = MAX(slowest, factor);
     }
@@ -219,7 +218,7 @@ vary_ranks(const SimVaried *varied, SimReplica *replica, uint64_t key)
     const SimProgram *program = varied->program;
 
     for (int32_t r = 0; r < program->schedule->n_ranks; r++) {
-        const uint64_t random = sim_draw(key, (uint64_t)r), other = sim_mix(~random);
+        const uint64_t random = random_at(key, (uint64_t)r), other = random_mix(~random);
         const int64_t factor = rank_factor(varied, random);
         replica->rank_factors[r] = factor;
         if (varied->level != NULL) {
@@ -275,7 +274,7 @@ vary_pair(const SimVaried *varied, SimReplica *replica, SimClock clock, uint64_t
     const SimStep *step = &program->steps[i];
     const SimCost *costs[2] = {&replica->costs[step[0].cost], &replica->costs[step[1].cost]};
     const int32_t rank = costs[0]->rank;
-    const uint64_t random[2] = {sim_draw(key, (uint64_t)i), sim_draw(key, (uint64_t)i + 1)};
+    const uint64_t random[2] = {random_at(key, (uint64_t)i), random_at(key, (uint64_t)i + 1)};
     const int64_t pair_ns = sim_times_factor(program->pair_kinds[program->kind_of_pair[k]].ns,
                                              replica->rank_factors[rank]);
     const int64_t begin_ns =
@@ -310,7 +309,7 @@ vary_ops(const SimVaried *varied, SimReplica *replica, uint64_t key)
         }
         const SimStep step = program->steps[i];
         const SimCost cost = replica->costs[step.cost];
-        const uint64_t random = sim_draw(key, (uint64_t)i);
+        const uint64_t random = random_at(key, (uint64_t)i);
         int64_t busy = cost.busy_ns, lag = cost.lag_ns;
         if (fixed->followed != NULL) {
             const SimOpTimes at = sim_times_step(fixed, program, (uint32_t)i);
@@ -333,12 +332,12 @@ vary_ops(const SimVaried *varied, SimReplica *replica, uint64_t key)
 static void
 vary_finish(const SimVaried *varied, SimReplica *replica, int32_t rank, uint64_t key)
 {
-    const uint64_t random = sim_draw(key, (uint64_t)rank);
+    const uint64_t random = random_at(key, (uint64_t)rank);
     int64_t *factors = &replica->finish_factors[rank * PART_N];
 
     for (int part = 0; part < PART_N; part++)
         factors[part] = next_factor(varied, replica, rank, varied->finish[rank * PART_N + part], 0,
-                                    sim_draw(random, (uint64_t)part + 1));
+                                    random_at(random, (uint64_t)part + 1));
     factors[PART_OPTIMIZER] =
         sim_times_factor(factors[PART_OPTIMIZER], replica->rank_factors[rank]);
 }
@@ -366,9 +365,9 @@ end_of(const SimVaried *varied, SimReplica *replica, uint64_t key)
 static int64_t
 replica_run(const SimVaried *varied, SimReplica *replica, uint64_t key)
 {
-    vary_ranks(varied, replica, sim_mix(key ^ 1));
+    vary_ranks(varied, replica, random_mix(key ^ 1));
     vary_ops(varied, replica, key);
-    return end_of(varied, replica, sim_mix(key ^ 2));
+    return end_of(varied, replica, random_mix(key ^ 2));
 }
 
 /* --- all runs --- */
@@ -399,7 +398,7 @@ vary_memory(const Study *study, int64_t run, uint64_t key)
     const WorkloadRank *ranks = study->varied.program->workload->ranks;
 
     for (int32_t r = 0; study->peaks != NULL && r < study->varied.program->schedule->n_ranks; r++) {
-        const int64_t factor = sim_first_factor(study->memory, sim_draw(~key, (uint64_t)r));
+        const int64_t factor = sim_first_factor(study->memory, random_at(~key, (uint64_t)r));
         /* No factor passes 2^11. */
         const int64_t bytes = sim_times_factor(MIN(study->peaks[r].bytes, INT64_MAX >> 11), factor);
         const int64_t limit = workload_usable_bytes(&ranks[r]);
@@ -409,15 +408,24 @@ vary_memory(const Study *study, int64_t run, uint64_t key)
     }
 }
 
-static void
-run_once(const Study *study, SimReplica *room, int64_t run)
+/* Whether all runs take the same time: memory alone varies. */
+static bool
+is_steady(const SimJitter *jitter)
 {
-    const uint64_t of_run = sim_draw(sim_draw(study->varied.jitter->seed, 0), (uint64_t)run);
+    return jitter->op_sigma == 0 && jitter->rank_sigma == 0 && jitter->straggler_fraction == 0;
+}
+
+/* @steady_ns  in, out: how long a run took where all take the same time; < 0: none was made yet. */
+static void
+run_once(const Study *study, SimReplica *room, int64_t run, int64_t *steady_ns)
+{
+    const uint64_t of_run = random_at(random_at(study->varied.jitter->seed, 0), (uint64_t)run);
 
     for (int64_t replica = 0; replica < MAX(study->varied.jitter->n_replicas, 1); replica++) {
-        const uint64_t key = sim_draw(of_run, (uint64_t)replica);
-        const int64_t end_ns = replica_run(&study->varied, room, key);
-        study->iteration_ns[run] = MAX(study->iteration_ns[run], end_ns);
+        const uint64_t key = random_at(of_run, (uint64_t)replica);
+        if (*steady_ns < 0 || !is_steady(study->varied.jitter))
+            *steady_ns = replica_run(&study->varied, room, key);
+        study->iteration_ns[run] = MAX(study->iteration_ns[run], *steady_ns);
         vary_memory(study, run, key);
     }
 }
@@ -433,9 +441,10 @@ static void *
 run_share(void *data)
 {
     Share *share = data;
+    int64_t steady_ns = -1;
 
     for (int64_t run = share->first; run < share->study->varied.jitter->n_runs; run += share->step)
-        run_once(share->study, &share->replica, run);
+        run_once(share->study, &share->replica, run, &steady_ns);
     return NULL;
 }
 
@@ -495,9 +504,7 @@ check(const SimProgram *program, const Study *study, GError **error)
     }
     if (sum_ns * largest < (double)SIM_MAX_NS)
         return true;
-    g_set_error(error, SCHEDULE_ERROR, SCHEDULE_ERROR_LIMIT,
-                "jitter: an iteration could take longer than 146 years");
-    return false;
+    return schedule_refuse(error, LIMIT, "jitter: an iteration could take longer than 146 years");
 }
 
 static void

@@ -14,8 +14,7 @@
  * @times  of the run without jitter, found by the sweep or by the engine
  * @peaks  (nullable) one per rank; NULL: memory is not varied, and everything fits
  * Returns false on SCHEDULE_ERROR_LIMIT: no memory, or times that could pass SIM_MAX_NS.
- * Cost: O(runs * replicas * ops), some 3 ns each, shared by the threads; 8 bytes per op and
- * thread.
+ * Cost: O(runs * replicas * ops), some 3 ns each, shared by the threads; 8 bytes per op and thread.
  */
 bool sim_vary(const SimProgram *program, const SimTimes *times, const SimPeak *peaks,
               const SimJitter *jitter, ReportJitter *result, GError **error);

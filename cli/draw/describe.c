@@ -1,7 +1,6 @@
 #include "cli/draw/describe.h"
 
 #include <math.h>
-#include <string.h>
 
 #include "base/text.h"
 #include "base/units.h"
@@ -106,12 +105,12 @@ describe_plans(const Plan *const *plans, size_t n)
     for (size_t i = 0; i < n; i++)
         orders = orders || has_other_order(plans[i]);
     const char *const header[] = {
-        "<",         "dp",          "tp",
-        "pp",        "vpp",         "cp",
-        "ep",        "micro-batch", orders ? "<rank order" : OUTPUT_HIDDEN,
-        "<schedule", "slices",      "<recompute",
-        "zero",      "iteration",   "MFU",
-        "bubble",    "memory",      NULL};
+        "<",          "dp",           "tp",
+        "pp",         "?vpp",         "?cp",
+        "?ep",        "?micro-batch", orders ? "?<rank order" : OUTPUT_HIDDEN,
+        "?<schedule", "?slices",      "?<recompute",
+        "?zero",      "iteration",    "MFU",
+        "?bubble",    "memory",       NULL};
     g_autoptr(OutputTable) table = output_table_new_of(header);
     for (size_t i = 0; i < n; i++)
         add_plan(table, plans[i], i, n > 1 && is_on_front(plans[i], plans, n));
@@ -311,7 +310,7 @@ static void
 print_ranks(const Report *report, guint max_rows)
 {
     const bool has_memory = report->peak_memory_bytes > 0;
-    const char *header[7 + TRACE_MEMORY_N] = {"rank", "busy", "bubble", "messages", "in flight"};
+    const char *header[7 + TRACE_MEMORY_N] = {"rank", "busy", "bubble", "?messages", "?in flight"};
     const guint n = report->ranks->len;
     const guint rows = MIN(n, MAX(max_rows, 2));
 
@@ -373,4 +372,24 @@ describe_timeline(const Trace *trace, bool is_unitless)
     timeline_append_text(text, trace, &how);
     timeline_append_legend(text, &trace, 1, &how);
     output_text(text->str);
+}
+
+void
+describe_schedule(const Schedule *schedule, const Report *report)
+{
+    const ScheduleFamily *family = schedule_family_find(schedule->name, NULL);
+    g_autoptr(GArray) in_flight = g_array_new(FALSE, FALSE, sizeof(int64_t));
+
+    for (guint r = 0; r < report->ranks->len; r++) {
+        const int64_t n = g_array_index(report->ranks, ReportRank, r).peak_in_flight;
+
+        g_array_append_val(in_flight, n);
+    }
+    g_autofree char *in_flight_text = output_int64s(in_flight, 12);
+    g_autofree char *name = text_escape(schedule->name, 60);
+    output_printf("%s: %s\n", name, family == NULL ? "" : family->summary);
+    output_printf("makespan %s, longest rank %s, bubble %s, in flight %s\n\n",
+                  output_number(units_s_from_ns(report->iteration_ns)).text,
+                  output_number(units_s_from_ns(report->span_ns)).text,
+                  output_percent(report->bubble_fraction).text, in_flight_text);
 }

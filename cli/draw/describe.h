@@ -26,14 +26,16 @@ void describe_plans(const Plan *const *plans, size_t n);
 /* Whether @owner holds memory on any rank at its peak. */
 bool describe_owner_is_used(const Report *report, TraceMemoryOwner owner);
 
-/* Prints how layers are laid over stages, the batch over micro-batches, and sequences over slices.
- */
+/* Prints how layers are laid over stages, the batch over micro-batches, sequences over slices. */
 void describe_stages(const Plan *plan);
 
 /* Prints the iteration, its throughput, where its time goes, its memory, and a row for each rank;
  * of more than @max_rows ranks, so many evenly spaced ones.
  * @currency  (nullable) of the cluster's prices. */
 void describe_report(const Report *report, const char *currency, guint max_rows);
+
+/* Prints what a bare schedule is, and its bubble with the op times of @report. */
+void describe_schedule(const Schedule *schedule, const Report *report);
 
 /* Prints the timeline of @trace as text, with its legend.
  * @is_unitless  its times are counts, as of a bare schedule: the axis has no unit. */

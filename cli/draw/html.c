@@ -4,6 +4,7 @@
 
 #include "base/embedded.h"
 #include "base/file.h"
+#include "base/order.h"
 #include "base/text.h"
 #include "base/units.h"
 #include "cli/draw/describe.h"
@@ -325,9 +326,8 @@ compare_colors(gconstpointer left, gconstpointer right, gpointer user_data)
     const uint32_t x = timeline_box_rgb(page->trace, &boxes[a]);
     const uint32_t y = timeline_box_rgb(page->trace, &boxes[b]);
 
-    if (x != y)
-        return x < y ? -1 : 1;
-    return a < b ? -1 : a > b;
+    ORDER_BY(x, y);
+    return ORDER(a, b);
 }
 
 /* (owned) array of guint: the shown boxes, those of one colour beside each other. */

@@ -60,10 +60,8 @@ G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(Picture, picture_clear)
 /* Of an array: the tics of an axis are the most (3 * MAX_DECADES). */
 #define MAX_ELEMENTS 128
 
-/*
- * A quote could be doubled, but gnuplot 5.4 misreads one that comes first; so it becomes a
- * typographic one, and what stands between two quotes never has one in it.
- */
+/* A quote could be doubled, but gnuplot 5.4 misreads one that comes first; so it becomes a
+ * typographic one, and what stands between two quotes never has one in it. */
 static void
 append_quoted(GString *settings, const char *text)
 {
@@ -157,6 +155,12 @@ tic_step(double span, int max)
 }
 
 double
+picture_time_step(double span)
+{
+    return tic_step(span, 12);
+}
+
+double
 picture_set_time_unit(Picture *picture, int64_t span_ns)
 {
     static const struct {
@@ -170,7 +174,7 @@ picture_set_time_unit(Picture *picture, int64_t span_ns)
     picture_set_text(picture, "time_unit", units[i].name);
     picture_set(picture, "time_scale", units[i].ns);
     picture_set(picture, "span", (double)span_ns / units[i].ns);
-    picture_set(picture, "tic_step", tic_step((double)span_ns / units[i].ns, 12));
+    picture_set(picture, "tic_step", picture_time_step((double)span_ns / units[i].ns));
     return units[i].ns;
 }
 
@@ -187,23 +191,29 @@ tic_name(double value)
     return g_strconcat(digits, prefixes[i], NULL);
 }
 
-/* More tics than this are thinned out. */
-#define MAX_LOG_TICS 14
+/* More tics than this are too many. */
+#define MAX_LOG_TICS 10
 #define MAX_DECADES 40
 
 void
 picture_set_range(Picture *picture, const char *axis, double low, double high)
 {
-    static const int factors[] = {1, 2, 5};
-    const bool is_sparse = low <= 0 || log10(high / low) * 3 > MAX_LOG_TICS;
+    /* The finest of these that does not crowd the axis; a number that is no factor is 0. */
+    static const double factors[][8] = {
+        {1, 1.5, 2, 3, 4, 5, 6, 8}, {1, 2, 3, 5, 7}, {1, 2, 5}, {1}};
+    static const double densities[] = {8, 5, 3}; /* factors in a decade */
+    const double n_decades = low > 0 ? log10(high / low) : INFINITY;
+    size_t set = 0;
     g_autofree char *tic = g_strconcat(axis, "_tic", NULL);
     g_autofree char *tic_names = g_strconcat(axis, "_tic_name", NULL);
     int decade = low > 0 ? (int)floor(log10(low)) : 0;
     size_t n = 0;
 
+    while (set < G_N_ELEMENTS(densities) && densities[set] * n_decades > MAX_LOG_TICS)
+        set++;
     for (int d = 0; d < MAX_DECADES; d++, decade++) {
-        for (size_t i = 0; i < (is_sparse ? 1 : G_N_ELEMENTS(factors)); i++) {
-            const double value = pow(10, decade) * factors[i];
+        for (size_t i = 0; i < G_N_ELEMENTS(factors[set]) && factors[set][i] > 0; i++) {
+            const double value = pow(10, decade) * factors[set][i];
             g_autofree char *name = tic_name(value);
 
             if (value < low || value > high)
@@ -342,10 +352,8 @@ spawn(const Picture *picture, const char *gnuplot, const char *dir, const char *
     return true;
 }
 
-/*
- * gnuplot exits with 0 on a full disk: only a picture that has its end is one.
- * Returns: the bytes of the picture without empty lines after it; 0 if it is incomplete.
- */
+/* gnuplot exits with 0 on a full disk: only a picture that has its end is one.
+ * Returns: the bytes of the picture without empty lines after it; 0 if it is incomplete. */
 static size_t
 complete_size(const char *text, size_t n, Format format)
 {

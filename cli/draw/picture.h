@@ -32,10 +32,8 @@ typedef struct {
     bool has_own_title; /* of text: append_text() writes it, too */
 } PictureKind;
 
-/*
- * Draws @content to @path: SVG or PNG by gnuplot, the numbers for .tsv, text for .txt and "-".
- * Errors as in plot.h.
- */
+/* Draws @content to @path: SVG or PNG by gnuplot, the numbers for .tsv, text for .txt and "-".
+ * Errors as in plot.h. */
 bool picture_draw(const PictureKind *kind, const void *content, const PlotOptions *options,
                   const char *path, GError **error);
 
@@ -66,7 +64,10 @@ void picture_set_titles(Picture *picture, const PlotOptions *options, const char
  * unit of which it has more than one.  Returns: ns per unit. */
 double picture_set_time_unit(Picture *picture, int64_t span_ns);
 
+/* Returns: how far apart the tics of a time axis of this length are, in its unit. */
+double picture_time_step(double span);
+
 /* Sets AXIS_low and AXIS_high, and for a logarithmic axis AXIS_n_tics, AXIS_tic and AXIS_tic_name:
- * 1, 2 and 5 times the powers of ten from @low to @high (> 0), named "50 k"; only powers where
- * there would be too many. */
+ * powers of ten from @low to @high (> 0), named "50 k", with as many of their multiples between
+ * them as the axis has room for. */
 void picture_set_range(Picture *picture, const char *axis, double low, double high);

@@ -24,6 +24,7 @@ typedef struct {
     int32_t rank;        /* memory over time: of rank - 1; 0: of the one with the highest peak */
     const char *footer;  /* (nullable) of pictures: the command that drew it */
     bool color;          /* .txt and stdout */
+    bool is_unitless;    /* .txt and stdout: times are counts, as of bare schedules */
     bool utf8;
     int columns; /* of text; 0: 100 */
 } PlotOptions;
@@ -56,10 +57,8 @@ typedef struct {
 
 extern const PlotOwner plot_owners[TRACE_MEMORY_N];
 
-/*
- * One row per trace: bytes over time of one rank, by owner; beside it each rank's peak, by owner.
- * CMD_ERROR_USAGE if a trace has no memory or not that rank.
- */
+/* One row per trace: bytes over time of one rank, by owner; beside it each rank's peak, by owner.
+ * CMD_ERROR_USAGE if a trace has no memory or not that rank. */
 bool plot_memory(const PlotTrace *traces, size_t n_traces, const PlotOptions *options,
                  const char *path, GError **error);
 
@@ -69,11 +68,9 @@ bool plot_report_memory(const Report *report, const char *name, const PlotOption
 
 /* --- sweeps: scaling (defined in plot_sweep.c) --- */
 
-/*
- * Two panels over devices, a logarithmic axis: tokens/s with the line of as many tokens/s per
+/* Two panels over devices, a logarithmic axis: tokens/s with the line of as many tokens/s per
  * device as at the best size of each series, and the share of that line that is reached.  A series
- * is a batch and a sequence length.  CMD_ERROR_USAGE if no point is feasible.
- */
+ * is a batch and a sequence length.  CMD_ERROR_USAGE if no point is feasible. */
 bool plot_sweep_throughput(const Sweep *sweep, const PlotOptions *options, const char *path,
                            GError **error);
 
@@ -84,10 +81,8 @@ bool plot_sweep_throughput(const Sweep *sweep, const PlotOptions *options, const
  * predictions. */
 bool plot_plan_pareto(const Job *job, const PlotOptions *options, const char *path, GError **error);
 
-/*
- * Days and cost of the training; without --tokens, tokens/s and cost (or energy, or devices) per
- * token.  CMD_ERROR_USAGE if no point is feasible.
- */
+/* Days and cost of the training; without --tokens, tokens/s and cost (or energy, or devices) per
+ * token.  CMD_ERROR_USAGE if no point is feasible. */
 bool plot_sweep_pareto(const Sweep *sweep, const PlotOptions *options, const char *path,
                        GError **error);
 

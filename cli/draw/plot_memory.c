@@ -168,10 +168,8 @@ add_bin(Table *data, size_t p, int32_t rank, const Bin *bin)
     add_row(data, p, "time", rank, bin->last.at_ns, bin->last.bytes);
 }
 
-/*
- * One rank's bytes as a staircase.
- * Invariant: now is what the rank holds before event i; rows up to the open bin are written.
- */
+/* One rank's bytes as a staircase.
+ * Invariant: now is what the rank holds before event i; rows up to the open bin are written. */
 static void
 add_curve(Table *data, const Memory *memory, size_t p, int64_t n_bins)
 {
@@ -205,10 +203,8 @@ add_curve(Table *data, const Memory *memory, size_t p, int64_t n_bins)
     add_row(data, p, "time", panel->shown, panel->trace->makespan_ns, now.bytes);
 }
 
-/*
- * Returns: (owned) rows of parts `peak` (each rank at its peak) and `time` (the shown rank as a
- * staircase, at most one step up and one down in each of @n_bins of the longest trace).
- */
+/* Returns: (owned) rows of parts `peak` (each rank at its peak) and `time` (the shown rank as a
+ * staircase, at most one step up and one down in each of @n_bins of the longest trace). */
 static Table *
 memory_table(const Memory *memory, int64_t n_bins)
 {

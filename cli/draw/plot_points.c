@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/text.h"
+#include "base/order.h"
 #include "base/units.h"
 #include "cli/draw/describe.h"
 #include "cli/draw/picture.h"
@@ -15,6 +16,7 @@ typedef struct {
     double x, y;
     char *label; /* (owned) */
     bool has_label;
+    int label_at;         /* of a roofline: which of places[] */
     bool is_front;        /* of a trade-off */
     double bound;         /* of a roofline: what y cannot exceed; NaN: not known */
     double time_fraction; /* of a roofline: of all its points, 0 to 1; the size of the point */
@@ -120,9 +122,8 @@ compare_positions(const void *a, const void *b)
 {
     const Point *x = a, *y = b;
 
-    if (x->x != y->x)
-        return x->x < y->x ? -1 : 1;
-    return x->y < y->y ? -1 : x->y > y->y;
+    ORDER_BY(x->x, y->x);
+    return ORDER(x->y, y->y);
 }
 
 static void
@@ -170,11 +171,9 @@ widen(double range[2], double before, double after)
     range[1] += after * length;
 }
 
-/*
- * The share of the data's range @x that the axis needs behind it, so that the label of each point
+/* The share of the data's range @x that the axis needs behind it, so that the label of each point
  * ends in the picture: where @at is the point's share of the range, (BEFORE + @at) / (BEFORE + 1 +
- * room) of the axis and the label's width are at most all of it.
- */
+ * room) of the axis and the label's width are at most all of it. */
 static double
 room_for_labels(const Points *picture, const double x[2])
 {
@@ -217,8 +216,12 @@ static void
 fill_front(Picture *picture, const void *content, const PlotOptions *options)
 {
     const Points *points = content;
+    bool has_beaten = false;
 
+    for (guint i = 0; i < points->points->len; i++)
+        has_beaten |= !point_at(points, i)->is_front;
     set_axes(picture, points, options);
+    picture_set(picture, "has_beaten", has_beaten);
     picture_set(picture, "x_is_log", is_wide(points->x));
     picture_set(picture, "y_is_log", is_wide(points->y));
     picture_set(picture, "limit", points->limit);
@@ -424,9 +427,21 @@ plot_sweep_pareto(const Sweep *sweep, const PlotOptions *options, const char *pa
 
 /* --- rooflines: labels --- */
 
-/* Points whose labels would cover each other, as shares of the axes. */
-#define LETTER_WIDTH 0.0075
-#define ROOF_LABEL_HEIGHT 0.04
+/* A letter's width, a label's height and distance from its point, as shares of the axes. */
+#define LETTER_WIDTH 0.0074
+#define ROOF_LABEL_HEIGHT 0.036
+#define ROOF_LABEL_GAP 0.012
+
+/* Where a label may lie beside its point, the best place first; as in roofline.gp. */
+static const struct {
+    int right;    /* 1, or -1: to the left */
+    double lines; /* above it */
+} places[] = {{1, -0.9}, {-1, -0.9}, {1, 0.9}, {-1, 0.9}, {1, -2}, {-1, -2}, {1, 2}, {-1, 2}};
+
+/* A rectangle on the axes, which are 1 wide and 1 high. */
+typedef struct {
+    double left, right, bottom, top;
+} Area;
 
 /* The ranges of the points with the roofs, and room around. */
 static void
@@ -447,20 +462,74 @@ find_roof_ranges(Points *picture)
     picture->y[1] *= 1.6;
 }
 
-static double
-distance(double a, double b, const double range[2])
+/* Where a point lies on the axes. */
+static Area
+area_of_point(const Points *picture, const Point *point)
 {
-    return fabs(log(a / b)) / log(range[1] / range[0]);
+    const double x = log(point->x / picture->x[0]) / log(picture->x[1] / picture->x[0]);
+    const double y = log(point->y / picture->y[0]) / log(picture->y[1] / picture->y[0]);
+    const double r = 0.004 + 0.008 * point->time_fraction;
+
+    return (Area){x - r, x + r, y - 2 * r, y + 2 * r};
 }
 
-/* Whether the label of one point would lie on the other's. */
-static bool
-is_covered(const Points *picture, const Point *a, const Point *b)
+static Area
+area_of_label(const Points *picture, const Point *point, size_t at)
 {
-    const size_t n_letters = strlen(a->x < b->x ? a->label : b->label);
+    const Area spot = area_of_point(picture, point);
+    const double width = LETTER_WIDTH * (double)strlen(point->label);
+    const double x = (spot.left + spot.right) / 2 + places[at].right * ROOF_LABEL_GAP;
+    const double y = (spot.bottom + spot.top) / 2 + places[at].lines * ROOF_LABEL_HEIGHT;
 
-    return distance(a->x, b->x, picture->x) < LETTER_WIDTH * (double)n_letters + 0.02 &&
-           distance(a->y, b->y, picture->y) < ROOF_LABEL_HEIGHT;
+    return (Area){
+        .left = places[at].right > 0 ? x : x - width,
+        .right = places[at].right > 0 ? x + width : x,
+        .bottom = y - ROOF_LABEL_HEIGHT / 2,
+        .top = y + ROOF_LABEL_HEIGHT / 2,
+    };
+}
+
+static bool
+overlap(const Area *a, const Area *b)
+{
+    return a->left < b->right && b->left < a->right && a->bottom < b->top && b->bottom < a->top;
+}
+
+/* Whether a point before point @i has the same name and lies on it, as an op of both kinds of layers
+ * does. */
+static bool
+is_named(const Points *picture, guint i)
+{
+    const Area spot = area_of_point(picture, point_at(picture, i));
+
+    for (guint j = 0; j < i; j++) {
+        const Area other = area_of_point(picture, point_at(picture, j));
+        if (strcmp(point_at(picture, i)->label, point_at(picture, j)->label) == 0 &&
+            overlap(&spot, &other))
+            return true;
+    }
+    return false;
+}
+
+/* Whether @area is inside the axes, and on no point and none of the labels before
+ * point @i. */
+static bool
+is_free(const Points *picture, guint i, const Area *area)
+{
+    if (area->left < 0 || area->right > 1 || area->bottom < 0 || area->top > 1)
+        return false;
+    for (guint j = 0; j < picture->points->len; j++) {
+        const Point *other = point_at(picture, j);
+        const Area spot = area_of_point(picture, other);
+        if (overlap(area, &spot))
+            return false;
+        if (j >= i || !other->has_label)
+            continue;
+        const Area label = area_of_label(picture, other, (size_t)other->label_at);
+        if (overlap(area, &label))
+            return false;
+    }
+    return true;
 }
 
 /* The points that take most time first. */
@@ -469,8 +538,7 @@ compare_times(const void *a, const void *b)
 {
     const Point *x = a, *y = b;
 
-    if (x->time_fraction != y->time_fraction)
-        return x->time_fraction > y->time_fraction ? -1 : 1;
+    ORDER_BY(y->time_fraction, x->time_fraction);
     return x->x != y->x ? (x->x < y->x ? -1 : 1) : strcmp(x->label, y->label);
 }
 
@@ -481,17 +549,12 @@ choose_roof_labels(Points *picture)
     for (guint i = 0; i < picture->points->len; i++) {
         Point *point = point_at(picture, i);
 
-        point->has_label = true;
-        for (guint j = 0; j < i && point->has_label; j++) {
-            Point *other = point_at(picture, j);
+        for (size_t at = 0; at < G_N_ELEMENTS(places) && !point->has_label && !is_named(picture, i);
+             at++) {
+            const Area area = area_of_label(picture, point, at);
 
-            if (!other->has_label || !is_covered(picture, point, other))
-                continue;
-            /* Named beside the larger point that covers it. */
-            char *both = g_strdup_printf("%s, %s", other->label, point->label);
-            g_free(other->label);
-            other->label = both;
-            point->has_label = false;
+            point->label_at = (int)at;
+            point->has_label = is_free(picture, i, &area);
         }
     }
 }
@@ -516,7 +579,7 @@ fill_roof(Picture *picture, const void *content, const PlotOptions *options)
         picture_set_text_at(picture, "series_name", (size_t)k, points->series[k]);
         picture_set_rgb_at(picture, "series_color", (size_t)k, colors[k]);
     }
-    picture->data = table_new_line("x\tflops_per_s\tbound_flops_per_s\tseries\tshare\thas_label\t"
+    picture->data = table_new_line("x\tflops_per_s\tbound_flops_per_s\tseries\tshare\tlabel_place\t"
                                    "label");
     for (guint i = 0; i < points->points->len; i++) {
         const Point *point = point_at(points, i);
@@ -526,7 +589,7 @@ fill_roof(Picture *picture, const void *content, const PlotOptions *options)
         table_add_double(picture->data, point->bound);
         table_add_int64(picture->data, point->series);
         table_add_double(picture->data, point->time_fraction);
-        table_add_int64(picture->data, point->has_label);
+        table_add_int64(picture->data, point->has_label ? point->label_at : -1);
         table_add_text(picture->data, point->label);
     }
 }
@@ -659,12 +722,15 @@ plot_sweep_roofline(const Sweep *sweep, const PlotOptions *options, const char *
                     GError **error)
 {
     g_auto(Points) picture = points_new();
+    bool has_crosses = false;
 
     for (guint i = 0; i < sweep->points->len; i++) {
         const SweepPoint *p = sweep_at(sweep, i);
 
         if (!p->is_feasible || !(p->model_flops_utilization_fraction > 0))
             continue;
+        /* A cross on its own point is not seen. */
+        has_crosses |= p->iteration_s > 1.02 * p->lower_bound_s;
         const Point point = {
             .x = (double)p->global_batch * (double)p->seq_len / (double)p->n_devices,
             .y = p->model_flops_per_s_per_device,
@@ -678,7 +744,8 @@ plot_sweep_roofline(const Sweep *sweep, const PlotOptions *options, const char *
         g_array_append_val(picture.points, point);
     }
     picture.n_series = 1;
-    picture.series[0] = "the best plan of a size; cross: what no plan exceeds";
+    picture.series[0] = has_crosses ? "the best plan of a size; cross: what no plan exceeds"
+                                    : "the best plan of a size, which no other exceeds";
     picture.title =
         g_strdup_printf("%s on %s: devices below their peak", sweep->model, sweep->cluster);
     picture.subtitle = g_strdup_printf("model FLOPs, without recompute; %s", sweep->dtype);

@@ -1,12 +1,10 @@
 /* Pictures of how training scales; declared in cli/draw/plot.h. */
 #include <math.h>
-#include <string.h>
 
 #include "base/text.h"
 #include "base/units.h"
 #include "cli/request/command.h"
 #include "cli/draw/picture.h"
-#include "cli/request/output.h"
 
 /* More curves cannot be told apart; more labels cover each other. */
 #define MAX_SERIES 7
@@ -300,6 +298,20 @@ set_second_panel(Picture *picture, const Scaling *scaling)
                                      : "model FLOP utilization");
 }
 
+/* Whether failures and checkpoints cost a curve so much that its other line can be seen. */
+static bool
+loses_to_failures(const Scaling *scaling)
+{
+    for (guint i = 0; i < scaling->sweep->points->len; i++) {
+        const SweepPoint *point = sweep_at(scaling->sweep, i);
+
+        if (series_of(scaling, point) >= 0 &&
+            point->effective_tokens_per_s < 0.99 * point->tokens_per_s)
+            return true;
+    }
+    return false;
+}
+
 static void
 fill(Picture *picture, const void *content, const PlotOptions *options)
 {
@@ -307,7 +319,7 @@ fill(Picture *picture, const void *content, const PlotOptions *options)
 
     picture->data = data_new(scaling);
     picture_set(picture, "has_ideal", scaling->x == 0);
-    picture_set(picture, "has_effective", isfinite(scaling->sweep->reliability.device_mtbf_s));
+    picture_set(picture, "has_effective", loses_to_failures(scaling));
     picture_set(picture, "has_labels", has_labels(scaling));
     set_titles(picture, scaling, options);
     set_series(picture, scaling);

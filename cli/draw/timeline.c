@@ -6,7 +6,8 @@
 #include "base/units.h"
 #include "cli/request/output.h"
 
-/* Okabe and Ito, "Color Universal Design", 2008, with grey for waiting. */
+/* Okabe and Ito, "Color Universal Design", 2008, with a grey for waiting that is darker than that
+ * of bubbles. */
 const TimelineStyle timeline_styles[TIMELINE_KIND_N] = {
     [TIMELINE_FORWARD] = {"forward", 0x0072b2, 0xffffff, "█", '#'},
     [TIMELINE_BACKWARD] = {"backward", 0xe69f00, 0x000000, "▒", '='},
@@ -14,7 +15,7 @@ const TimelineStyle timeline_styles[TIMELINE_KIND_N] = {
     [TIMELINE_BACKWARD_WEIGHT] = {"weight gradient", 0x009e73, 0xffffff, "░", '-'},
     [TIMELINE_RECOMPUTE] = {"recompute", 0x7f4a00, 0xffffff, "▚", ':'},
     [TIMELINE_MESSAGE] = {"message", 0xcc79a7, 0x000000, "╌", '~'},
-    [TIMELINE_WAIT] = {"waiting", 0xdddddd, 0x000000, "·", '.'},
+    [TIMELINE_WAIT] = {"waiting", 0x9a9a9a, 0x000000, "·", '.'},
     [TIMELINE_DP] = {"data parallel", 0x56b4e9, 0x000000, "≈", '%'},
     [TIMELINE_OPTIMIZER] = {"optimizer", 0xf0e442, 0x000000, "◆", '*'},
 };
@@ -45,10 +46,8 @@ typedef struct {
     bool is_open, is_merged;
 } Merge;
 
-/*
- * The mean colour of what was merged, gaps being white.  In steps of 8, so that neighbours of about
- * the same mix have the same colour.
- */
+/* The mean colour of what was merged, gaps being white.  In steps of 8, so that neighbours of about
+ * the same mix have the same colour. */
 static uint32_t
 mixed_rgb(const Merge *merge)
 {

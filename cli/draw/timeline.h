@@ -71,8 +71,7 @@ typedef struct {
     bool is_unitless; /* times are counts of 1 s (plain op times): the axis has no unit */
 } TimelineText;
 
-/* How many columns lie between the margins of a picture of @n_ranks ranks whose times have units.
- */
+/* How many columns lie between the margins of a picture of @n_ranks ranks with units of time. */
 int timeline_n_cells(const TimelineText *how, int32_t n_ranks);
 
 /* Whether @rank is one of the @max_rows of @n_ranks ranks that are shown; the first and the last
@@ -93,11 +92,9 @@ char *timeline_title(const Trace *trace);
 /* Writes the box's label into @text: its micro-batch, its slice, or both as "3.1"; "" for none. */
 void timeline_label(const Trace *trace, const TimelineBox *box, char text[32]);
 
-/*
- * The colour of a box in SVG.  The slices of a micro-batch run from dark to light, so that the next
+/* The colour of a box in SVG.  The slices of a micro-batch run from dark to light, so that the next
  * one begins where it is dark again; without slices, later chunks and odd micro-batches are
- * lighter.
- */
+ * lighter. */
 uint32_t timeline_box_rgb(const Trace *trace, const TimelineBox *box);
 
 /* Black or white, whichever is easier to read on @rgb. */

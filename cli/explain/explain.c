@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/order.h"
 #include "base/units.h"
 #include "cli/request/output.h"
 #include "profiles/cost/mesh.h"
@@ -487,10 +488,8 @@ add_limit_of(Explanation *explanation, const ExplainResource *resource)
     }
 }
 
-/*
- * Idle time of two kinds: of ranks that have less to do than the busiest one, since layers do not
- * divide evenly; and the rest, of the schedule.
- */
+/* Idle time of two kinds: of ranks that have less to do than the busiest one, since layers do not
+ * divide evenly; and the rest, of the schedule. */
 static void
 add_bubble(Explanation *explanation)
 {
@@ -517,8 +516,7 @@ compare(const void *a, const void *b)
 {
     const ExplainLimit *x = a, *y = b;
 
-    if (x->fraction != y->fraction)
-        return x->fraction > y->fraction ? -1 : 1;
+    ORDER_BY(y->fraction, x->fraction);
     return strcmp(x->how, y->how);
 }
 

@@ -59,8 +59,7 @@ typedef struct {
     guint search;
 } ExplainResource;
 
-/* Something that limits the plan, and how much of the objective is known to be gained without it.
- */
+/* Something that limits the plan, and what part of the objective is surely gained without it. */
 typedef struct {
     const char *limit; /* "memory", "link", "bubble", "divisibility", "batch" */
     double fraction;   /* of the iteration, or of the objective per token */

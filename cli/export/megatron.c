@@ -1,7 +1,7 @@
 /*
  * Megatron-LM's flags, one on a line: python pretrain_gpt.py $(degas export PLAN --to megatron) ...
  *
- * Names and rules as of d98e8a64 (2026-08): megatron/training/arguments.py,
+ * Names as of d98e8a64 (2026-08): megatron/training/arguments.py,
  * megatron/core/model_parallel_config.py, transformer/pipeline_parallel_layer_layout.py,
  * pipeline_parallel/schedules.py.  Data, tokenizer, learning rate are the user's.
  *
@@ -13,134 +13,12 @@
 #include <string.h>
 
 #include "cli/export/export.h"
-#include "cli/request/output.h"
 #include "schedule/rank_order.h"
-
-/* --- rules --- */
 
 static bool
 has_chunks(const Plan *plan)
 {
     return plan->degrees.vpp > 1;
-}
-
-static void
-check_schedule(const Plan *plan, ExportViolations *violations)
-{
-    const int64_t pp = plan->degrees.pp, m = plan->n_micro_batches;
-    const int64_t group = plan->group > 0 ? plan->group : pp;
-    const ScheduleFamily *family = schedule_family_find(plan->schedule, NULL);
-
-    /* On one rank all orders are the same. */
-    if ((family == NULL || !family->in_megatron) && (pp > 1 || has_chunks(plan)))
-        export_breaks(violations, "--schedule 1f1b,interleaved",
-                      "schedules are 1f1b and interleaved, not %s", plan->schedule);
-    if (has_chunks(plan) && pp == 1)
-        export_breaks(violations, "--vpp 1", "chunks need a pipeline: --vpp " INT " with --pp 1",
-                      plan->degrees.vpp);
-    if (has_chunks(plan) && pp == 2 && !plan->conventions.overlap_pp)
-        export_breaks(violations, "--overlap pp",
-                      "interleaving 2 ranks needs messages that overlap");
-    if (has_chunks(plan) && pp > 1 &&
-        (group < pp || group > m || (m % group > 0 && m % group < pp)))
-        export_breaks(violations, "--vpp 1",
-                      "an interleaved group of " INT " micro-batches is at least --pp " INT
-                      ", at most all " INT ", and so is what it leaves",
-                      group, pp, m);
-    if (plan->slices->len > 1)
-        export_breaks(violations, "--slices off",
-                      "sequences are not sliced: %u token slices cannot be expressed",
-                      plan->slices->len);
-    if (plan->micro_batch_sequences != NULL)
-        export_breaks(violations, "--slices off",
-                      "all micro-batches have as many sequences: batch_slices cannot be expressed");
-}
-
-static void
-check_shape(const ModelArch *arch, const Plan *plan, ExportViolations *violations)
-{
-    const PlanDegrees *d = &plan->degrees;
-
-    if (arch->vocab == 0)
-        export_breaks(violations, NULL,
-                      "a model has embedding and loss: a vocabulary of 0 cannot be expressed");
-    if (arch->n_heads % d->tp != 0)
-        export_breaks(violations, "--tp 1", "--tp " INT " divides " INT " heads", d->tp,
-                      arch->n_heads);
-    if (arch->n_kv_heads % d->tp != 0 && d->tp % arch->n_kv_heads != 0)
-        export_breaks(violations, "--tp 1",
-                      "--tp " INT " divides " INT " query groups, or they divide it", d->tp,
-                      arch->n_kv_heads);
-    if (d->cp > 1 && plan->seq_len % (2 * d->cp) != 0)
-        export_breaks(violations, "--cp 1", "twice --cp " INT " divides the sequence of " INT,
-                      d->cp, plan->seq_len);
-    if (plan->sequence_parallel && plan->seq_len / d->cp % d->tp != 0)
-        export_breaks(violations, "--sequence-parallel off",
-                      "sequence parallelism: --tp " INT " divides " INT " tokens", d->tp,
-                      plan->seq_len / d->cp);
-    if (d->ep > 1 && d->tp > 1 && !plan->sequence_parallel)
-        export_breaks(violations, "--sequence-parallel on",
-                      "experts with tensor parallelism need sequence parallelism");
-    if (d->ep > 1 && arch->experts.n_experts % d->ep != 0)
-        export_breaks(violations, "--ep 1", "--ep " INT " divides " INT " experts", d->ep,
-                      arch->experts.n_experts);
-    if (arch->family == MODEL_FAMILY_GPT && !arch->qkv_bias)
-        export_breaks(violations, NULL, "biases are in all matrices or in none, or in QKV alone");
-}
-
-/* Its ranks of experts are numbered apart, in the same order: --use-tp-pp-dp-mapping asks that both
- * have the same data parallel size, so that pipelines are the same. */
-static void
-check_order(const Plan *plan, ExportViolations *violations)
-{
-    const PlanDegrees *d = &plan->degrees;
-    const int64_t order = plan_rank_order_plain(d);
-    const int64_t etp = plan_expert_tp(d, &plan->conventions);
-
-    if (order == PLAN_RANK_ORDER_DEFAULT)
-        return;
-    if (order != PLAN_RANK_ORDER_PP_BEFORE_DP)
-        export_breaks(violations, "--rank-order tp-cp-dp-pp",
-                      "ranks are laid out as tp-cp-dp-pp or tp-cp-pp-dp: --rank-order %s cannot be "
-                      "expressed",
-                      plan_rank_order_names[plan->degrees.rank_order]);
-    else if (d->ep > 1 && d->ep * etp != d->tp * d->cp)
-        export_breaks(violations, "--rank-order tp-cp-dp-pp",
-                      "with pp before dp, --ep " INT " times --expert-tp " INT " is --tp " INT
-                      " times --cp " INT,
-                      d->ep, etp, d->tp, d->cp);
-}
-
-static void
-check_memory(const Plan *plan, ExportViolations *violations)
-{
-    if (strcmp(plan_recompute_name(plan), "mixed") == 0)
-        export_breaks(violations, "--recompute full",
-                      "all stages recompute alike: stages of different kinds cannot be expressed");
-    if (plan->offload == PLAN_OFFLOAD_NVME)
-        export_breaks(violations, "--offload cpu", "optimizer state is offloaded to the CPU only");
-    if (plan->offload == PLAN_OFFLOAD_CPU && plan->zero_stage >= 2)
-        export_breaks(violations, "--zero 1",
-                      "offloading needs the distributed optimizer, not ZeRO %d of Megatron-FSDP",
-                      plan->zero_stage);
-    if (plan->offload_parameters)
-        export_breaks(violations, "--offload-parameters off", "parameters are not offloaded");
-    if (plan->dtype == DTYPE_TF32)
-        export_breaks(violations, "--dtype bf16", "number formats are fp32, fp16, bf16, fp8");
-    if (plan->dtype != DTYPE_FP32 && plan->conventions.grad_dtype == DTYPE_FP16)
-        export_breaks(violations, "--grad-dtype fp32", "gradients are summed in fp32 or bf16");
-    if (plan->conventions.overlap_tp && !plan->sequence_parallel && plan->degrees.tp > 1)
-        export_breaks(violations, "--sequence-parallel on",
-                      "overlapping tensor parallelism needs sequence parallelism");
-}
-
-static void
-check(const ExportSource *source, ExportViolations *violations)
-{
-    check_schedule(source->job->plan, violations);
-    check_shape(source->job->arch, source->job->plan, violations);
-    check_order(source->job->plan, violations);
-    check_memory(source->job->plan, violations);
 }
 
 /* --- flags --- */
@@ -202,7 +80,13 @@ add_experts(GString *text, const ModelArch *arch, const Plan *plan)
                                experts->first_dense_layers,
                                arch->n_layers - experts->first_dense_layers);
     add_flag(text, "moe-grouped-gemm");
-    add_word(text, "moe-token-dispatcher-type", "alltoall");
+    if (plan->conventions.dispatcher == PLAN_DISPATCHER_ALLTOALL) {
+        add_word(text, "moe-token-dispatcher-type", "alltoall");
+    } else {
+        add_word(text, "moe-token-dispatcher-type", "flex");
+        add_word(text, "moe-flex-dispatcher-backend",
+                 plan_dispatcher_names[plan->conventions.dispatcher]);
+    }
     add_int(text, "expert-model-parallel-size", plan->degrees.ep);
     add_int(text, "expert-tensor-parallel-size",
             plan_expert_tp(&plan->degrees, &plan->conventions));
@@ -228,7 +112,8 @@ add_model(GString *text, const ModelArch *arch, const Plan *plan)
         if (arch->qkv_bias)
             add_flag(text, "add-qkv-bias");
     }
-    if (arch->qk_norm)
+    /* Norms of the latent vectors of MLA hang on the same flag. */
+    if (arch->qk_norm || arch->mla.kv_lora_rank > 0)
         add_flag(text, "qk-layernorm");
     if (!plan->conventions.dropout) {
         add_word(text, "attention-dropout", "0");
@@ -312,9 +197,21 @@ add_replicas(GString *text, const Plan *plan)
     }
     if (plan->conventions.overlap_tp && plan->degrees.tp > 1)
         add_flag(text, "tp-comm-overlap");
+    if (plan->conventions.overlap_ep && plan->degrees.ep > 1)
+        add_flag(text, "overlap-moe-expert-parallel-comm");
+    if (plan->conventions.cuda_graphs == PLAN_GRAPHS_ITERATION) {
+        add_word(text, "cuda-graph-impl", "local");
+        add_word(text, "cuda-graph-scope", "full_iteration");
+    } else if (plan->conventions.cuda_graphs != PLAN_GRAPHS_NONE) {
+        static const char *const scopes[] = {"", "moe_router moe_preprocess",
+                                             "attn moe_router moe_preprocess", "full", ""};
+
+        add_word(text, "cuda-graph-impl", "transformer_engine");
+        if (plan->conventions.cuda_graphs != PLAN_GRAPHS_LAYER)
+            g_string_append_printf(text, "--cuda-graph-scope %s\n",
+                                   scopes[plan->conventions.cuda_graphs]);
+    }
     if (plan->offload == PLAN_OFFLOAD_CPU) {
-        if (plan->zero_stage == 0)
-            add_flag(text, "use-distributed-optimizer");
         add_flag(text, "optimizer-cpu-offload");
         add_word(text, "optimizer-offload-fraction", "1.0");
         add_flag(text, "use-precision-aware-optimizer");
@@ -332,6 +229,11 @@ add_numbers(GString *text, const Plan *plan)
         add_flag(text, "bf16");
     if (plan->dtype == DTYPE_FP8)
         add_word(text, "fp8-format", "hybrid");
+    if (plan->dtype == DTYPE_NVFP4)
+        add_word(text, "fp4-format", "e2m1");
+    /* The default of bf16, and not of fp16. */
+    if (plan->dtype == DTYPE_FP16 && plan->conventions.grad_dtype == DTYPE_FP32)
+        add_flag(text, "accumulate-allreduce-grads-in-fp32");
     if (plan->dtype != DTYPE_FP32 && plan->conventions.grad_dtype == DTYPE_BF16)
         add_flag(text, "grad-reduce-in-bf16");
     add_word(text, "attention-backend",
@@ -359,6 +261,13 @@ write_flags(const ExportSource *source, size_t *n_bytes, GError **error)
     return g_string_free(text, FALSE);
 }
 
+/* Whether Megatron wants CUDA_DEVICE_MAX_CONNECTIONS=1 before Blackwell. */
+static bool
+wants_one_connection(const Plan *plan)
+{
+    return (plan->degrees.tp > 1 || plan->degrees.cp > 1) && plan->zero_stage < 2;
+}
+
 /* Says what no flag can: the environment, and where Megatron runs otherwise than the plan. */
 static char *
 note(const ExportSource *source)
@@ -367,7 +276,7 @@ note(const ExportSource *source)
     GString *text = g_string_new(NULL);
 
     g_string_append_printf(text, "Megatron-LM on " INT " devices", plan_n_devices(plan));
-    if ((plan->degrees.tp > 1 || plan->degrees.cp > 1) && plan->zero_stage < 2)
+    if (wants_one_connection(plan))
         g_string_append(text, ", before Blackwell with CUDA_DEVICE_MAX_CONNECTIONS=1");
     if (plan->zero_stage >= 2)
         g_string_append(text, ", without CUDA_DEVICE_MAX_CONNECTIONS=1");
@@ -377,10 +286,49 @@ note(const ExportSource *source)
     return g_string_free(text, FALSE);
 }
 
+static void
+bundle(const ExportSource *source, ExportBundle *bundle)
+{
+    bundle->config = "megatron.args";
+    bundle->prepare = "set -f # options have * and [ ]\n";
+    bundle->program =
+        "python3 -u \"$MEGATRON/pretrain_gpt.py\" $(cat megatron.args) "
+        "--exit-signal-handler \\\n"
+        "    --save \"$CHECKPOINT\" --load \"$CHECKPOINT\" --save-interval \"$EVERY\" "
+        "$DATA_ARGS $TRAIN_ARGS";
+    bundle->on_end = "Megatron-LM ends after its step with a checkpoint "
+                     "(--exit-signal-handler).";
+    bundle->yours = "Data, tokenizer and learning rate are yours: `DATA_ARGS` and `TRAIN_ARGS`.";
+    bundle->time_is = "the log has `elapsed time per iteration (ms)` for every step, and with "
+                      "--log-throughput the TFLOP/s of a GPU.";
+    if (wants_one_connection(source->job->plan))
+        export_bundle_set(bundle, "CUDA_DEVICE_MAX_CONNECTIONS", "1",
+                          "Before Blackwell Megatron-LM demands it with tp or cp: kernels start in "
+                          "the order in which they were queued, so that messages overlap.");
+    else if (source->job->plan->zero_stage >= 2)
+        export_bundle_set(bundle, "CUDA_DEVICE_MAX_CONNECTIONS", NULL,
+                          "Megatron-FSDP refuses 1: gathers have to pass computation.");
+    export_bundle_set(bundle, "OMP_NUM_THREADS", "1",
+                      "As torchrun has it: else every rank takes all cores of the node.");
+    export_bundle_set(bundle, "MEGATRON", ".", "Where Megatron-LM is checked out.");
+    export_bundle_set(bundle, "CHECKPOINT", "checkpoint",
+                      "A folder that all nodes see; the run goes on from what is in it.");
+    export_bundle_set(bundle, "EVERY", "500",
+                      "Steps between checkpoints: what is lost when a node dies.");
+    export_bundle_set(
+        bundle, "DATA_ARGS", "--mock-data --tokenizer-type NullTokenizer --num-workers 0",
+        "Tokens without a meaning take as long as others.  Slurm signals every process, "
+        "and a loader of data that ends takes Megatron-LM with it: hence none.");
+    export_bundle_set(bundle, "TRAIN_ARGS",
+                      "--train-iters 50 --lr 1e-4 --eval-iters 0 --log-interval 1 --log-throughput",
+                      "As many steps as a comparison needs.");
+}
+
 const ExportTarget export_megatron = {
     .name = "megatron",
     .summary = "flags of Megatron-LM's pretrain_gpt.py",
-    .check = check,
+    .framework = PLAN_FRAMEWORK_MEGATRON_CORE,
     .write = write_flags,
     .note = note,
+    .bundle = bundle,
 };

@@ -1,150 +1,92 @@
 /*
- * torchtitan's TOML, as of v0.2.2 (the last release that reads TOML):
- * torchtitan/config/job_config.py, distributed/parallel_dims.py, distributed/pipeline_parallel.py.
+ * torchtitan's configuration, by version: Python, as of 0.3.0 (torchtitan/trainer.py,
+ * config/configs.py, config/manager.py), or TOML, as of v0.2.2, the last release that reads it
+ * (config/job_config.py); distributed/parallel_dims.py and pipeline_parallel.py of both.
  *
  * Models are its flavours, by name.  A schedule without a class of its own is a CSV, written by
  * degas export --to pytorch-csv; the class that is named then only says where stages lie.
  * FSDP shards over dp and cp: ZeRO 3 reshards after forward, ZeRO 2 does not, ZeRO 0 replicates.
+ *
+ * The Python file begins with the flavour's own recipe, which has the optimizer, the data and the
+ * tokenizer, and sets what the plan says.  405B's recipe computes in fp8 and compiles, and replays
+ * CUDA graphs as all do: the plan does none of these unless it says so.
  */
 #include <string.h>
 
 #include "cli/export/export.h"
-#include "cli/request/output.h"
 
 #define CSV_NAME "schedule.csv"
 
-static const struct {
-    const char *degas, *name, *flavor;
-} models[] = {
-    {"llama3-8b", "llama3", "8B"},          {"llama3-70b", "llama3", "70B"},
-    {"llama3-405b", "llama3", "405B"},      {"qwen3-32b", "qwen3", "32B"},
-    {"deepseek-v3", "deepseek_v3", "671B"},
-};
-
-/* An index, or -1. */
-static int
-find_model(const char *name)
+/* (borrowed) What torchtitan calls the model, which it has. */
+static const PlanFrameworkModel *
+model_of(const ModelArch *arch)
 {
-    for (size_t i = 0; i < G_N_ELEMENTS(models); i++)
-        if (strcmp(models[i].degas, name) == 0)
-            return (int)i;
-    return -1;
+    const PlanFrameworkModel *model = plan_framework(PLAN_FRAMEWORK_TORCHTITAN)->rules->models;
+
+    while (strcmp(model->model, arch->name) != 0)
+        model++;
+    return model;
 }
 
-/* (borrowed) The plan's family if a class of torch.distributed.pipelining runs it, else NULL. */
+/* (borrowed) The plan's family, which a class of torch.distributed.pipelining runs. */
 static const ScheduleFamily *
 family_of(const Plan *plan)
 {
-    const ScheduleFamily *family = schedule_family_find(plan->schedule, NULL);
-
-    return family != NULL && family->torch_class != NULL ? family : NULL;
+    return schedule_family_find(plan->schedule, NULL);
 }
 
-/* --- rules --- */
+/* One file under way: what both versions set alike is written by set(). */
+typedef struct {
+    GString *text;
+    bool python;
+    const char *section; /* (borrowed, nullable) the TOML table that is open */
+} Config;
 
-static void
-check_schedule(const Plan *plan, ExportViolations *violations)
+/* "key = value" of a section.  The value is text that TOML and Python read alike. */
+static void G_GNUC_PRINTF(4, 5)
+    set(Config *config, const char *section, const char *key, const char *format, ...)
 {
-    const int64_t pp = plan->degrees.pp, rounds = MAX(1, plan->n_micro_batches / pp);
-    const ScheduleFamily *family = family_of(plan);
-    const bool has_rounds = family != NULL && family->groups;
+    va_list args;
 
-    if (plan->slices->len > 1 || plan->micro_batch_sequences != NULL)
-        export_breaks(violations, "--slices off",
-                      "a micro-batch is one tensor: slices cannot be expressed");
-    if (plan->degrees.vpp > 1 && pp == 1)
-        export_breaks(violations, "--vpp 1", "chunks need a pipeline: --vpp " INT " with --pp 1",
-                      plan->degrees.vpp);
-    if (pp == 1)
-        return;
-    if (family == NULL)
-        export_breaks(violations, "--schedule 1f1b,interleaved,interleaved-zb,zb-v",
-                      "no schedule class or file runs %s", plan->schedule);
-    if (has_rounds && plan->n_micro_batches % rounds != 0)
-        export_breaks(violations, "--schedule 1f1b,zb-v",
-                      "%s has rounds of as many micro-batches: " INT " in " INT, plan->schedule,
-                      plan->n_micro_batches, rounds);
-    if (has_rounds && plan->group > 0 && plan->group != plan->n_micro_batches / rounds)
-        export_breaks(violations, NULL, "a round of %s has " INT " micro-batches, not --group " INT,
-                      plan->schedule, plan->n_micro_batches / rounds, plan->group);
-    if (plan->zero_stage == 0 && plan->degrees.dp > 1)
-        export_breaks(violations, "--zero 3",
-                      "replicas without sharding (DDP) are alone: not with a pipeline");
+    if (config->python)
+        g_string_append_printf(config->text, "    config.%s.", section);
+    else if (g_strcmp0(config->section, section) != 0)
+        g_string_append_printf(config->text, "%s[%s]\n", config->text->len > 0 ? "\n" : "",
+                               section);
+    config->section = section;
+    g_string_append_printf(config->text, "%s = ", key);
+    va_start(args, format);
+    g_string_append_vprintf(config->text, format, args);
+    va_end(args);
+    g_string_append_c(config->text, '\n');
 }
 
 static void
-check_shape(const ExportSource *source, ExportViolations *violations)
+set_bool(Config *config, const char *section, const char *key, bool value)
 {
-    const ModelArch *arch = source->job->arch;
-    const Plan *plan = source->job->plan;
-    const PlanDegrees *d = &plan->degrees;
-    const int64_t divisor = d->tp * (d->cp > 1 ? 2 * d->cp : 1);
-
-    export_check_rank_order(plan, violations);
-    if (find_model(arch->name) < 0)
-        export_breaks(violations, NULL, "it has no flavour of %s", arch->name);
-    if (arch->n_kv_heads % d->tp != 0)
-        export_breaks(violations, "--tp 1", "--tp " INT " divides " INT " K/V heads", d->tp,
-                      arch->n_kv_heads);
-    if (plan->seq_len % divisor != 0)
-        export_breaks(violations, "--cp 1 --tp 1",
-                      "--tp times twice --cp, " INT ", divides the sequence of " INT, divisor,
-                      plan->seq_len);
-    if (d->tp > 1 && !plan->sequence_parallel)
-        export_breaks(violations, "--sequence-parallel on",
-                      "tensor parallelism is always with sequence parallelism");
+    set(config, section, key, "%s",
+        config->python ? (value ? "True" : "False") : (value ? "true" : "false"));
 }
 
-static void
-check_memory(const Plan *plan, ExportViolations *violations)
+/* Asynchronous tensor parallelism is a pass of the compiler. */
+static bool
+compiles(const Plan *plan)
 {
-    const char *recompute = plan_recompute_name(plan);
-
-    if (plan->zero_stage == 1)
-        export_breaks(violations, "--zero 2",
-                      "FSDP shards gradients with the optimizer: no ZeRO 1");
-    if (plan->zero_stage == 0 && plan->degrees.cp > 1)
-        export_breaks(violations, "--zero 3",
-                      "FSDP shards over context-parallel ranks: no ZeRO 0 with --cp " INT,
-                      plan->degrees.cp);
-    if (plan->offload == PLAN_OFFLOAD_NVME)
-        export_breaks(violations, "--offload none", "nothing is offloaded to NVMe");
-    if (plan->offload == PLAN_OFFLOAD_CPU && plan->zero_stage < 2)
-        export_breaks(violations, "--zero 3", "offloading is FSDP's: it needs ZeRO 2 or 3");
-    if (plan->dtype != DTYPE_BF16 && plan->dtype != DTYPE_FP32)
-        export_breaks(violations, "--dtype bf16",
-                      "mixed_precision_param is bfloat16 or float32, "
-                      "not %s",
-                      dtype_names[plan->dtype]);
-    if (plan->conventions.grad_dtype != DTYPE_FP32)
-        export_breaks(violations, "--grad-dtype fp32", "mixed_precision_reduce is float32, not %s",
-                      dtype_names[plan->conventions.grad_dtype]);
-    if (strcmp(recompute, "selective") == 0 || strcmp(recompute, "mixed") == 0)
-        export_breaks(violations, "--recompute full",
-                      "its selective policies save attention: %s recompute cannot be expressed",
-                      recompute);
+    return plan->conventions.overlap_tp && plan->degrees.tp > 1;
 }
 
-static void
-check(const ExportSource *source, ExportViolations *violations)
+/* (owned) Stages as lists of module names: ["tok_embeddings", "layers.0"], ... */
+static char *
+parts_text(const Plan *plan, bool python)
 {
-    check_schedule(source->job->plan, violations);
-    check_shape(source, violations);
-    check_memory(source->job->plan, violations);
-}
+    const char *head = python ? "lm_head" : "output", *indent = python ? "    " : "";
+    GString *text = g_string_new("[\n");
 
-/* --- tables --- */
-
-/* Stages as lists of module names: ["tok_embeddings", "layers.0"], ... */
-static void
-append_parts(GString *text, const Plan *plan)
-{
-    g_string_append(text, "module_fqns_per_model_part = [\n");
     for (guint i = 0; i < plan->stages->len; i++) {
         const PlanStage *stage = &g_array_index(plan->stages, PlanStage, i);
         const char *comma = "";
 
-        g_string_append(text, "    [");
+        g_string_append_printf(text, "%s    [", indent);
         if (stage->embedding) {
             g_string_append(text, "\"tok_embeddings\"");
             comma = ", ";
@@ -154,85 +96,144 @@ append_parts(GString *text, const Plan *plan)
             comma = ", ";
         }
         if (stage->head)
-            g_string_append_printf(text, "%s\"norm\", \"output\"", comma);
+            g_string_append_printf(text, "%s\"norm\", \"%s\"", comma, head);
         g_string_append(text, "],\n");
     }
-    g_string_append(text, "]\n");
+    g_string_append_printf(text, "%s]", indent);
+    return g_string_free(text, FALSE);
 }
 
 static void
-append_pipeline(GString *text, const Plan *plan)
+set_pipeline(Config *config, const Plan *plan)
 {
     const ScheduleFamily *family = family_of(plan);
+    const char *section = "parallelism";
+    const bool chunks = plan->degrees.vpp > 1 && family->torch_class_of_chunks != NULL;
 
-    g_string_append_printf(text, "pipeline_parallel_degree = " INT "\n", plan->degrees.pp);
+    set(config, section, "pipeline_parallel_degree", INT, plan->degrees.pp);
     if (plan->degrees.pp == 1)
         return;
-    g_string_append_printf(text,
-                           "pipeline_parallel_schedule = \"%s\"\n"
-                           "pipeline_parallel_microbatch_size = " INT "\n",
-                           family->torch_class, plan->micro_batch);
+    set(config, section, "pipeline_parallel_schedule", "\"%s\"",
+        chunks ? family->torch_class_of_chunks : family->torch_class);
+    set(config, section, "pipeline_parallel_microbatch_size", INT, plan->micro_batch);
     if (family->torch_reads_ops)
-        g_string_append(text, "pipeline_parallel_schedule_csv = \"" CSV_NAME "\"\n");
-    append_parts(text, plan);
+        set(config, section, "pipeline_parallel_schedule_csv", "\"" CSV_NAME "\"");
+    g_autofree char *parts = parts_text(plan, config->python);
+    set(config, section, "module_fqns_per_model_part", "%s", parts);
 }
 
 static void
-append_parallelism(GString *text, const Plan *plan)
+set_parallelism(Config *config, const Plan *plan)
 {
     const PlanDegrees *d = &plan->degrees;
     const bool is_sharded = plan->zero_stage >= 2;
+    const char *section = "parallelism";
 
-    g_string_append_printf(text,
-                           "\n[parallelism]\n"
-                           "data_parallel_replicate_degree = " INT "\n"
-                           "data_parallel_shard_degree = " INT "\n",
-                           is_sharded ? 1 : d->dp, is_sharded ? d->dp : 1);
+    set(config, section, "data_parallel_replicate_degree", INT, is_sharded ? 1 : d->dp);
+    set(config, section, "data_parallel_shard_degree", INT, is_sharded ? d->dp : 1);
     if (is_sharded)
-        g_string_append_printf(text, "fsdp_reshard_after_forward = \"%s\"\n",
-                               plan->zero_stage == 3 ? "always" : "never");
-    g_string_append_printf(text,
-                           "tensor_parallel_degree = " INT "\n"
-                           "enable_async_tensor_parallel = %s\n"
-                           "context_parallel_degree = " INT "\n",
-                           d->tp, plan->conventions.overlap_tp && d->tp > 1 ? "true" : "false",
-                           d->cp);
-    if (d->ep > 1)
-        g_string_append_printf(text,
-                               "expert_parallel_degree = " INT "\n"
-                               "expert_tensor_parallel_degree = 1\n",
-                               d->ep);
-    append_pipeline(text, plan);
+        set(config, section, "fsdp_reshard_after_forward", "\"%s\"",
+            plan->zero_stage == 3 ? "always" : "never");
+    set(config, section, "tensor_parallel_degree", INT, d->tp);
+    if (!config->python)
+        set_bool(config, section, "enable_async_tensor_parallel", compiles(plan));
+    set(config, section, "context_parallel_degree", INT, d->cp);
+    /* A recipe may have its own.  In 0.3 experts are never split over tp. */
+    if (d->ep > 1 || config->python)
+        set(config, section, "expert_parallel_degree", INT, d->ep);
+    if (d->ep > 1 && !config->python)
+        set(config, section, "expert_tensor_parallel_degree", "1");
+    set_pipeline(config, plan);
 }
 
-static char *
-write_toml(const ExportSource *source, size_t *n_bytes, GError **error)
+static void
+set_training(Config *config, const Plan *plan)
 {
-    const Plan *plan = source->job->plan;
-    const int model = find_model(source->job->arch->name);
+    const char *section = "training";
     /* A pipeline takes all its micro-batches at once; else they are gradient accumulation. */
     const int64_t local_batch =
         plan->degrees.pp > 1 ? plan->micro_batch * plan->n_micro_batches : plan->micro_batch;
-    GString *text = g_string_new(NULL);
 
-    g_string_append_printf(text, "[model]\nname = \"%s\"\nflavor = \"%s\"\n", models[model].name,
-                           models[model].flavor);
-    g_string_append_printf(text,
-                           "\n[training]\n"
-                           "local_batch_size = " INT "\n"
-                           "global_batch_size = " INT "\n"
-                           "seq_len = " INT "\n"
-                           "mixed_precision_param = \"%s\"\n"
-                           "mixed_precision_reduce = \"float32\"\n"
-                           "enable_cpu_offload = %s\n",
-                           local_batch, plan->global_batch, plan->seq_len,
-                           plan->dtype == DTYPE_BF16 ? "bfloat16" : "float32",
-                           plan->offload == PLAN_OFFLOAD_CPU ? "true" : "false");
-    append_parallelism(text, plan);
-    g_string_append_printf(text, "\n[activation_checkpoint]\nmode = \"%s\"\n",
-                           plan_recompute_name(plan));
-    *n_bytes = text->len;
-    return g_string_free(text, FALSE);
+    set(config, section, "local_batch_size", INT, local_batch);
+    set(config, section, "global_batch_size", INT, plan->global_batch);
+    set(config, section, "seq_len", INT, plan->seq_len);
+    set(config, section, "mixed_precision_param", "\"%s\"",
+        plan->dtype == DTYPE_BF16 ? "bfloat16" : "float32");
+    set(config, section, "mixed_precision_reduce", "\"float32\"");
+    set_bool(config, section, "enable_cpu_offload", plan->offload == PLAN_OFFLOAD_CPU);
+    if (config->python)
+        set_bool(config, section, "disable_cuda_graphs", true);
+}
+
+/* (owned) The TOML of v0.2.2. */
+static char *
+write_toml(const PlanFrameworkModel *model, const Plan *plan)
+{
+    Config config = {.text = g_string_new(NULL)};
+
+    set(&config, "model", "name", "\"%s\"", model->name);
+    set(&config, "model", "flavor", "\"%s\"", model->flavour);
+    set_training(&config, plan);
+    set_parallelism(&config, plan);
+    set(&config, "activation_checkpoint", "mode", "\"%s\"", plan_recompute_name(plan));
+    if (compiles(plan)) {
+        set_bool(&config, "compile", "enable", true);
+        set(&config, "compile", "components", "[\"model\", \"loss\"]");
+    }
+    return g_string_free(config.text, FALSE);
+}
+
+/* (owned) The module of 0.3.0. */
+static char *
+write_python(const PlanFrameworkModel *model, const Plan *plan)
+{
+    const bool recomputes = strcmp(plan_recompute_name(plan), "full") == 0;
+    g_autofree char *flavour = g_ascii_strdown(model->flavour, -1);
+    g_autofree char *recipe = g_strconcat(model->name, "_", flavour, NULL);
+    Config config = {.text = g_string_new(NULL), .python = true};
+
+    g_string_append(config.text, "# torchtitan 0.3.0: -m torchtitan.train --module NAME --config "
+                                 "plan, where this file is NAME.py\n"
+                                 "from torchtitan.config import CompileConfig\n");
+    if (recomputes)
+        g_string_append(config.text,
+                        "from torchtitan.distributed.activation_checkpoint import FullAC\n");
+    g_string_append_printf(config.text,
+                           "from torchtitan.models.%s import model_registry\n"
+                           "from torchtitan.models.%s.config_registry import %s\n"
+                           "from torchtitan.trainer import Trainer\n\n\n"
+                           "def plan() -> Trainer.Config:\n"
+                           "    config = %s()\n"
+                           "    config.model_spec = model_registry(\"%s\")\n",
+                           model->name, model->name, recipe, recipe, model->flavour);
+    set_training(&config, plan);
+    set_parallelism(&config, plan);
+    g_string_append_printf(config.text,
+                           "    config.activation_checkpoint = %s\n"
+                           "    config.compile = CompileConfig(enable=%s)\n"
+                           "    return config\n",
+                           recomputes ? "FullAC.Config()" : "None",
+                           compiles(plan) ? "True, enable_async_tensor_parallel=True" : "False");
+    return g_string_free(config.text, FALSE);
+}
+
+static const char *const versions[] = {"0.3", "0.2", NULL};
+
+static bool
+is_python(const ExportSource *source)
+{
+    return strcmp(source->version, versions[0]) == 0;
+}
+
+static char *
+write_config(const ExportSource *source, size_t *n_bytes, GError **error)
+{
+    const PlanFrameworkModel *model = model_of(source->job->arch);
+    char *text = is_python(source) ? write_python(model, source->job->plan)
+                                   : write_toml(model, source->job->plan);
+
+    *n_bytes = strlen(text);
+    return text;
 }
 
 static char *
@@ -242,16 +243,45 @@ note(const ExportSource *source)
     const ScheduleFamily *family = family_of(plan);
     GString *text = g_string_new(NULL);
 
-    g_string_append_printf(text, "torchtitan v0.2.2 on " INT " devices", plan_n_devices(plan));
+    g_string_append_printf(text, "torchtitan %s on " INT " devices",
+                           is_python(source) ? "0.3.0" : "v0.2.2", plan_n_devices(plan));
     if (plan->degrees.pp > 1 && family->torch_reads_ops)
         g_string_append(text, "; " CSV_NAME " comes from degas export --to pytorch-csv");
     return g_string_free(text, FALSE);
 }
 
+static void
+bundle(const ExportSource *source, ExportBundle *bundle)
+{
+    const Plan *plan = source->job->plan;
+    const bool python = is_python(source);
+
+    bundle->config = python ? "plan.py" : "plan.toml";
+    bundle->csv = plan->degrees.pp > 1 && family_of(plan)->torch_reads_ops ? CSV_NAME : NULL;
+    bundle->prepare = python ? "export PYTHONPATH=\".${PYTHONPATH:+:$PYTHONPATH}\"\n" : NULL;
+    bundle->program =
+        python ? "python3 -u -m torchtitan.train --module plan --config plan $TRAIN_ARGS"
+               : "python3 -u -m torchtitan.train --job.config_file plan.toml $TRAIN_ARGS";
+    bundle->on_end = "torchtitan ends at once, and starts again from the last checkpoint that its "
+                     "own options have it save.";
+    bundle->yours = "Data, tokenizer, learning rate and checkpoints are yours: `TRAIN_ARGS`.";
+    bundle->time_is =
+        "the log has `tps`, tokens a second of a device: a step takes the batch's tokens "
+        "over `tps` times the devices.";
+    export_bundle_set(bundle, "OMP_NUM_THREADS", "1",
+                      "As torchrun has it: else every rank takes all cores of the node.");
+    export_bundle_set(bundle, "PYTORCH_ALLOC_CONF", "expandable_segments:True",
+                      "As in torchtitan's run_train.sh: memory is not cut into pieces.");
+    export_bundle_set(bundle, "TRAIN_ARGS", "--training.steps 50",
+                      "As many steps as a comparison needs.");
+}
+
 const ExportTarget export_torchtitan = {
     .name = "torchtitan",
-    .summary = "torchtitan's TOML, v0.2.2",
-    .check = check,
-    .write = write_toml,
+    .summary = "torchtitan's configuration: Python of 0.3.0, or TOML of v0.2.2",
+    .framework = PLAN_FRAMEWORK_TORCHTITAN,
+    .versions = versions,
+    .write = write_config,
     .note = note,
+    .bundle = bundle,
 };

@@ -7,9 +7,9 @@ if (format eq 'svg') {
         font font_name.',12'
     unit = 1.0
 } else {
-    set terminal pngcairo noenhanced size 2*width,2*height background rgb 'white' \
-        font font_name.',12' fontscale 1.5
-    unit = 2.0
+    set terminal pngcairo noenhanced size width,height background rgb 'white' \
+        font font_name.',12' fontscale 0.75
+    unit = 1.0
 }
 set output 'picture'
 set datafile separator tab

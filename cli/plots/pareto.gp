@@ -18,10 +18,12 @@ set label 100 'on the front: nothing is better in both' at screen x_at(left+20),
     font face(11) tc rgb ink front
 set object 100 circle at screen x_at(left+6),y_at(legend_y) size screen x_at(5) fc rgb blue \
     fs solid noborder front
-set label 101 'beaten by one of these' at screen x_at(left+320),y_at(legend_y) font face(11) \
-    tc rgb ink front
-set object 101 circle at screen x_at(left+306),y_at(legend_y) size screen x_at(5) fc rgb '#bbbbbb' \
-    fs solid noborder front
+if (has_beaten) {
+    set label 101 'beaten by one of these' at screen x_at(left+320),y_at(legend_y) font face(11) \
+        tc rgb ink front
+    set object 101 circle at screen x_at(left+306),y_at(legend_y) size screen x_at(5) \
+        fc rgb '#bbbbbb' fs solid noborder front
+}
 
 set xrange [x_low:x_high]
 set yrange [y_low:y_high]

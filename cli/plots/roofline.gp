@@ -30,17 +30,21 @@ set xlabel x_title font face(11) tc rgb faint offset 0,0.2
 set ylabel 'FLOP/s of a device' font face(11) tc rgb faint offset 0.5,0
 set label 1 peak_text at first x_high,peak right offset 0,0.7 font face(11) tc rgb ink front
 if (bandwidth > 0) {
-    slope_x = x_low > y_low/bandwidth ? x_low : y_low/bandwidth
-    slope_x = sqrt(slope_x * peak/bandwidth)
-    set label 2 bandwidth_text at first slope_x,bandwidth*slope_x left offset 1.2,-0.4 \
+    # Left of the slope, near its end: points are right of it.
+    slope_x = 0.8*peak/bandwidth
+    set label 2 bandwidth_text at first slope_x,bandwidth*slope_x right offset -1,0 \
         font face(11) tc rgb ink front
 }
+# Lines of text between a point and its label.
+lines = '-0.9 0.9 -2 2'
 roof(x) = bandwidth > 0 && bandwidth*x < peak ? bandwidth*x : peak
 set samples 400
 plot roof(x) with lines lw 2*unit lc rgb ink, \
     'data.tsv' using 1:3 with points pt 2 ps 0.5 lw 1.2*unit lc rgb faint, \
     for [k=1:n_series] 'data.tsv' using ($4 == k-1 ? $1 : NaN):2:(0.5 + 1.6*$5) \
         with points pt 7 ps variable lc rgb series_color[k], \
-    'data.tsv' using ($6 == 1 ? $1 : NaN):2:7 with labels left offset 1,-0.6 font face(10) \
-        tc rgb ink
+    for [i=0:3] 'data.tsv' using ($6 == 2*i ? $1 : NaN):2:7 \
+        with labels left offset 1,real(word(lines, i+1)) font face(10) tc rgb ink, \
+    for [i=0:3] 'data.tsv' using ($6 == 2*i+1 ? $1 : NaN):2:7 \
+        with labels right offset -1,real(word(lines, i+1)) font face(10) tc rgb ink
 set output

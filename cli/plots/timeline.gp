@@ -33,7 +33,17 @@ do for [p=1:n_panels] {
     set xrange [0:span*(edge-left)/real(width-right-left)]
     set yrange [rows[p]-0.5:-0.5]
     set ytics 0,tic_every[p] font face_10 tc rgb faint
-    set xtics 0,tic_step font face_11 tc rgb faint
+    if (n_fold_tics > 0) {
+        set xtics () font face_11 tc rgb faint
+        do for [k=1:n_fold_tics] { set xtics add (fold_tic_name[k] fold_tic[k]) }
+        # The fold: a gap between two torn edges.
+        set object 4 rectangle from fold_from,-0.52 to fold_to,rows[p]-0.48 fc rgb 'white' fs solid noborder front
+        set arrow 4 from fold_from,-0.52 to fold_from,rows[p]-0.48 nohead dt (2,2) lw unit lc rgb faint front
+        set arrow 5 from fold_to,-0.52 to fold_to,rows[p]-0.48 nohead dt (2,2) lw unit lc rgb faint front
+        set label 5 '···' at (fold_from+fold_to)/2,rows[p]/2.0-0.5 center font bold(14) tc rgb faint front
+    } else {
+        set xtics 0,tic_step font face_11 tc rgb faint
+    }
     if (p == n_panels) {
         set xlabel 'time ['.time_unit.']' font face(11) tc rgb faint offset 0,0.3
     }
@@ -50,9 +60,9 @@ do for [p=1:n_panels] {
         set label 4 callout_below[p] at end[p],rows[p]/2.0-0.5 left offset 1,-0.9 font face(13) \
             tc rgb faint front
     }
-    plot 'data.tsv' using ($1 == p-1 && $3 == 0 ? $5/time_scale : NaN):($2/every[p]):($9/time_scale):(0):10 \
+    plot 'data.tsv' using ($1 == p-1 && $3 == 0 ? $11/time_scale : NaN):($2/every[p]):($9/time_scale):(0):10 \
             with vectors nohead lw box_px[p]*unit lc rgb variable title 'ops', \
-         'data.tsv' using ($1 == p-1 && $3 == 1 ? $5/time_scale : NaN):($2/every[p]+0.32):($9/time_scale):(0):10 \
+         'data.tsv' using ($1 == p-1 && $3 == 1 ? $11/time_scale : NaN):($2/every[p]+0.32):($9/time_scale):(0):10 \
             with vectors nohead lw 0.3*box_px[p]*unit lc rgb variable title 'beside', \
          'labels.tsv' using ($1 == p-1 ? $3/time_scale : NaN):($2/every[p]):4:5 \
             with labels center font face(label_px[p]) tc rgb variable title 'labels'
@@ -72,9 +82,9 @@ do for [p=1:n_panels] {
         set xtics autofreq font face_11 tc rgb faint
         set ytics format ''
         copy_px = box_px[p] * copy_height
-        plot 'data.tsv' using ($1 == p-1 && $3 == 0 ? $5/time_scale : NaN):($2/every[p]):($9/time_scale):(0):10 \
+        plot 'data.tsv' using ($1 == p-1 && $3 == 0 ? $11/time_scale : NaN):($2/every[p]):($9/time_scale):(0):10 \
                 with vectors nohead lw copy_px*unit lc rgb variable title 'ops', \
-             'data.tsv' using ($1 == p-1 && $3 == 1 ? $5/time_scale : NaN):($2/every[p]+0.32):($9/time_scale):(0):10 \
+             'data.tsv' using ($1 == p-1 && $3 == 1 ? $11/time_scale : NaN):($2/every[p]+0.32):($9/time_scale):(0):10 \
                 with vectors nohead lw 0.3*copy_px*unit lc rgb variable title 'beside', \
              'labels.tsv' using ($1 == p-1 ? $3/time_scale : NaN):($2/every[p]):4:5 \
                 with labels center font face(label_px[p]) tc rgb variable title 'labels'

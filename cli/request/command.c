@@ -4,7 +4,9 @@
 #include <string.h>
 
 #include "base/csv.h"
+#include "base/text.h"
 #include "executor/device/backend.h"
+#include "executor/watch/launch.h"
 #include "models/arch.h"
 #include "planner/slices/slice.h"
 #include "profiles/import/import.h"
@@ -33,6 +35,27 @@ exec_error_quark(void)
     return EXEC_ERROR;
 }
 
+const CmdStatus cmd_statuses[] = {
+    {0, "done"},
+    {CMD_ERROR_NO,
+     "the answer is no: no plan fits, compare found a difference above its tolerance, run --verify "
+     "failed, or the executor or an export target cannot run the plan"},
+    {CMD_ERROR_USAGE, "wrong usage: an unknown command, option or built-in name, a value that is "
+                      "not valid, degrees that do not divide"},
+    {CMD_ERROR_INPUT, "an input file is invalid; the message names file, line, column and path: "
+                      "plan.json:12:9: $.degrees.pp: ..."},
+    {CMD_ERROR_IO,
+     "a file cannot be read or written (it does not exist, the disk is full, stdout is closed)"},
+    {CMD_ERROR_LIMIT, "memory ran out, or the request is beyond a stated limit"},
+    {CMD_ERROR_MISSING, "a program, library or device that is needed is missing or failed"},
+    {CMD_ERROR_RANK_DIED, "a rank died during a run"},
+    {CMD_ERROR_RANK_HUNG, "a rank hung during a run"},
+    {CMD_ERROR_INTERRUPTED, "the command was interrupted (Ctrl-C); what was done until then is "
+                            "written, such as the best plan so far"},
+    {CMD_ERROR_INTERNAL, "an internal error"},
+    {0, NULL},
+};
+
 #define ANY (-1)
 
 /* The first row of an error's domain and code says its status. */
@@ -44,6 +67,7 @@ static const struct {
     {json_error_quark, ANY, CMD_ERROR_INPUT},
     {csv_error_quark, ANY, CMD_ERROR_INPUT},
     {profile_import_error_quark, PROFILE_IMPORT_ERROR_OPTION, CMD_ERROR_USAGE},
+    {profile_import_error_quark, PROFILE_IMPORT_ERROR_MISSING, CMD_ERROR_MISSING},
     {profile_import_error_quark, ANY, CMD_ERROR_INPUT},
     {g_file_error_quark, ANY, CMD_ERROR_IO},
     {schedule_error_quark, SCHEDULE_ERROR_LIMIT, CMD_ERROR_LIMIT},
@@ -104,6 +128,27 @@ cmd_blame_file(const char *path, GError **error)
     return false;
 }
 
+/* --- commands --- */
+
+const Command *
+cmd_find(const Command *const *commands, const char *name, GError **error)
+{
+    g_autoptr(GPtrArray) names = g_ptr_array_new();
+    g_autofree char *shown = text_escape(name, 64);
+
+    for (; *commands != NULL; commands++) {
+        if (strcmp((*commands)->name, name) == 0)
+            return *commands;
+        g_ptr_array_add(names, (void *)(*commands)->name);
+    }
+    g_ptr_array_add(names, NULL);
+    g_autofree char *suggestion = text_suggestion(name, (const char *const *)names->pdata);
+    g_set_error(error, CMD_ERROR, CMD_ERROR_USAGE, "%s: unknown command%s%s", shown,
+                *suggestion == 0 ? "; see degas --help" : ";",
+                *suggestion == 0 ? "" : suggestion + 1);
+    return NULL;
+}
+
 /* --- Ctrl-C --- */
 
 /* The one thing a signal handler may write: a lock-free atomic. */
@@ -113,6 +158,23 @@ static void
 note(int signal_number)
 {
     g_atomic_int_set(&is_interrupted, 1);
+}
+
+/* Of a signal that announces the end. */
+static void
+note_announced(int signal_number)
+{
+    g_atomic_int_compare_and_exchange(&is_interrupted, 0, EXEC_STOP_PATIENTLY);
+}
+
+void
+cmd_interrupt_patiently(void)
+{
+    struct sigaction action = {.sa_handler = note_announced, .sa_flags = SA_RESTART};
+
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGUSR1, &action, NULL);
 }
 
 const int *

@@ -20,27 +20,24 @@ typedef struct {
 
 const OptionInfo conditions_options[] = {
     {"rank-speed", "LIST",
-     "pipeline ranks that are slower or faster, e.g. 3=0.8: rank 3 computes at 0.8 times its speed",
-     0},
+     "pipeline ranks that are slower or faster, e.g. 3=0.8: rank 3 computes at 0.8 times its "
+     "speed"},
     {"jitter", "SIGMA[,RUNS[,SEED]]",
      "also simulate RUNS iterations (default: 1000) in which each op and message takes exp(SIGMA "
      "Z) times as long, Z normally distributed; the report then has p10, p50 and p90 of time and "
      "memory, and the share of runs that fit. SIGMA profile: times vary as they did when the "
      "profile was measured",
-     0},
+     .common = true},
     {"rank-jitter", "SIGMA",
      "with --jitter: how much the speed of a rank as a whole varies from run to run; default: as "
-     "--jitter",
-     0},
+     "--jitter"},
     {"memory-jitter", "SIGMA",
      "with --jitter: how much the peak memory of a rank varies; default: 0.02, since what the "
-     "allocator loses is not known better",
-     0},
+     "allocator loses is not known better"},
     {"straggler", "P[,SLOWDOWN]",
      "with --jitter: in each run, each rank takes SLOWDOWN times as long (default: 2) with "
-     "probability P",
-     0},
-    {NULL, NULL, NULL, 0},
+     "probability P"},
+    {NULL, NULL, NULL},
 };
 
 /* --- reading --- */
@@ -178,6 +175,17 @@ conditions_of_profile(int64_t n_runs)
     };
 }
 
+Conditions
+conditions_of_memory(int64_t n_runs)
+{
+    return (Conditions){
+        .jitter = {.n_runs = n_runs,
+                   .seed = DEFAULT_SEED,
+                   .memory_sigma = allocator_spread(),
+                   .straggler_slowdown = 1},
+    };
+}
+
 void
 conditions_clear(Conditions *conditions)
 {
@@ -203,10 +211,8 @@ conditions_apply(const Conditions *conditions, SchedulePlacement placement, Work
     return true;
 }
 
-/*
- * The spread of a rank's speed that lasts: whole seconds vary more than the independent variation
- * of the ops in them explains, and the rest is the rank's.
- */
+/* The spread of a rank's speed that lasts: whole seconds vary more than the independent variation
+ * of the ops in them explains, and the rest is the rank's. */
 static double
 lasting_fraction(const ProfileVariation *variation)
 {

@@ -41,3 +41,6 @@ bool conditions_apply_spread(const Conditions *conditions, const Profile *profil
 
 /* The conditions of --jitter profile,@n_runs. */
 Conditions conditions_of_profile(int64_t n_runs);
+
+/* The conditions in which peaks of memory alone vary, by what the allocator is not known to lose. */
+Conditions conditions_of_memory(int64_t n_runs);

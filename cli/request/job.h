@@ -35,7 +35,7 @@ Job *job_read(JsonDoc *doc, GError **error);
 /* Returns: (owned) a writer that holds the whole file. */
 JsonWriter *job_write(const Job *job);
 /* The same without the end of the object: the caller may add members, and ends it.  Readers of plan
- * files ignore a member "explain". */
+ * files ignore members "explain" and "any_schedule". */
 JsonWriter *job_write_open(const Job *job);
 
 /*
@@ -49,8 +49,7 @@ JsonWriter *job_write_open(const Job *job);
  */
 Schedule *job_build_schedule(const Plan *plan, const Workload *workload, GError **error);
 
-/* The same of a job, whose workload is made first.  @memory_limit_bytes 0: what the devices have.
- */
+/* The same of a job, whose workload is made first.  @memory_limit_bytes 0: that of the devices. */
 Schedule *job_schedule(const Job *job, int64_t memory_limit_bytes, GError **error);
 
 /* One simulated iteration. */

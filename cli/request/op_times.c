@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "cli/request/command.h"
-#include "cli/request/output.h"
 
 /* F, B, I, W in the order of ScheduleOpKind; then what is no op. */
 enum {
@@ -32,6 +31,7 @@ typedef struct {
 
 struct OpTimes {
     Given given[N_NAMES];
+    bool of_a_rank;
 };
 
 /* --- reading --- */
@@ -97,6 +97,18 @@ op_times_read(Options *options)
     for (size_t i = 0; words != NULL && words[i] != NULL; i++)
         read_word(times, options, words[i]);
     return times;
+}
+
+OpTimes *
+op_times_usual(void)
+{
+    return g_new0(OpTimes, 1);
+}
+
+void
+op_times_of_a_rank(OpTimes *times)
+{
+    times->of_a_rank = true;
 }
 
 void
@@ -172,12 +184,15 @@ op_times_workload(const OpTimes *times, const Schedule *schedule, GError **error
 {
     static const int64_t nothing[SCHEDULE_OP_N];
     const GArray *factors = times->given[SLICES].values;
+    const double part =
+        times->of_a_rank ? (double)schedule->n_ranks / (double)schedule_n_stages(schedule) : 1.0;
 
     if (!check_lengths(times, schedule, error))
         return NULL;
     Workload *workload = workload_new_plain(schedule, nothing, 1);
     if (times->given[PAIR].values != NULL)
-        workload->pair_ns = units_ns_from_s(g_array_index(times->given[PAIR].values, double, 0));
+        workload->pair_ns =
+            units_ns_from_s(part * g_array_index(times->given[PAIR].values, double, 0));
     const int64_t n = (int64_t)workload->n_chains * workload->n_stages * workload->n_slices;
     for (int64_t i = 0; i < n; i++) {
         const int32_t slice = (int32_t)(i % workload->n_slices);
@@ -189,10 +204,10 @@ op_times_workload(const OpTimes *times, const Schedule *schedule, GError **error
         times_at(times, stage, schedule_rank_of_stage(schedule, stage, chain), t);
         for (int kind = 0; kind < SCHEDULE_OP_N; kind++)
             op->time_ns[kind] = op->part_ns[kind][PROFILE_PART_COMPUTE] =
-                units_ns_from_s(t[kind] * factor);
+                units_ns_from_s(t[kind] * factor * part);
         /* 1 where there is a message. */
-        op->forward_message_ns *= units_ns_from_s(t[COMM]);
-        op->backward_message_ns *= units_ns_from_s(t[COMM]);
+        op->forward_message.ns *= units_ns_from_s(t[COMM]);
+        op->backward_message.ns *= units_ns_from_s(t[COMM]);
     }
     return workload;
 }

@@ -24,14 +24,16 @@ typedef struct OpTimes OpTimes;
 /* Reads the option "op-times".  Returns: (owned) never NULL; options_finish() reports what is
  * wrong. */
 OpTimes *op_times_read(Options *options);
+/* The defaults.  Returns: (owned). */
+OpTimes *op_times_usual(void);
+/* From now on compute times are those of ranks-many equal stages: where a schedule's chain has more,
+ * each op takes so much less, so that different schedules do the same work. */
+void op_times_of_a_rank(OpTimes *times);
 void op_times_free(OpTimes *times);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(OpTimes, op_times_free)
 
-/*
- * Gives @schedule's ops these times.
- * Returns: (owned) NULL with CMD_ERROR_USAGE where a list has not one value per stage, rank or
- * slice.
- */
+/* Gives @schedule's ops these times.  Returns: (owned) NULL with CMD_ERROR_USAGE where a list has
+ * not one value per stage, rank or slice. */
 Workload *op_times_workload(const OpTimes *times, const Schedule *schedule, GError **error);
 
 #define OP_TIMES_OPTION                                                                            \
@@ -39,6 +41,5 @@ Workload *op_times_workload(const OpTimes *times, const Schedule *schedule, GErr
         "op-times", "LIST",                                                                        \
             "times of forward, backward, input gradient, weight gradient and messages, e.g. "      \
             "F=1,B=2,I=1,W=1,comm=0 (seconds) or F=3ms; F=1/2/1/2: one for each stage; "           \
-            "F@rank=1/2: one for each rank; slices=1/1.5: a factor for each slice",                \
-            0                                                                                      \
+            "F@rank=1/2: one for each rank; slices=1/1.5: a factor for each slice"                 \
     }

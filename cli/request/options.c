@@ -9,7 +9,6 @@
 #include "base/text.h"
 #include "base/units.h"
 #include "cli/request/command.h"
-#include "cli/request/output.h"
 
 #define HELP_COLUMN 28
 #define HELP_WIDTH 80
@@ -26,7 +25,7 @@ struct Options {
     const OptionInfo *tables[CMD_MAX_TABLES + 1]; /* NULL-terminated */
     GArray *given;                                /* of Given; unique names */
     GPtrArray *arguments;                         /* of (borrowed) const char * */
-    bool help;
+    OptionsHelp help;
     bool is_json; /* messages name keys instead of flags */
     GError *error;
 };
@@ -94,14 +93,11 @@ options_free(Options *options)
 }
 
 static const OptionInfo *
-find_info(const Options *options, const char *name, size_t n_name, char letter)
+find_info(const Options *options, const char *name, size_t n_name)
 {
     for (size_t t = 0; options->tables[t] != NULL; t++) {
         for (const OptionInfo *info = options->tables[t]; info->name != NULL; info++) {
-            if (letter != 0 && info->letter == letter)
-                return info;
-            if (letter == 0 && strlen(info->name) == n_name &&
-                strncmp(info->name, name, n_name) == 0)
+            if (strlen(info->name) == n_name && strncmp(info->name, name, n_name) == 0)
                 return info;
         }
     }
@@ -134,6 +130,44 @@ set_given(Options *options, const OptionInfo *info, const char *text)
     g_array_append_val(options->given, given);
 }
 
+/* What trainers call our options, so that a suggestion finds them. */
+static const char *const other_names[][2] = {
+    {"gbs", "global-batch"},
+    {"global-batch-size", "global-batch"},
+    {"train_batch_size", "global-batch"},
+    {"mbs", "micro-batch"},
+    {"micro-batch-size", "micro-batch"},
+    {"seq-length", "seq-len"},
+    {"seqlen", "seq-len"},
+    {"num-gpus", "gpus"},
+    {"devices", "gpus"},
+    {"num-layers", "layers"},
+    {"precision", "dtype"},
+    {"bf16", "dtype"},
+    {"fp8", "dtype"},
+    {"data-parallel-size", "dp"},
+    {"tensor-model-parallel-size", "tp"},
+    {"tensor-parallel-size", "tp"},
+    {"pipeline-model-parallel-size", "pp"},
+    {"pipeline-parallel-size", "pp"},
+    {"context-parallel-size", "cp"},
+    {"expert-model-parallel-size", "ep"},
+    {"recompute-granularity", "recompute"},
+    {"zero-stage", "zero"},
+};
+
+/* (borrowed) What a trainer's name @name, with its dashes, is here; NULL: it is none. */
+static const char *
+trainers_name(const char *name)
+{
+    while (*name == '-')
+        name++;
+    for (size_t i = 0; i < G_N_ELEMENTS(other_names); i++)
+        if (g_str_equal(name, other_names[i][0]))
+            return other_names[i][1];
+    return NULL;
+}
+
 static void
 fail_unknown(const Options *options, const char *argument, GError **error)
 {
@@ -149,7 +183,9 @@ fail_unknown(const Options *options, const char *argument, GError **error)
     }
     g_ptr_array_add(names, g_strdup("--help"));
     g_ptr_array_add(names, NULL);
-    g_autofree char *suggestion = text_suggestion(name, (const char *const *)names->pdata);
+    g_autofree char *known =
+        trainers_name(name) == NULL ? g_strdup(name) : g_strconcat("--", trainers_name(name), NULL);
+    g_autofree char *suggestion = text_suggestion(known, (const char *const *)names->pdata);
     g_set_error(error, CMD_ERROR, CMD_ERROR_USAGE, "%s: unknown option%s%s", shown,
                 *suggestion == 0 ? "" : ";", *suggestion == 0 ? "" : suggestion + 1);
 }
@@ -158,25 +194,20 @@ fail_unknown(const Options *options, const char *argument, GError **error)
 static bool
 parse_option(Options *options, int argc, char **argv, int *i, GError **error)
 {
-    const char *argument = argv[*i];
-    const OptionInfo *info;
-    const char *value = NULL;
+    const char *name = argv[*i] + 2, *value = NULL;
+    const OptionInfo *info = NULL;
 
-    if (argument[1] == '-') {
-        const char *name = argument + 2;
+    if (argv[*i][1] == '-') {
         const size_t n_name = strcspn(name, "=");
 
-        info = find_info(options, name, n_name, 0);
+        info = find_info(options, name, n_name);
         value = name[n_name] == '=' ? name + n_name + 1 : NULL;
-    } else {
-        info = find_info(options, NULL, 0, argument[1]);
-        if (argument[2] != 0 && (info == NULL || info->value == NULL))
-            info = NULL; /* no bundles of switches */
-        else if (argument[2] != 0)
-            value = argument + 2;
+    } else if (argv[*i][1] == 'o') {
+        info = find_info(options, "output", strlen("output"));
+        value = *name != 0 ? name : NULL;
     }
     if (info == NULL) {
-        fail_unknown(options, argument, error);
+        fail_unknown(options, argv[*i], error);
         return false;
     }
     if (info->value == NULL && value != NULL)
@@ -185,7 +216,7 @@ parse_option(Options *options, int argc, char **argv, int *i, GError **error)
         const char *next = *i + 1 < argc ? argv[*i + 1] : NULL;
 
         if (next == NULL || (strncmp(next, "--", 2) == 0 &&
-                             find_info(options, next + 2, strcspn(next + 2, "="), 0) != NULL))
+                             find_info(options, next + 2, strcspn(next + 2, "=")) != NULL))
             return cmd_fail(error, CMD_ERROR_USAGE, "--%s needs a value: --%s %s", info->name,
                             info->name, info->value);
         value = next;
@@ -208,8 +239,10 @@ options_parse(const OptionInfo *const *tables, int argc, char **argv, GError **e
             g_ptr_array_add(options->arguments, argv[i]);
         else if (strcmp(argument, "--") == 0)
             ended = true;
-        else if (strcmp(argument, "--help") == 0 || strcmp(argument, "-h") == 0)
-            options->help = true;
+        else if (strcmp(argument, "--help") == 0)
+            options->help = OPTIONS_FULL_HELP;
+        else if (strcmp(argument, "-h") == 0)
+            options->help = OPTIONS_SHORT_HELP;
         else if (!parse_option(options, argc, argv, &i, error))
             return NULL;
     }
@@ -239,8 +272,7 @@ json_list_text(JsonDoc *doc, const JsonValue *array)
 {
     g_autoptr(GString) text = g_string_new(NULL);
 
-    for (const JsonValue *v = json_first(array); v != NULL && !json_doc_failed(doc);
-         v = json_next(v)) {
+    JSON_EACH (v, array, doc) {
         g_autofree char *word = json_value_text(doc, v, json_is_number(v));
 
         g_string_append_printf(text, "%s%s", text->len == 0 ? "" : ",", word);
@@ -291,7 +323,7 @@ options_read(const OptionInfo *const *tables, JsonDoc *doc, const JsonValue *obj
 void
 options_set(Options *options, const char *name, const char *text)
 {
-    const OptionInfo *info = find_info(options, name, strlen(name), 0);
+    const OptionInfo *info = find_info(options, name, strlen(name));
 
     g_return_if_fail(info != NULL);
     const Given *before = find_given(options, name);
@@ -306,7 +338,25 @@ options_set(Options *options, const char *name, const char *text)
 
 /* --- getters --- */
 
-bool
+char **
+options_value_words(const OptionInfo *info)
+{
+    const char *const *names = info->list != NULL ? info->list() : info->words;
+    g_autoptr(GPtrArray) words = g_ptr_array_new();
+
+    if (names == NULL && info->value != NULL && strcmp(info->value, "on|off") == 0)
+        return g_strsplit(info->value, "|", -1);
+    if (names == NULL)
+        return NULL;
+    if (info->or_auto)
+        g_ptr_array_add(words, "auto");
+    for (; *names != NULL; names++)
+        g_ptr_array_add(words, (void *)*names);
+    g_ptr_array_add(words, NULL);
+    return g_strdupv((char **)words->pdata);
+}
+
+OptionsHelp
 options_help(const Options *options)
 {
     return options->help;
@@ -330,7 +380,7 @@ value_of(const Options *options, const char *name)
 {
     const Given *given = find_given(options, name);
 
-    g_return_val_if_fail(find_info(options, name, strlen(name), 0) != NULL, NULL);
+    g_return_val_if_fail(find_info(options, name, strlen(name)) != NULL, NULL);
     return given == NULL ? NULL : given->text;
 }
 
@@ -346,7 +396,7 @@ label_of(const Options *options, const char *name)
 {
     if (options->is_json)
         return g_strdelimit(g_strdup(name), "-", '_');
-    return g_strconcat(name[1] == 0 ? "-" : "--", name, NULL);
+    return g_strconcat("--", name, NULL);
 }
 
 void
@@ -404,11 +454,8 @@ options_append_help(GString *text, const OptionInfo *table)
     for (const OptionInfo *info = table; info->name != NULL; info++) {
         const size_t begin = text->len;
 
-        g_string_append(text, "  ");
-        if (info->letter != 0)
-            g_string_append_printf(text, "-%c", info->letter);
-        if (strlen(info->name) > 1)
-            g_string_append_printf(text, "%s--%s", info->letter != 0 ? ", " : "", info->name);
+        g_string_append_printf(text, "  %s--%s", strcmp(info->name, "output") == 0 ? "-o, " : "",
+                               info->name);
         if (info->value != NULL)
             g_string_append_printf(text, " %s", info->value);
         size_t column = text->len - begin;
@@ -521,8 +568,29 @@ options_quantity(Options *options, const char *name, UnitsKind kind, double fall
     return text == NULL ? fallback : options_part(options, name, text, kind, fallback);
 }
 
-int
-options_choice(Options *options, const char *name, const char *const *names, int fallback)
+/* Up to so many names that begin alike are offered. */
+#define MAX_ALIKE 3
+
+/* (owned) As text_suggestion(); of several @names that begin with @text the first ones. */
+static char *
+suggestion_of(const char *text, const char *const *names)
+{
+    const char *alike[MAX_ALIKE + 1] = {NULL};
+    size_t n = 0;
+
+    for (size_t i = 0; *text != 0 && names[i] != NULL && n < MAX_ALIKE; i++)
+        if (g_str_has_prefix(names[i], text))
+            alike[n++] = names[i];
+    if (n < 2)
+        return text_suggestion(text, names);
+    const char *last = alike[n - 1];
+    alike[n - 1] = NULL;
+    g_autofree char *others = g_strjoinv(", ", (char **)alike);
+    return g_strdup_printf(": did you mean %s or %s?", others, last);
+}
+
+static int
+choose(Options *options, const char *name, const char *const *names, int fallback)
 {
     const char *text = value_of(options, name);
 
@@ -533,11 +601,21 @@ options_choice(Options *options, const char *name, const char *const *names, int
             return i;
     }
     g_autofree char *shown = text_escape(text, 64);
-    g_autofree char *suggestion = text_suggestion(text, names);
+    g_autofree char *suggestion = suggestion_of(text, names);
     g_autofree char *all = g_strjoinv(", ", (char **)names);
     options_fail(options, name, "\"%s\" is none of %s%s%s", shown, all, *suggestion == 0 ? "" : ";",
                  *suggestion == 0 ? "" : suggestion + 1);
     return fallback;
+}
+
+int
+options_choice(Options *options, const char *name, int fallback)
+{
+    const OptionInfo *info = find_info(options, name, strlen(name));
+
+    g_return_val_if_fail(info != NULL && (info->words != NULL || info->list != NULL), fallback);
+
+    return choose(options, name, info->list != NULL ? info->list() : info->words, fallback);
 }
 
 bool
@@ -545,18 +623,17 @@ options_on_off(Options *options, const char *name, bool fallback)
 {
     static const char *const names[] = {"off", "on", NULL};
 
-    return options_choice(options, name, names, fallback) == 1;
+    return choose(options, name, names, fallback) == 1;
 }
 
 char **
 options_words(Options *options, const char *name)
 {
     const char *text = value_of(options, name);
-    char **words;
 
     if (text == NULL)
         return NULL;
-    words = g_strsplit(text, ",", -1);
+    char **words = g_strsplit(text, ",", -1);
     if (words[0] == NULL)
         options_fail(options, name, "the value is empty");
     for (size_t i = 0; words[i] != NULL; i++) {

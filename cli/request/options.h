@@ -7,8 +7,8 @@
  * base/units.h.  A getter that meets a wrong value records it and returns its fallback; the first
  * such error is kept, with the option's name, and options_finish() reports it.
  *
- *   --name VALUE, --name=VALUE, -o VALUE, -oVALUE; "--" ends options, "-" is an argument; the last
- *   of two equal options wins.
+ *   --name VALUE, --name=VALUE; -o VALUE, -oVALUE: --output VALUE; "--" ends options, "-" is an
+ *   argument; the last of two equal options wins.
  *
  * Errors: CMD_ERROR_USAGE (of a command line), JSON_ERROR_INVALID (of a JSON object).
  */
@@ -25,8 +25,13 @@
 typedef struct {
     const char *name;  /* without dashes; NULL ends a table */
     const char *value; /* what its value looks like in the help; NULL: a switch */
-    const char *help;
-    char letter; /* 'o': also -o; 0: none */
+    const char *help;  /* the short help has it up to the first of ":;(" */
+    /* (NULL-terminated) The words that the value is one of, or (list) a function that returns them.
+     * options_choice() reads by them and completion offers them; where @or_auto, "auto" too. */
+    const char *const *words;
+    const char *const *(*list)(void);
+    bool or_auto;
+    bool common; /* among the most used: in the short help */
 } OptionInfo;
 
 /* Opaque; see options.c. */
@@ -63,8 +68,17 @@ void options_set(Options *options, const char *name, const char *text);
 char *options_command_line(const Options *options, const char *command,
                            const char *const *products);
 
-/* Whether -h or --help was there. */
-bool options_help(const Options *options);
+/* Which of -h and --help was there, the last of them. */
+typedef enum {
+    OPTIONS_NO_HELP,
+    OPTIONS_SHORT_HELP,
+    OPTIONS_FULL_HELP
+} OptionsHelp;
+OptionsHelp options_help(const Options *options);
+
+/* Returns: (owned) the words that a value of the option may be, as its row or "on|off" in its value
+ * says, with "auto" where the row has it; NULL: no words. */
+char **options_value_words(const OptionInfo *info);
 
 size_t options_n_arguments(const Options *options);
 /* (borrowed) NULL beyond the last. */
@@ -85,16 +99,15 @@ double options_quantity(Options *options, const char *name, UnitsKind kind, doub
 /* The same of @text, a part of @name's value; @fallback where it is wrong. */
 double options_part(Options *options, const char *name, const char *text, UnitsKind kind,
                     double fallback);
-/* The index in @names (NULL-terminated). */
-int options_choice(Options *options, const char *name, const char *const *names, int fallback);
+/* The index in the words of the option's row. */
+int options_choice(Options *options, const char *name, int fallback);
 /* Reads @text, a part of @name's value, into @n, which stays where it is wrong; messages call the
  * number @what. */
 bool options_part_int64(Options *options, const char *name, const char *text, const char *what,
                         int64_t min, int64_t max, int64_t *n);
 /* "on" or "off". */
 bool options_on_off(Options *options, const char *name, bool fallback);
-/* Returns: (owned, nullable) the words between commas; NULL when absent.  Empty words are errors.
- */
+/* Returns: (owned, nullable) the words between commas; NULL: absent.  Empty words are errors. */
 char **options_words(Options *options, const char *name);
 /* Returns: (owned, nullable) GArray of int64_t; NULL when absent. */
 GArray *options_int64s(Options *options, const char *name, int64_t min, int64_t max);

@@ -15,10 +15,7 @@
 #include "base/json.h"
 #include "base/units.h"
 
-/* The conversion of an int64_t, for all that is formatted as by printf(). */
-#define INT "%" G_GINT64_FORMAT
-
-/* Prints text on stdout. */
+/* Prints UTF-8 text on stdout; a terminal with another character set gets the nearest ASCII. */
 void output_text(const char *text);
 void output_printf(const char *format, ...) G_GNUC_PRINTF(1, 2);
 
@@ -36,8 +33,7 @@ JsonWriter *output_json_new(const char *format);
 bool output_json(JsonWriter *writer, const char *path, GError **error);
 
 /* Checks before long work that the folder exists in which @path is to be written.  NULL (no file)
- * and
- * "-" (stdout) are fine.  G_FILE_ERROR. */
+ * and "-" (stdout) are fine.  G_FILE_ERROR. */
 bool output_folder_check(const char *path, GError **error);
 
 /* Whether stdout shows colours.  @when is the value of --color (NULL: auto); for auto it does
@@ -57,7 +53,8 @@ typedef struct OutputTable OutputTable;
 #define OUTPUT_HIDDEN "!"
 
 /* @header  the columns' names with '|' between them; a name that begins with '<' is of a column of
- *          text, which is set flush left (the '<' is not shown). */
+ *          text, which is set flush left; '?' before that is of a minor column, which a narrow
+ *          terminal does without.  Both signs are not shown. */
 OutputTable *output_table_new(const char *header);
 /* The same of a NULL-terminated array of names. */
 OutputTable *output_table_new_of(const char *const *header);
@@ -70,7 +67,8 @@ void output_table_row(OutputTable *table, const char *cell, ...) G_GNUC_NULL_TER
 /* @cell (taken) */
 void output_table_take(OutputTable *table, char *cell);
 void output_table_printf(OutputTable *table, const char *format, ...) G_GNUC_PRINTF(2, 3);
-/* Prints the table on stdout with @indent spaces before each line. */
+/* Prints the table on stdout with @indent spaces before each line.  On a terminal that is too narrow
+ * text is wrapped and columns are left out, which a line below names; the first column stays. */
 void output_table_print(const OutputTable *table, int indent);
 
 /* The same without the header. */

@@ -10,111 +10,133 @@
 #define MAX_TOP 1000
 #define MAX_SLICES 65536
 
+static const char *const attentions[] = {"auto", "unfused", "flash", "torch", "flash1", NULL};
+static const char *const kernels[] = {"auto", "fused", "norms", "eager", NULL};
+static const char *const zero_stages[] = {"0", "1", "2", "3", NULL};
+static const char *const off_on[] = {"off", "on", NULL};
+static const char *const overlaps[] = {"none", "dp", "ep", "pp", "tp", NULL};
+
 const OptionInfo request_options[] = {
-    {"global-batch", "N", "sequences of one iteration, over all devices (required)", 0},
+    {"global-batch", "N", "sequences of an iteration, on all devices (required)", .common = true},
     {"gpus", "N",
-     "use N devices: the cluster is cut, or extended by nodes like its last one, to N devices", 0},
-    {"seq-len", "N", "tokens of a sequence; default: the model's max_seq_len", 0},
+     "use N devices: the cluster is cut, or extended by nodes like its last one, to N devices",
+     .common = true},
+    {"node-devices", "N",
+     "use at most N devices of each node, such as 64 of a rack of 72; default: all"},
+    {"seq-len", "N", "tokens of a sequence; default: the model's max_seq_len", .common = true},
     {"dtype", "T",
-     "number format of weights and activations: bf16, fp16, fp32, tf32, fp8; default: bf16 if all "
-     "devices compute in it, else fp16 or fp32",
-     0},
-    {"dp", "N", "data-parallel degree", 0},
-    {"tp", "N", "tensor-parallel degree", 0},
-    {"pp", "N", "pipeline ranks", 0},
-    {"vpp", "N", "virtual stages (chunks) of a pipeline rank", 0},
-    {"cp", "N", "context-parallel degree", 0},
-    {"ep", "N", "expert-parallel degree; the experts are split over data-parallel ranks", 0},
-    {"micro-batch", "N", "sequences of a micro-batch", 0},
-    {"schedule", "NAME", "auto, a name of degas list schedules, or several names with commas", 0},
+     "number format of weights and activations, or (fp8, nvfp4) of products: bf16, fp16, fp32, "
+     "tf32, "
+     "fp8, nvfp4; default: bf16 if all devices and the framework compute in it, else fp16 or fp32",
+     .words = dtype_names, .common = true},
+    {"dp", "N", "data-parallel degree", .common = true},
+    {"tp", "N", "tensor-parallel degree", .common = true},
+    {"pp", "N", "pipeline ranks", .common = true},
+    {"vpp", "N", "virtual stages (chunks) of a pipeline rank"},
+    {"cp", "N", "context-parallel degree"},
+    {"ep", "N", "expert-parallel degree; the experts are split over data-parallel ranks"},
+    {"micro-batch", "N", "sequences of a micro-batch", .common = true},
+    {"schedule", "SCHEDULE",
+     "schedule of the pipeline: auto, a name of degas list schedules, or several with commas",
+     .common = true},
     {"rank-order", "ORDER",
      "in which order the dimensions vary over the ranks, the fastest first: auto, or such as "
-     "tp-cp-dp-pp, which is Megatron's",
-     0},
+     "tp-cp-dp-pp, which is Megatron's"},
     {"group", "N",
      "interleaved schedules: how many micro-batches a rank takes through one chunk before its next "
-     "chunk; default: pp",
-     0},
+     "chunk; default: pp"},
     {"slices", "S",
-     "cut sequences into slices: auto, off, N slices of equal length, or slices of A,B,C tokens",
-     0},
+     "cut sequences into slices: auto, off, N slices of equal length, or slices of A,B,C tokens"},
     {"recompute", "R",
      "which activations the backward computes again: auto, none, selective (the core of "
      "attention), full (whole layers)",
-     0},
+     .words = plan_recompute_names, .or_auto = true, .common = true},
     {"zero", "N",
      "ZeRO stage: auto, 0, 1 (replicas split the optimizer's state), 2 (also gradients), 3 (also "
      "weights)",
-     0},
+     .words = zero_stages, .or_auto = true, .common = true},
     {"offload", "O",
-     "where the optimizer's state is kept: none (on the devices, default), auto, cpu, nvme", 0},
+     "where the optimizer's state is kept: none (on the devices, default), auto, cpu, nvme",
+     .words = plan_offload_names, .or_auto = true},
     {"offload-parameters", "on|off",
-     "with --zero 3 and --offload: whether the weights are kept there, too; default: off", 0},
+     "with --zero 3 and --offload: whether the weights are kept there, too; default: off"},
     {"prefetch-layers", "N",
      "with --zero 3: how many layers ahead of their use weights are gathered; default: as the "
-     "framework does",
-     0},
-    {"memory-limit", "SIZE", "memory of a device, e.g. 14GiB; default: the device's", 0},
+     "framework does"},
+    {"memory-limit", "SIZE", "memory of a device, e.g. 14GiB; default: the device's",
+     .common = true},
     {"sequence-parallel", "on|off",
-     "whether the tp ranks also split norms and residuals, by tokens", 0},
+     "whether the tp ranks also split norms and residuals, by tokens", .words = off_on,
+     .or_auto = true},
     {"attention", "A",
      "how attention is computed: auto (as the framework does), unfused (products and one softmax "
      "kernel), torch (the softmax in PyTorch's operations), flash (FlashAttention 2 or later), "
      "flash1 (its first version)",
-     0},
+     .words = attentions},
     {"kernels", "K",
      "which of norms, rotary embedding, SwiGLU and loss are fused kernels: auto (as the framework "
      "does), fused (all), norms (the norms alone), eager (none)",
-     0},
+     .words = kernels},
     {"loss", "L",
      "how the loss over a split vocabulary is computed: plain (PyTorch's operations, default), "
      "compiled, fused",
-     0},
+     .words = plan_loss_names},
     {"cp-comm-type", "C",
      "how context-parallel ranks exchange: p2p (keys and values pass round a ring, default) or a2a "
      "(each rank gets a share of the heads)",
-     0},
-    {"expert-tp", "N", "how many ranks of tp share each expert; default: 1", 0},
+     .words = plan_cp_comm_names},
+    {"cuda-graphs", "G",
+     "what the host launches at once: none (default), router (of experts), attention (and router), "
+     "layer, iteration",
+     .words = plan_graphs_names},
+    {"dispatcher", "D", "what carries rows to experts: alltoall (default), deepep, hybridep",
+     .words = plan_dispatcher_names},
+    {"expert-tp", "N", "how many ranks of tp share each expert; default: 1"},
     {"expert-imbalance", "X",
-     "tokens of the busiest expert-parallel rank over their mean; default: the profile's", 0},
+     "tokens of the busiest expert-parallel rank over their mean; default: the profile's"},
     {"deterministic-kernels", "on|off",
-     "whether libraries use their deterministic kernels; default: off", 0},
+     "whether libraries use their deterministic kernels; default: off"},
     {"pad-vocab", "on|off",
-     "whether the vocabulary is padded to a multiple of 128 tp; default: as the framework does", 0},
+     "whether the vocabulary is padded to a multiple of 128 tp; default: as the framework does "
+     "(degas: on GPUs)"},
     {"dropout", "on|off",
-     "whether the model is trained with dropout; default: as the framework does", 0},
+     "whether the model is trained with dropout; default: as the framework does"},
     {"overlap", "LIST",
-     "which communication runs while ranks compute: none, or some of dp,pp,tp; default: as the "
+     "which communication runs while ranks compute: none, or some of dp,ep,pp,tp; default: as the "
      "framework does",
-     0},
+     .words = overlaps},
     {"grad-dtype", "T",
      "number format in which gradients are kept and reduced: fp32, bf16, fp16; default: as the "
      "framework does",
-     0},
-    {"framework", "F",
-     "the framework that runs the plan, whose conventions are the defaults of other options: "
-     "megatron-lm, megatron-core, megatron-deepspeed, deepspeed, fsdp, terapipe, degas (default)",
-     0},
+     .words = dtype_names},
+    {"framework", "FRAMEWORK",
+     "the framework that runs the plan: only what it can run is planned, and its conventions are "
+     "the defaults of other options: megatron-core, megatron-lm, megatron-bridge, "
+     "megatron-deepspeed, deepspeed, torchtitan, fsdp, terapipe, degas (default)",
+     .list = plan_framework_names, .common = true},
     {"optimizer-step", "on|off",
-     "whether the iteration ends with the optimizer's step; default: as the framework does", 0},
-    {"price", "X", "price of one device for an hour; default: the cluster's", 0},
-    {"currency", "TEXT", "currency of --price; default: the cluster's, or USD", 0},
-    {"layers", "N", "N layers in place of the model's number", 0},
-    {"vocab", "N", "a vocabulary of N in place of the model's; 0: no embedding, head or loss", 0},
-    {NULL, NULL, NULL, 0},
+     "whether the iteration ends with the optimizer's step; default: as the framework does"},
+    {"price", "X", "price of one device for an hour; default: the cluster's"},
+    {"currency", "TEXT", "currency of --price; default: the cluster's, or USD"},
+    {"layers", "N", "N layers in place of the model's number"},
+    {"vocab", "N", "a vocabulary of N in place of the model's; 0: no embedding, head or loss"},
+    {NULL, NULL, NULL},
 };
 
 const OptionInfo request_fixed_options[] = {
     {"stage-layers", "A,B,C",
-     "layers of each stage, from the first stage to the last; default: even", 0},
-    {NULL, NULL, NULL, 0},
+     "layers of each stage, from the first stage to the last; default: even"},
+    {NULL, NULL, NULL},
 };
 
 const OptionInfo request_search_options[] = {
-    {"objective", "O", "what the best plan has least of: time (default), cost, energy, memory", 0},
-    {"top", "K", "also write the K next best plans, as alternatives; default: 0", 0},
-    {"threads", "N", "threads of the search; the result does not depend on it", 0},
-    {NULL, NULL, NULL, 0},
+    {"objective", "O", "what the best plan has least of: time (default), cost, energy, memory",
+     .words = plan_objective_names, .common = true},
+    {"beyond-framework", "on|off",
+     "whether plans that --framework cannot run are looked at, too; default: off"},
+    {"top", "K", "also write the K next best plans, as alternatives; default: 0", .common = true},
+    {"threads", "N", "threads of the search; the result does not depend on it"},
+    {NULL, NULL, NULL},
 };
 
 void
@@ -141,6 +163,7 @@ request_copy(const Request *request)
     copy->slices = request->slices == NULL ? NULL : g_array_copy(request->slices);
     copy->stage_layers = request->stage_layers == NULL ? NULL : g_array_copy(request->stage_layers);
     copy->plan = request->plan;
+    copy->any_slices = request->any_slices;
     copy->plan.arch = copy->arch;
     copy->plan.profile = copy->profile;
     copy->plan.schedules = (const char *const *)copy->schedules;
@@ -155,10 +178,17 @@ ModelArch *
 request_load_model(const char *name_or_path, GError **error)
 {
     g_autoptr(GPtrArray) warnings = NULL;
+    g_autoptr(GPtrArray) clusters = profile_builtin_names();
     ModelArch *arch = model_arch_load(name_or_path, &warnings, error);
 
-    if (arch == NULL)
+    if (arch == NULL &&
+        g_ptr_array_find_with_equal_func(clusters, name_or_path, g_str_equal, NULL)) {
+        g_clear_error(error);
+        g_set_error(error, CMD_ERROR, CMD_ERROR_USAGE,
+                    "%s: a cluster where a model is expected: the model comes first", name_or_path);
+    } else if (arch == NULL) {
         cmd_blame_name(name_or_path, error);
+    }
     for (guint i = 0; warnings != NULL && i < warnings->len; i++)
         output_note("note: %s", (const char *)g_ptr_array_index(warnings, i));
     return arch;
@@ -230,8 +260,15 @@ change_cluster(Request *request, Options *options, GError **error)
     const int64_t n = options_int64(options, "gpus", 1, MODEL_CLUSTER_MAX_DEVICES, 0);
 
     change_price(request->profile->cluster, options);
+    const int64_t of_node = options_int64(options, "node-devices", 1, MODEL_CLUSTER_MAX_DEVICES, 0);
     if (!options_finish(options, error))
         return false;
+    if (of_node > 0) {
+        ModelCluster *trimmed = model_cluster_trimmed(request->profile->cluster, of_node);
+
+        model_cluster_free(request->profile->cluster);
+        request->profile->cluster = trimmed;
+    }
     if (n > 0)
         resize_cluster(request, n);
     return true;
@@ -269,14 +306,14 @@ request_load_cluster(const char *name_or_path, GError **error)
 
 /* --- the flags, one by one, as fields of a PlanRequest --- */
 
-/* The first of bf16, fp16, fp32 that every kind of device computes in. */
+/* The first of bf16, fp16, fp32 that every kind of device computes in, and that keeps @rules. */
 static Dtype
-default_dtype(const ModelCluster *cluster)
+default_dtype(const ModelCluster *cluster, const PlanFrameworkRules *rules)
 {
     static const Dtype order[] = {DTYPE_BF16, DTYPE_FP16};
 
     for (size_t i = 0; i < G_N_ELEMENTS(order); i++) {
-        bool everywhere = true;
+        bool everywhere = rules == NULL || (rules->dtypes >> order[i] & 1) != 0;
 
         for (guint d = 0; d < cluster->devices->len; d++)
             everywhere &= g_array_index(cluster->devices, ModelDevice, d).flops_per_s[order[i]] > 0;
@@ -286,15 +323,15 @@ default_dtype(const ModelCluster *cluster)
     return DTYPE_FP32;
 }
 
-/* An int of the request: the index in @names, or PLAN_AUTO for "auto". */
+/* An int of the request: the index in the option's words, or PLAN_AUTO for "auto". */
 static int
-choice_or_auto(Options *options, const char *name, const char *const *names, int fallback)
+choice_or_auto(Options *options, const char *name, int fallback)
 {
     const char *text = options_string(options, name, NULL);
 
     if (text != NULL && strcmp(text, "auto") == 0)
         return PLAN_AUTO;
-    return options_choice(options, name, names, fallback);
+    return options_choice(options, name, fallback);
 }
 
 static void
@@ -361,7 +398,8 @@ read_overlap(PlanConventions *conventions, Options *options)
 
     if (words == NULL)
         return;
-    conventions->overlap_dp = conventions->overlap_pp = conventions->overlap_tp = false;
+    conventions->overlap_dp = conventions->overlap_pp = conventions->overlap_tp =
+        conventions->overlap_ep = false;
     if (strcmp(words[0], "none") == 0 && words[1] == NULL)
         return;
     for (size_t i = 0; words[i] != NULL; i++) {
@@ -371,33 +409,43 @@ read_overlap(PlanConventions *conventions, Options *options)
             conventions->overlap_pp = true;
         else if (strcmp(words[i], "tp") == 0)
             conventions->overlap_tp = true;
+        else if (strcmp(words[i], "ep") == 0 &&
+                 plan_framework(conventions->framework)->merges_passes)
+            conventions->overlap_ep = true;
+        else if (strcmp(words[i], "ep") == 0)
+            options_fail(options, "overlap",
+                         "ep: %s does not merge the passes of two micro-batches",
+                         plan_framework(conventions->framework)->name);
         else
-            options_fail(options, "overlap", "expected none or some of dp,pp,tp, got \"%s\"",
+            options_fail(options, "overlap", "expected none or some of dp,ep,pp,tp, got \"%s\"",
                          words[i]);
     }
 }
 
 static void
-read_conventions(PlanConventions *conventions, Options *options)
+read_conventions(PlanRequest *plan, PlanFramework framework, Options *options)
 {
-    static const char *const attentions[] = {"auto", "unfused", "flash", "torch", "flash1", NULL};
-    const int framework =
-        options_choice(options, "framework", plan_framework_names(), PLAN_FRAMEWORK_DEGAS);
-    static const char *const kernels[] = {"auto", "fused", "norms", "eager", NULL};
-    int attention, kernel;
+    PlanConventions *conventions = &plan->conventions;
 
-    *conventions = plan_conventions((PlanFramework)framework);
-    attention = options_choice(options, "attention", attentions, 0);
+    *conventions = plan_conventions(framework);
+    int attention = options_choice(options, "attention", 0);
     if (attention > 0)
         conventions->attention = (PlanAttention)(attention - 1);
-    kernel = options_choice(options, "kernels", kernels, 0);
+    int kernel = options_choice(options, "kernels", 0);
     if (kernel > 0)
         conventions->kernels = (PlanKernels)(kernel - 1);
     conventions->dropout = options_on_off(options, "dropout", conventions->dropout);
-    conventions->loss =
-        (PlanLoss)options_choice(options, "loss", plan_loss_names, (int)conventions->loss);
-    conventions->cp_comm = (PlanCpComm)options_choice(options, "cp-comm-type", plan_cp_comm_names,
-                                                      (int)conventions->cp_comm);
+    conventions->loss = (PlanLoss)options_choice(options, "loss", (int)conventions->loss);
+    conventions->cp_comm =
+        (PlanCpComm)options_choice(options, "cp-comm-type", (int)conventions->cp_comm);
+    conventions->cuda_graphs = (PlanGraphs)options_choice(options, "cuda-graphs", 0);
+    if (conventions->cuda_graphs != PLAN_GRAPHS_NONE && !plan_framework(framework)->captures_graphs)
+        options_fail(options, "cuda-graphs", "%s captures none", plan_framework(framework)->name);
+    conventions->dispatcher = (PlanDispatcher)options_choice(options, "dispatcher", 0);
+    if (conventions->dispatcher != PLAN_DISPATCHER_ALLTOALL &&
+        !plan_framework(framework)->sorts_received)
+        options_fail(options, "dispatcher", "%s has alltoall alone",
+                     plan_framework(framework)->name);
     conventions->expert_tp = options_int64(options, "expert-tp", 1, SCHEDULE_MAX_RANKS, 1);
     conventions->expert_imbalance =
         options_quantity(options, "expert-imbalance", UNITS_KIND_NUMBER, 0.0);
@@ -407,9 +455,14 @@ read_conventions(PlanConventions *conventions, Options *options)
         options_fail(options, "expert-imbalance", "expected a factor from 1 to 1e6");
     conventions->deterministic =
         options_on_off(options, "deterministic-kernels", conventions->deterministic);
-    conventions->pads_vocab = options_on_off(options, "pad-vocab", conventions->pads_vocab);
+    conventions->pads_vocab =
+        options_on_off(options, "pad-vocab",
+                       plan_framework_pads_vocab(
+                           framework, plan->profile->parameters.gemm_unaligned_fraction < 1));
+    if (plan_framework(framework)->grads_as_model)
+        conventions->grad_dtype = dtype_stored(plan->dtype);
     conventions->grad_dtype =
-        (Dtype)options_choice(options, "grad-dtype", dtype_names, (int)conventions->grad_dtype);
+        (Dtype)options_choice(options, "grad-dtype", (int)conventions->grad_dtype);
     read_overlap(conventions, options);
     conventions->optimizer_step =
         options_on_off(options, "optimizer-step", conventions->optimizer_step);
@@ -464,7 +517,7 @@ read_degrees(PlanRequest *plan, Options *options, RequestKind kind)
 
     plan->tp = options_int64(options, "tp", 1, SCHEDULE_MAX_RANKS, fallback);
     plan->pp = options_int64(options, "pp", 1, SCHEDULE_MAX_RANKS, fallback);
-    plan->vpp = options_int64(options, "vpp", 1, SCHEDULE_MAX_CHUNKS, fallback);
+    plan->vpp = options_int64(options, "vpp", 1, SCHEDULE_MAX_CHUNKS, 0);
     plan->cp = options_int64(options, "cp", 1, SCHEDULE_MAX_RANKS, fallback);
     plan->ep = options_int64(options, "ep", 1, SCHEDULE_MAX_RANKS, fallback);
     plan->micro_batch = options_int64(options, "micro-batch", 1, JSON_MAX_INT, fallback);
@@ -477,8 +530,6 @@ read_degrees(PlanRequest *plan, Options *options, RequestKind kind)
 static void
 read_plan(Request *request, Options *options, RequestKind kind)
 {
-    static const char *const zero_stages[] = {"0", "1", "2", "3", NULL};
-    static const char *const off_on[] = {"off", "on", NULL};
     PlanRequest *plan = &request->plan;
     const bool fixed = kind == REQUEST_FIXED;
 
@@ -490,23 +541,30 @@ read_plan(Request *request, Options *options, RequestKind kind)
     plan->global_batch = options_int64(options, "global-batch", 1, INT64_C(1) << 31, 1);
     plan->seq_len =
         options_int64(options, "seq-len", 1, MODEL_MAX_SEQ_LEN, request->arch->max_seq_len);
-    plan->dtype = (Dtype)options_choice(options, "dtype", dtype_names,
-                                        (int)default_dtype(request->profile->cluster));
+    /* A table of learned positions has a row for each token. */
+    if (request->arch->family == MODEL_FAMILY_GPT)
+        request->arch->max_seq_len = MAX(request->arch->max_seq_len, plan->seq_len);
+    const PlanFramework framework =
+        (PlanFramework)options_choice(options, "framework", PLAN_FRAMEWORK_DEGAS);
+    const PlanFrameworkRules *rules =
+        kind == REQUEST_SEARCHED && !options_on_off(options, "beyond-framework", false)
+            ? plan_framework(framework)->rules
+            : NULL;
+    plan->dtype = (Dtype)options_choice(options, "dtype",
+                                        (int)default_dtype(request->profile->cluster, rules));
+    read_conventions(plan, framework, options);
     read_degrees(plan, options, kind);
     plan->n_devices = options_int64(options, "gpus", 1, MODEL_CLUSTER_MAX_DEVICES, 0);
     plan->group = options_int64(options, "group", 1, INT32_MAX, 0);
     read_schedules(request, options, kind);
     read_slices(request, options, kind);
-    plan->recompute = choice_or_auto(options, "recompute", plan_recompute_names,
-                                     fixed ? PLAN_RECOMPUTE_NONE : PLAN_AUTO);
-    plan->zero_stage = choice_or_auto(options, "zero", zero_stages, fixed ? 0 : PLAN_AUTO);
-    plan->offload = choice_or_auto(options, "offload", plan_offload_names, PLAN_OFFLOAD_NONE);
-    plan->offload_parameters = options_choice(options, "offload-parameters", off_on, 0) == 1;
+    plan->recompute = choice_or_auto(options, "recompute", fixed ? PLAN_RECOMPUTE_NONE : PLAN_AUTO);
+    plan->zero_stage = choice_or_auto(options, "zero", fixed ? 0 : PLAN_AUTO);
+    plan->offload = choice_or_auto(options, "offload", PLAN_OFFLOAD_NONE);
+    plan->offload_parameters = options_on_off(options, "offload-parameters", false);
     plan->prefetch_layers = (int32_t)options_int64(options, "prefetch-layers", 0, PLAN_MAX_PREFETCH,
                                                    PLAN_PREFETCH_AUTO);
-    plan->sequence_parallel =
-        choice_or_auto(options, "sequence-parallel", off_on, fixed ? 0 : PLAN_AUTO);
-    read_conventions(&plan->conventions, options);
+    plan->sequence_parallel = choice_or_auto(options, "sequence-parallel", fixed ? 0 : PLAN_AUTO);
     plan->rank_order = read_rank_order(&plan->conventions, options, kind);
     plan->overlap_pp_given = options_has(options, "overlap");
     plan->memory_limit_bytes = options_bytes(options, "memory-limit", 0);
@@ -514,6 +572,9 @@ read_plan(Request *request, Options *options, RequestKind kind)
         options_fail(options, "memory-limit", "expected a size above 0");
     plan->objective = PLAN_OBJECTIVE_TIME;
     plan->threads = 1;
+    request->any_slices = plan->slices_mode;
+    if (rules != NULL)
+        plan_request_set_rules(plan);
 }
 
 /* --- the whole request --- */
@@ -529,12 +590,11 @@ request_new(ModelArch *arch, Profile *profile, Options *options, RequestKind kin
         return NULL;
     read_plan(request, options, kind);
     if (kind == REQUEST_FIXED)
-        request->stage_layers = options_int64s(options, "stage-layers", 1, MODEL_MAX_LAYERS);
+        request->stage_layers = options_int64s(options, "stage-layers", 0, MODEL_MAX_LAYERS);
     if (kind == REQUEST_SEARCHED) {
         PlanRequest *plan = &request->plan;
 
-        plan->objective = (PlanObjective)options_choice(options, "objective", plan_objective_names,
-                                                        PLAN_OBJECTIVE_TIME);
+        plan->objective = (PlanObjective)options_choice(options, "objective", PLAN_OBJECTIVE_TIME);
         plan->top = options_int64(options, "top", 0, MAX_TOP, 0);
         plan->threads = options_threads(options);
     }
@@ -561,18 +621,22 @@ request_load(const char *model, const char *cluster, Options *options, RequestKi
 Plan *
 request_plan(const Request *request, GError **error)
 {
-    g_autoptr(Plan) plan = plan_from_request(&request->plan, error);
     const GArray *layers = request->stage_layers;
+    PlanRequest even = request->plan;
+    ModelArch arch = *request->arch;
     int64_t first = 0;
+
+    /* Stages that are given may be fewer layers than stages: for the even ones there are enough. */
+    if (layers != NULL)
+        arch.n_layers = MAX(arch.n_layers, layers->len);
+    even.arch = &arch;
+    g_autoptr(Plan) plan = plan_from_request(&even, error);
 
     if (plan == NULL || layers == NULL)
         return g_steal_pointer(&plan);
-    if (layers->len != plan->stages->len) {
-        g_set_error(error, PLAN_ERROR, PLAN_ERROR_INVALID,
-                    "--stage-layers: %u stages, but pp x vpp is %u", layers->len,
-                    plan->stages->len);
-        return NULL;
-    }
+    if (layers->len != plan->stages->len)
+        return plan_invalid_null(error, "--stage-layers: %u stages, but pp x vpp is %u",
+                                 layers->len, plan->stages->len);
     for (guint i = 0; i < layers->len; i++) {
         PlanStage *stage = &g_array_index(plan->stages, PlanStage, i);
 

@@ -28,6 +28,7 @@ typedef struct {
     GArray *slices;
     GArray *stage_layers; /* (nullable) of int64_t: --stage-layers */
     PlanRequest plan;
+    PlanSlicesMode any_slices; /* those of plan, were there no rules */
 } Request;
 
 /* What it means that a flag is absent. */
@@ -50,10 +51,8 @@ Request *request_new(ModelArch *arch, Profile *profile, Options *options, Reques
 Request *request_load(const char *model, const char *cluster, Options *options, RequestKind kind,
                       GError **error);
 
-/*
- * The plan of a REQUEST_FIXED request: plan_from_request(), with the stages of --stage-layers.
- * Errors: PLAN_ERROR_INVALID.
- */
+/* The plan of a REQUEST_FIXED request: plan_from_request(), with the stages of --stage-layers.
+ * Errors: PLAN_ERROR_INVALID. */
 Plan *request_plan(const Request *request, GError **error);
 
 /* (owned) with copies of all that it borrows, so that it outlives @request. */

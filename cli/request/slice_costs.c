@@ -6,9 +6,11 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "base/order.h"
 #include "base/units.h"
 #include "cli/request/command.h"
 #include "cli/request/output.h"
+#include "profiles/import/import.h"
 
 /* Times beyond this (about 11 days) are refused: a sum of them would not fit. */
 #define MAX_S 1e6
@@ -63,13 +65,12 @@ npy_header(const char *path, const char *bytes, size_t n_bytes, const int64_t sh
            size_t *offset, GError **error)
 {
     const uint8_t *u = (const uint8_t *)bytes;
-    size_t start, length;
     g_autofree char *header = NULL, *wanted = NULL;
 
     if (n_bytes < 12 || u[6] < 1 || u[6] > 3)
         return cmd_fail(error, CMD_ERROR_INPUT, "%s: not a .npy file of version 1 to 3", path);
-    start = u[6] == 1 ? 10 : 12;
-    length = u[8] | (size_t)u[9] << 8;
+    size_t start = u[6] == 1 ? 10 : 12;
+    size_t length = u[8] | (size_t)u[9] << 8;
     if (u[6] > 1)
         length |= (size_t)u[10] << 16 | (size_t)u[11] << 24;
     if (length > 65536 || start + length > n_bytes)
@@ -147,28 +148,11 @@ compare_points(gconstpointer a, gconstpointer b)
 {
     const Point *p = a, *q = b;
 
-    if (p->batch != q->batch)
-        return p->batch < q->batch ? -1 : 1;
+    ORDER_BY(p->batch, q->batch);
     if ((p->context > 0) != (q->context > 0))
         return p->context > 0 ? 1 : -1;
-    if (p->tokens != q->tokens)
-        return p->tokens < q->tokens ? -1 : 1;
-    return p->context < q->context ? -1 : p->context > q->context;
-}
-
-static bool
-parse_key(const char *key, Point *point)
-{
-    g_auto(GStrv) words = g_strsplit(key, "_", 4);
-    int64_t *fields[] = {&point->batch, &point->tokens, &point->context};
-
-    if (g_strv_length(words) != G_N_ELEMENTS(fields))
-        return false;
-    for (size_t i = 0; i < G_N_ELEMENTS(fields); i++) {
-        if (!units_parse_int64(words[i], key, i < 2, 1 << 30, fields[i], NULL))
-            return false;
-    }
-    return true;
+    ORDER_BY(p->tokens, q->tokens);
+    return ORDER(p->context, q->context);
 }
 
 /* Returns: (owned) GArray of Point, sorted by batch, then without context first, then tokens. */
@@ -182,20 +166,21 @@ read_points(const char *path, const char *text, size_t n_bytes, SliceCostsPart p
         return NULL;
     const JsonValue *root = json_doc_root(doc, NULL, 0);
     for (const JsonValue *v = json_first(root); v != NULL; v = json_next(v)) {
-        Point point;
+        int64_t shape[3];
 
-        if (!json_is_object(v) || !parse_key(json_key(v), &point)) {
+        if (!json_is_object(v) || !profile_import_terapipe_key(json_key(v), shape)) {
             json_fail(doc, v,
                       "expected a member \"b_s_c\" (batch, tokens, context) with an object");
             break;
         }
         const double forward = json_double(doc, v, "forward_mean", 0.0, MAX_S);
         const double backward = json_double(doc, v, "backward_mean", 0.0, MAX_S);
-        point.seconds = part == SLICE_COSTS_FORWARD    ? forward
-                        : part == SLICE_COSTS_BACKWARD ? backward
-                        : part == SLICE_COSTS_MESSAGE
-                            ? json_double_or(doc, v, "communication_mean", 0.0, MAX_S, 0.0)
-                            : forward + backward;
+        const double seconds = part == SLICE_COSTS_FORWARD    ? forward
+                               : part == SLICE_COSTS_BACKWARD ? backward
+                               : part == SLICE_COSTS_MESSAGE
+                                   ? json_double_or(doc, v, "communication_mean", 0.0, MAX_S, 0.0)
+                                   : forward + backward;
+        const Point point = {shape[0], shape[1], shape[2], seconds};
         g_array_append_val(points, point);
     }
     if (points->len == 0 && !json_doc_failed(doc))
@@ -248,8 +233,7 @@ plain_s(const BatchPoints *batch, int64_t tokens)
                                   (double)(p[i].tokens - p[i - 1].tokens);
 }
 
-/* Solves a symmetric positive system of 4 by elimination with pivoting; false when it is singular.
- */
+/* Solves a symmetric positive system of 4 by elimination with pivoting; false: it is singular. */
 static bool
 solve_4(double m[4][5], double x[4])
 {

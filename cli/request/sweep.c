@@ -341,8 +341,7 @@ sweep_read(JsonDoc *doc, const JsonValue *root)
     if (isnan(reliability->restart_s))
         reliability->restart_s = 0;
     const JsonValue *points = json_array(doc, root, "points");
-    for (const JsonValue *v = json_first(points); v != NULL && !json_doc_failed(doc);
-         v = json_next(v)) {
+    JSON_EACH (v, points, doc) {
         const SweepPoint point = read_point(doc, v);
 
         g_array_append_val(sweep->points, point);

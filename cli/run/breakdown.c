@@ -1,9 +1,8 @@
 #include "cli/run/breakdown.h"
 
-#include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
+#include "base/order.h"
 #include "base/text.h"
 #include "base/units.h"
 
@@ -73,9 +72,8 @@ compare_edges(const void *a, const void *b)
 {
     const Edge *x = a, *y = b;
 
-    if (x->at_ns != y->at_ns)
-        return x->at_ns < y->at_ns ? -1 : 1;
-    return (x->delta > y->delta) - (x->delta < y->delta);
+    ORDER_BY(x->at_ns, y->at_ns);
+    return ORDER(x->delta, y->delta);
 }
 
 /* The class of a moment in which @open events of each class go on. */
@@ -230,8 +228,7 @@ read_run(JsonDoc *doc, Breakdown *breakdown)
     json_ignore(doc, step, "p90");
     json_object_end(doc, step);
     breakdown->n_ranks = (int64_t)json_length(ranks);
-    for (const JsonValue *v = json_first(ranks); v != NULL && !json_doc_failed(doc);
-         v = json_next(v)) {
+    JSON_EACH (v, ranks, doc) {
         if (json_is_object(v))
             busy_s += json_double(doc, v, "busy_s", 0, MAX_S);
         else
@@ -296,6 +293,7 @@ breakdown_load(const char *path, Breakdown *breakdown, GError **error)
         if (trace == NULL)
             return false;
         *breakdown = breakdown_of_trace(trace);
+        breakdown->measured = trace->measured;
         return true;
     }
     if (g_strcmp0(format, "degas-report") == 0)
@@ -304,6 +302,7 @@ breakdown_load(const char *path, Breakdown *breakdown, GError **error)
         return read_plan(doc, breakdown, error);
     if (g_strcmp0(format, "degas-run") == 0) {
         read_run(doc, breakdown);
+        breakdown->measured = true;
         return json_doc_finish(doc, error);
     }
     g_autofree char *shown = text_escape(format == NULL ? "" : format, 40);
@@ -324,8 +323,9 @@ move(Breakdown *breakdown, BreakdownClass from, BreakdownClass to)
     breakdown->class_s[from] = 0.0;
 }
 
-void
-breakdown_coarsen(Breakdown *breakdown, BreakdownLevel level)
+/* Adds up classes until @breakdown tells as little as @level; one that tells no more stays. */
+static void
+coarsen(Breakdown *breakdown, BreakdownLevel level)
 {
     if (breakdown->level < BREAKDOWN_LEVEL_COMPUTE && level >= BREAKDOWN_LEVEL_COMPUTE) {
         for (int class_ = BREAKDOWN_FORWARD; class_ <= BREAKDOWN_BACKWARD_WEIGHT; class_++)
@@ -339,6 +339,40 @@ breakdown_coarsen(Breakdown *breakdown, BreakdownLevel level)
         move(breakdown, BREAKDOWN_DP, BREAKDOWN_WAITING);
         move(breakdown, BREAKDOWN_MESSAGES, BREAKDOWN_WAITING);
         breakdown->level = BREAKDOWN_LEVEL_BUSY;
+    }
+}
+
+/* Whether some of its backwards are an op each, whether some are two. */
+static bool
+has_whole(const Breakdown *breakdown)
+{
+    return breakdown->class_s[BREAKDOWN_BACKWARD] > 0.0;
+}
+
+static bool
+has_halves(const Breakdown *breakdown)
+{
+    return breakdown->class_s[BREAKDOWN_BACKWARD_INPUT] > 0.0 ||
+           breakdown->class_s[BREAKDOWN_BACKWARD_WEIGHT] > 0.0;
+}
+
+void
+breakdown_match(Breakdown *breakdowns, size_t n)
+{
+    BreakdownLevel level = BREAKDOWN_LEVEL_OPS;
+    bool is_same = true;
+
+    for (size_t i = 0; i < n; i++) {
+        level = MAX(level, breakdowns[i].level);
+        is_same &= has_whole(&breakdowns[i]) == has_whole(&breakdowns[0]) &&
+                   has_halves(&breakdowns[i]) == has_halves(&breakdowns[0]);
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (!is_same) {
+            move(&breakdowns[i], BREAKDOWN_BACKWARD_INPUT, BREAKDOWN_BACKWARD);
+            move(&breakdowns[i], BREAKDOWN_BACKWARD_WEIGHT, BREAKDOWN_BACKWARD);
+        }
+        coarsen(&breakdowns[i], level);
     }
 }
 

@@ -16,7 +16,7 @@
  *
  * Files tell more or less.  Traces and runs tell the kinds of ops; reports have one sum for all
  * computing; a run without "breakdown_s" tells only how long ranks were busy and idle.
- * breakdown_coarsen() makes two breakdowns comparable.
+ * breakdown_match() makes breakdowns comparable.
  *
  * Errors: JSON_ERROR_INVALID, G_FILE_ERROR.
  */
@@ -53,6 +53,7 @@ typedef enum {
 
 typedef struct {
     BreakdownLevel level;
+    bool measured; /* else predicted */
     double iteration_s;
     double class_s[BREAKDOWN_N]; /* 0 where the level has no such class; sums to iteration_s */
     int64_t n_ranks;             /* how many ranks the mean is over; 0: not told */
@@ -73,8 +74,9 @@ Breakdown breakdown_of_trace(const Trace *trace);
 /* Reads a degas-trace, degas-report, degas-run or degas-plan (its "predicted") file. */
 bool breakdown_load(const char *path, Breakdown *breakdown, GError **error);
 
-/* Adds up classes until @breakdown tells as little as @level; one that tells no more stays. */
-void breakdown_coarsen(Breakdown *breakdown, BreakdownLevel level);
+/* Adds up classes of @n breakdowns until all tell the same: no more than the one that tells least,
+ * and whole backwards where not all have the same kinds of them. */
+void breakdown_match(Breakdown *breakdowns, size_t n);
 
 /* Writes the seconds of each class as an object under @key: {"forward": 1.5, ...}. */
 void breakdown_write(JsonWriter *writer, const char *key, const Breakdown *breakdown);

@@ -1,6 +1,5 @@
 #include "cli/run/processes.h"
 
-#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -93,48 +92,107 @@ set_host_id(const ExecRunOptions *exec, int32_t rank)
     g_setenv("NCCL_HOSTID", own, TRUE);
 }
 
+/* Whether the ranks meet without MPI.  One machine needs it for NCCL as little as for tcp. */
+static bool
+meets_without_mpi(const ExecRunOptions *exec, const RunProcessesOptions *options,
+                  const ExecJobRank *job_rank, bool is_ours)
+{
+    const ExecTransportKind *kind = exec_transport_kind(exec->transport);
+
+    if (job_rank->role == EXEC_ROLE_LAUNCHED)
+        return is_ours;
+    return kind->without_mpi || (kind->is_nccl && options->hosts == NULL && !job_rank->has_mpi);
+}
+
+/* Whether a rank that somebody else has started can meet the others. */
+static bool
+check_joined(const ExecRunOptions *exec, const ExecJobRank *job_rank, GError **error)
+{
+    if (!exec->without_mpi)
+        return job_rank->has_mpi ||
+               cmd_fail(error, CMD_ERROR_MISSING,
+                        "transport %s: %s has started the ranks without MPI: start them by srun "
+                        "--mpi=pmix or mpirun, or use --transport tcp",
+                        exec->transport, job_rank->launcher);
+    g_autofree char *meeting = exec_job_meeting(error);
+    return meeting != NULL &&
+           (plan_n_devices(exec->plan) == job_rank->n_ranks ||
+            cmd_fail(error, CMD_ERROR_NO, "the plan has " INT " ranks, but %s has started %d",
+                     plan_n_devices(exec->plan), job_rank->launcher, job_rank->n_ranks));
+}
+
+/* The part of a rank that somebody else has started: as run_processes_begin(). */
+static int
+join(const ExecRunOptions *exec, const ExecJobRank *job_rank, char **where, GError **error)
+{
+    bool in_child = false;
+
+    if (!check_joined(exec, job_rank, error))
+        return -1;
+    if (job_rank->rank > 0)
+        return RUN_PROCESSES_RANK;
+    const bool ok =
+        exec_run_check(exec, error) &&
+        exec_fork_watcher(job_rank->n_ranks, exec->timeout_s, tell, where, &in_child, error);
+    if (in_child)
+        _exit(ok ? 0 : cmd_exit_status(*error));
+    return ok ? RUN_PROCESSES_RANK : -1;
+}
+
 int
 run_processes_begin(ExecRunOptions *exec, const RunProcessesOptions *options, char **where,
                     GError **error)
 {
     const ExecJobRank job_rank = exec_job_rank();
     g_autofree char *secret = exec_job_secret();
-    bool in_child = false;
+    int status = RUN_PROCESSES_RANK;
 
     if (job_rank.role == EXEC_ROLE_STARTER) {
         g_autoptr(GPtrArray) arguments = own_arguments(error);
 
         return arguments == NULL ? -1 : exec_start_ranks((char **)arguments->pdata);
     }
-    /* On one machine NCCL needs nobody to start its ranks but us. */
-    exec->without_mpi = exec_transport_kind(exec->transport)->is_nccl && options->hosts == NULL &&
-                        (job_rank.role == EXEC_ROLE_ALONE || secret != NULL);
+    exec->without_mpi = meets_without_mpi(exec, options, &job_rank, secret != NULL);
+    exec->other_machines = options->hosts != NULL || job_rank.role == EXEC_ROLE_JOINED;
     if (job_rank.role == EXEC_ROLE_ALONE)
         return launch(exec, options, error);
     set_host_id(exec, job_rank.rank);
     exec->process_rank = job_rank.rank;
-    if (job_rank.role == EXEC_ROLE_LAUNCHED) {
+    if (job_rank.role == EXEC_ROLE_LAUNCHED)
         *where = g_strdup(g_getenv(EXEC_WATCH_VARIABLE));
-    } else if (job_rank.rank == 0) {
-        const bool ok =
-            exec_run_check(exec, error) &&
-            exec_fork_watcher(job_rank.n_ranks, exec->timeout_s, tell, where, &in_child, error);
-        if (in_child)
-            _exit(ok ? 0 : cmd_exit_status(*error));
-        if (!ok)
-            return -1;
-    }
+    else
+        status = join(exec, &job_rank, where, error);
+    if (status == -1)
+        run_processes_fail(exec, false, *error);
     exec->watch_where = *where;
-    return RUN_PROCESSES_RANK;
+    return status;
+}
+
+bool
+run_processes_check_alone(ExecRunOptions *exec, GError **error)
+{
+    const ExecJobRank job_rank = exec_job_rank();
+
+    if (job_rank.role != EXEC_ROLE_JOINED)
+        return true;
+    exec->process_rank = job_rank.rank;
+    cmd_fail(error, CMD_ERROR_USAGE,
+             "run: %s has started %d copies of this run: with --transport mpi, tcp or nccl each is "
+             "a rank, with local each is a run of its own",
+             job_rank.launcher, job_rank.n_ranks);
+    run_processes_fail(exec, false, *error);
+    return false;
 }
 
 void
 run_processes_fail(const ExecRunOptions *exec, bool told, const GError *error)
 {
     const int status = cmd_exit_status(error);
-    /* What is wrong with the command or the plan is so for all ranks: one says it. */
-    const bool is_everybodys = status <= CMD_ERROR_INPUT && exec->process_rank > 0 &&
-                               exec_job_rank().role == EXEC_ROLE_JOINED;
+    /* What is wrong with the command, the plan or the launcher is so for all ranks: one says it.  A
+     * rank that has lost the others before it had a watcher is told of by theirs. */
+    const bool is_everybodys = (status <= CMD_ERROR_INPUT || error->domain == CMD_ERROR ||
+                                g_error_matches(error, EXEC_ERROR, EXEC_ERROR_RANK_DIED)) &&
+                               exec->process_rank > 0 && exec_job_rank().role == EXEC_ROLE_JOINED;
 
     /* mpirun ends all ranks after the first that ends badly: the one that says it goes first. */
     if (is_everybodys)

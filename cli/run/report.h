@@ -29,8 +29,7 @@ typedef struct {
     ReportJitter varied;
 } RunReport;
 
-/* Fills in @report, which borrows the other arguments.  @predicted (nullable) is of the same plan.
- */
+/* Fills in @report, which borrows the other arguments.  @predicted (nullable) is of that plan. */
 void run_report_init(RunReport *report, const Job *job, const ExecRunOptions *exec,
                      const ExecRunResult *result, const Report *predicted);
 

@@ -3,7 +3,6 @@
 #include "base/order.h"
 
 #include <math.h>
-#include <string.h>
 
 /* --- residuals --- */
 

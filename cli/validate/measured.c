@@ -23,7 +23,9 @@ typedef enum {
     COLUMN_VOCAB,  /* a count, or "none..." */
     COLUMN_STAGE,  /* a ZeRO stage; words may follow */
     COLUMN_CHUNKS, /* a count, or "max..." */
-    COLUMN_SWITCH, /* true, false */
+    COLUMN_SWITCH, /* true, false; -1: blank */
+    COLUMN_FROM_0, /* a count that may be 0; -1: blank */
+    COLUMN_MONTH,  /* YYYY-MM */
     COLUMN_NUMBER,
 } ColumnKind;
 
@@ -74,6 +76,29 @@ static const Column columns[] = {
      "GiB"},
     {"notes", false, COLUMN_TEXT, AT(notes), 0, 0, NULL},
     {"status", false, COLUMN_TEXT, AT(status), 0, 0, NULL},
+    {"dense_layers", false, COLUMN_FROM_0, AT(dense_layers), MODEL_MAX_LAYERS, 0, "layers"},
+    {"moe_experts", false, COLUMN_COUNT, AT(n_experts), MODEL_MAX_EXPERTS, 0, "experts"},
+    {"moe_topk", false, COLUMN_COUNT, AT(top_k), MODEL_MAX_EXPERTS, 0, "experts"},
+    {"moe_ffn", false, COLUMN_COUNT, AT(expert_ffn), MODEL_MAX_FFN_HIDDEN, 0, "elements"},
+    {"moe_shared", false, COLUMN_FROM_0, AT(n_shared), MODEL_MAX_EXPERTS, 0, "experts"},
+    {"mtp_layers", false, COLUMN_FROM_0, AT(n_mtp), MODEL_MAX_LAYERS, 0, "layers"},
+    {"head_dim", false, COLUMN_COUNT, AT(head_dim), MODEL_MAX_HIDDEN, 0, "elements"},
+    {"etp", false, COLUMN_COUNT, AT(expert_tp), SCHEDULE_MAX_RANKS, 0, "ranks"},
+    {"fsdp", false, COLUMN_SWITCH, AT(fsdp), 0, 0, NULL},
+    {"dp_overlap", false, COLUMN_SWITCH, AT(overlap_dp), 0, 0, NULL},
+    {"tp_overlap", false, COLUMN_SWITCH, AT(overlap_tp), 0, 0, NULL},
+    {"ep_overlap", false, COLUMN_SWITCH, AT(overlap_ep), 0, 0, NULL},
+    {"peft", false, COLUMN_TEXT, AT(peft), 0, 0, NULL},
+    {"recompute_modules", false, COLUMN_TEXT, AT(recompute_modules), 0, 0, NULL},
+    {"pp_layout", false, COLUMN_TEXT, AT(pp_layout), 0, 0, NULL},
+    {"cuda_graphs", false, COLUMN_TEXT, AT(cuda_graphs), 0, 0, NULL},
+    {"dispatcher", false, COLUMN_TEXT, AT(dispatcher), 0, 0, NULL},
+    {"grad_dtype", false, COLUMN_TEXT, AT(grad_dtype), 0, 0, NULL},
+    {"fused_ce", false, COLUMN_TEXT, AT(fused_ce), 0, 0, NULL},
+    {"attention_impl", false, COLUMN_TEXT, AT(attention_impl), 0, 0, NULL},
+    {"rank_order", false, COLUMN_TEXT, AT(rank_order), 0, 0, NULL},
+    {"slices_kind", false, COLUMN_TEXT, AT(slices_kind), 0, 0, NULL},
+    {"stack_date", false, COLUMN_MONTH, AT(stack_date), 0, 0, NULL},
 };
 
 #define N_COLUMNS G_N_ELEMENTS(columns)
@@ -104,6 +129,18 @@ read_number(const char *text, double max, double *value)
     return *end == 0 && *value > 0.0 && *value <= max;
 }
 
+static bool
+is_month(const char *text)
+{
+    static const char form[] = "dddd-dd";
+    size_t i = 0;
+
+    while (form[i] != 0 && (form[i] == 'd' ? g_ascii_isdigit(text[i]) : text[i] == form[i]))
+        i++;
+    return i == strlen(form) && text[i] == 0 && strcmp(text + 5, "01") >= 0 &&
+           strcmp(text + 5, "12") <= 0;
+}
+
 /* Returns: (owned) what a field of this column should have been, for a message. */
 static char *
 expectation(const Column *column)
@@ -115,6 +152,8 @@ expectation(const Column *column)
         return g_strdup("a ZeRO stage from 0 to 3");
     case COLUMN_SWITCH:
         return g_strdup("true or false");
+    case COLUMN_MONTH:
+        return g_strdup("a month as YYYY-MM");
     default:
         return g_strdup_printf("a number of %s", column->unit);
     }
@@ -151,8 +190,14 @@ read_field(const Column *column, const char *text, MeasuredRow *row)
         row->zero_stage = *text - '0';
         return *text >= '0' && *text <= '3' && (text[1] == 0 || text[1] == ' ');
     case COLUMN_SWITCH:
-        row->sequence_parallel = blank ? -1 : strcmp(text, "true") == 0;
-        return blank || row->sequence_parallel == 1 || strcmp(text, "false") == 0;
+        *(int *)(void *)member = blank ? -1 : strcmp(text, "true") == 0;
+        return blank || strcmp(text, "true") == 0 || strcmp(text, "false") == 0;
+    case COLUMN_FROM_0:
+        *count = -1;
+        return blank || read_count(text, column->max, count);
+    case COLUMN_MONTH:
+        *(const char **)(void *)member = text;
+        return blank || is_month(text);
     case COLUMN_NUMBER: {
         double *number = (double *)(void *)member;
 
@@ -306,10 +351,13 @@ measured_text(const MeasuredRow *row, const char *name)
 
         if (strcmp(columns[c].name, name) != 0)
             continue;
-        if (columns[c].kind == COLUMN_TEXT)
+        if (columns[c].kind == COLUMN_TEXT || columns[c].kind == COLUMN_MONTH)
             return g_strdup(*(const char *const *)member);
-        if (columns[c].kind == COLUMN_SWITCH)
-            return g_strdup(*(const int *)member == 1 ? "true" : "false");
+        if (columns[c].kind == COLUMN_SWITCH) {
+            const int value = *(const int *)member;
+
+            return value < 0 ? NULL : g_strdup(value == 1 ? "true" : "false");
+        }
         g_return_val_if_fail(columns[c].kind == COLUMN_COUNT, NULL);
         return *(const int64_t *)member == 0 ? NULL
                                              : g_strdup_printf(INT, *(const int64_t *)member);

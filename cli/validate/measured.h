@@ -35,8 +35,16 @@ typedef struct {
     int64_t vocab; /* -1: blank; 0: "none" */
     int64_t seq_len, global_batch, micro_batch, n_micro_batches;
     int64_t dp, tp, pp, vpp, cp, ep;
-    int zero_stage;         /* -1: blank */
-    int sequence_parallel;  /* -1: blank, 0, 1 */
+    int zero_stage;        /* -1: blank */
+    int sequence_parallel; /* -1: blank, 0, 1 */
+    /* Experts, and MTP modules, which have a layer, an embedding's and a head's work of their own;
+     * -1 where 0 is not blank. */
+    int64_t n_experts, top_k, expert_ffn, n_shared, dense_layers, n_mtp, expert_tp, head_dim;
+    int fsdp, overlap_dp, overlap_tp, overlap_ep; /* -1: blank, 0, 1 */
+    const char *peft;                             /* "lora": adapters alone are trained */
+    const char *recompute_modules, *pp_layout, *cuda_graphs, *dispatcher, *grad_dtype;
+    const char *fused_ce, *attention_impl, *rank_order, *slices_kind;
+    const char *stack_date; /* "YYYY-MM" */
     double node_bits_per_s; /* between nodes, of a whole node; NaN: blank */
     double iteration_s;     /* NaN: not measured */
     double memory_bytes;    /* NaN: not measured */
@@ -66,8 +74,6 @@ bool measured_is_table_of_runs(const Csv *csv);
  */
 char *measured_text(const MeasuredRow *row, const char *name);
 
-/*
- * Returns: (owned, nullable) the value of "@key=value" in notes ("a=b; c=d; free text"): up to the
- * next "; ", without the blanks around it; NULL if there is none.
- */
+/* Returns: (owned, nullable) the value of "@key=value" in notes ("a=b; c=d; free text"): up to the
+ * next "; ", without the blanks around it; NULL if there is none. */
 char *measured_note(const char *notes, const char *key);

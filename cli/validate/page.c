@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "cli/request/output.h"
 #include "cli/draw/plot.h"
+#include "cli/validate/regret.h"
 
 #define MAX_COLUMNS 3
 #define BYTES_PER_GIB 1073741824.0
@@ -93,6 +94,92 @@ append_table(GString *text, const Validation *validation)
     }
 }
 
+/* What choosing by prediction costs, where there was a choice. */
+static void
+append_regrets(GString *text, const Validation *validation)
+{
+    g_string_append_printf(
+        text,
+        "## The choice\n\nJobs (one model, layers, devices, batch, sequence and number format) "
+        "that "
+        "were measured in at least %d ways:\nregret is the measured time of the way that is "
+        "predicted fastest over the best measured, less 1; wanted: mean\nat most 1.5 %%, worst at "
+        "most 10 %%. Correlation: Spearman's, of predicted and measured times, mean over "
+        "jobs.\n\n| rows of | jobs | rows | mean regret | worst | rank correlation |\n"
+        "|---|---:|---:|---:|---:|---:|\n",
+        REGRET_MIN_ROWS);
+    for (const ValidationSet *set = validation_conventions()->sets; set->name != NULL; set++) {
+        const ValidationRegret regret =
+            validation_regret(validation->runs.cases, validation->predictions, set);
+
+        if (set->quantity != VALIDATION_TIME || regret.n_jobs == 0)
+            continue;
+        g_string_append_printf(text, "| %s | %zu | %zu |", set->name, regret.n_jobs, regret.n_rows);
+        append_result(text, regret.mean, regret.mean <= 0.015);
+        append_result(text, regret.worst, regret.worst <= 0.10);
+        if (isfinite(regret.correlation))
+            g_string_append_printf(text, " %.2f", regret.correlation);
+        g_string_append(text, " |\n");
+    }
+    g_string_append_c(text, '\n');
+}
+
+/* The rows of each source: how many there are, are predicted, and why others are not. */
+static void
+append_reading(GString *text, const Validation *validation)
+{
+    const GPtrArray *cases = validation->runs.cases;
+
+    g_string_append(text,
+                    "## Which rows are read\n\nEvery row of every table, by its source; errors "
+                    "are those of iteration times, raw.\n\n"
+                    "| source | rows | read | MAPE | worst | refused |\n"
+                    "|---|---:|---:|---:|---:|---|\n");
+    for (guint first = 0, end; first < cases->len; first = end) {
+        const char *source = ((const ValidationCase *)cases->pdata[first])->row->source;
+        g_autoptr(GPtrArray) reasons = g_ptr_array_new();
+        g_autoptr(GArray) counts = g_array_new(FALSE, TRUE, sizeof(guint));
+        g_autoptr(GArray) errors = g_array_new(FALSE, FALSE, sizeof(double));
+        guint n_read = 0;
+
+        for (end = first; end < cases->len; end++) {
+            const ValidationCase *one = cases->pdata[end];
+            const double error =
+                validation_error_of(VALIDATION_TIME, one->row, &validation->predictions[end]);
+            guint at;
+
+            if (strcmp(one->row->source, source) != 0)
+                break;
+            n_read += one->job != NULL;
+            if (isfinite(error))
+                g_array_append_val(errors, error);
+            if (one->why_not == NULL)
+                continue;
+            if (!g_ptr_array_find_with_equal_func(reasons, one->why_not, g_str_equal, &at)) {
+                at = reasons->len;
+                g_ptr_array_add(reasons, one->why_not);
+                g_array_set_size(counts, reasons->len);
+            }
+            g_array_index(counts, guint, at)++;
+        }
+        const ValidationErrors of =
+            validation_errors(&g_array_index(errors, double, 0), errors->len);
+        g_string_append_printf(text, "| %s | %u | %u |", source, end - first, n_read);
+        if (of.n > 0) {
+            append_result(text, of.mape, false);
+            append_result(text, of.worst, false);
+        } else {
+            g_string_append(text, " | |");
+        }
+        for (guint i = 0; i < reasons->len; i++)
+            g_string_append_printf(text, "%s%u: %s", i == 0 ? " " : "; ",
+                                   g_array_index(counts, guint, i),
+                                   (const char *)reasons->pdata[i]);
+        g_string_append(text, " |\n");
+    }
+    g_string_append_c(text, '\n');
+}
+
 /* --- pictures --- */
 
 /* (owned) "vtrain_multi, tp <= 8" of time -> "validation-vtrain-multi-tp-8-time". */
@@ -175,11 +262,9 @@ draw(const Validation *validation, const ValidationSet *set, const ValidationSco
 #define MIN_EXPLAINED 0.10
 #define MAX_GROUPS 12
 
-/*
- * Columns and notes of the rows, one of which may go with the errors: a column that cuts rows into
+/* Columns and notes of the rows, one of which may go with the errors: a column that cuts rows into
  * groups explains the share of the errors' variance that lies between the groups' means, less what
- * as many groups would explain by chance (adjusted R^2).
- */
+ * as many groups would explain by chance (adjusted R^2). */
 static const char *const column_names[] = {
     "tp",     "pp",     "dp",       "cp",        "ep", "micro_batch", "num_microbatches",
     "hidden", "seq",    "schedule", "recompute", "sp", "kernel",      "transformer-impl",
@@ -232,7 +317,7 @@ group_of(GArray *groups, const char *value)
         if (strcmp(known->value, value) == 0)
             return known;
     }
-    Group group = (Group){.value = g_strdup(value)};
+    Group group = {.value = g_strdup(value)};
     g_array_append_val(groups, group);
     return &g_array_index(groups, Group, groups->len - 1);
 }
@@ -415,6 +500,8 @@ validation_page_write(const Validation *validation, const char *path, GError **e
 
     append_table(text, validation);
     g_string_append_c(text, '\n');
+    append_regrets(text, validation);
+    append_reading(text, validation);
     for (const ValidationSet *set = validation_conventions()->sets; set->name != NULL; set++) {
         g_autofree char *slug = slug_of(set);
         ValidationScore score;

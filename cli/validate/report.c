@@ -1,9 +1,9 @@
 #include "cli/validate/report.h"
 
 #include <math.h>
-#include <string.h>
 
 #include "cli/request/output.h"
+#include "cli/validate/regret.h"
 
 #define N_WORST 5
 
@@ -79,6 +79,24 @@ write_folds(JsonWriter *writer, const ValidationSet *set, const CalibrationFolds
     json_write_object_end(writer);
 }
 
+/* Of times, where some job was measured in several ways. */
+static void
+write_regret(JsonWriter *writer, const Validation *validation, const ValidationSet *set)
+{
+    const ValidationRegret regret =
+        validation_regret(validation->runs.cases, validation->predictions, set);
+
+    if (set->quantity != VALIDATION_TIME || regret.n_jobs == 0)
+        return;
+    json_write_object(writer, "regret");
+    json_write_int64(writer, "jobs", (int64_t)regret.n_jobs);
+    json_write_int64(writer, "rows", (int64_t)regret.n_rows);
+    json_write_double(writer, "mean_fraction", regret.mean);
+    json_write_double(writer, "worst_fraction", regret.worst);
+    json_write_double(writer, "rank_correlation", regret.correlation);
+    json_write_object_end(writer);
+}
+
 static void
 write_sets(JsonWriter *writer, const Validation *validation)
 {
@@ -96,6 +114,7 @@ write_sets(JsonWriter *writer, const Validation *validation)
         else
             write_errors(writer, &score.errors);
         write_folds(writer, set, validation_folds(validation, set));
+        write_regret(writer, validation, set);
         json_write_object_end(writer);
     }
     json_write_array_end(writer);

@@ -3,9 +3,15 @@
 
 #include "base/json.h"
 #include "models/arch.h"
+#include "profiles/profile.h"
+#include "schedule/framework.h"
 #include "schedule/schedule.h"
 
+#include <math.h>
 #include <string.h>
+
+/* Stages of a layout. */
+#define MAX_LAYOUT 65536
 
 G_DEFINE_QUARK(validation_error, validation_error)
 
@@ -68,11 +74,9 @@ fill_degrees(MeasuredRow *row, GError **error)
     return true;
 }
 
-/*
- * Chunks of an interleaved schedule whose number is not stated: the least that divides the layers
+/* Chunks of an interleaved schedule whose number is not stated: the least that divides the layers
  * of a rank, as in every row of 2104.04473 table 1 that states it (15 layers: 3, 10: 2, 6: 2,
- * 3: 3).
- */
+ * 3: 3). */
 static int64_t
 usual_chunks(const MeasuredRow *row)
 {
@@ -86,22 +90,73 @@ usual_chunks(const MeasuredRow *row)
 
 /* --- the model --- */
 
-/* The built-in model with what the columns say. */
+/* A count that the column @stated (> 0, or >= 0 where 0 is not blank) or the note @key says. */
+static int64_t
+stated_or_note(const MeasuredRow *row, int64_t stated, const char *key, int64_t fallback)
+{
+    return stated > 0 ? stated : note_count(row, key, fallback);
+}
+
+/* What the row says of experts, in place of what @experts has; n_experts == 0: the model has
+ * none. */
+static void
+read_experts(const MeasuredRow *row, ModelExperts *experts)
+{
+    const int64_t ffn = row->ffn_hidden > 0 ? row->ffn_hidden : 4 * row->hidden;
+
+    experts->n_experts = stated_or_note(row, row->n_experts, "num-experts", experts->n_experts);
+    if (experts->n_experts == 0)
+        return;
+    experts->top_k =
+        stated_or_note(row, row->top_k, "moe-router-topk", experts->top_k > 0 ? experts->top_k : 2);
+    experts->ffn_hidden = stated_or_note(row, row->expert_ffn, "moe-ffn-hidden-size",
+                                         experts->ffn_hidden > 0 ? experts->ffn_hidden : ffn);
+    if (row->n_shared >= 0)
+        experts->n_shared = row->n_shared;
+    if (row->dense_layers >= 0)
+        experts->first_dense_layers = row->dense_layers;
+}
+
+/* MTP modules count as layers more. */
+static int64_t
+layers_of(const MeasuredRow *row)
+{
+    return row->n_layers == 0 ? 0 : row->n_layers + MAX(0, row->n_mtp);
+}
+
+/* The built-in model with what the columns say: a width that a row states is never the model's. */
 static bool
 write_builtin(JsonWriter *writer, const MeasuredRow *row, const char *name, GError **error)
 {
     g_autoptr(ModelArch) arch = model_arch_load(name, NULL, error);
+    bool is_mla;
 
     if (arch == NULL)
         return false;
+    is_mla = arch->mla.kv_lora_rank > 0;
+    const struct {
+        int64_t stated, *width;
+    } widths[] = {
+        {layers_of(row), &arch->n_layers},
+        {row->hidden, &arch->hidden},
+        {row->n_heads, &arch->n_heads},
+        {is_mla ? row->n_heads : row->n_kv_heads, &arch->n_kv_heads},
+        {row->ffn_hidden, &arch->ffn_hidden},
+        {is_mla ? 0 : row->head_dim, &arch->head_dim},
+    };
+
     g_free(arch->name);
     arch->name = g_strdup(row->model);
-    if (row->n_layers > 0)
-        arch->n_layers = row->n_layers;
+    if (!is_mla && row->head_dim == 0 && row->hidden > 0 && row->n_heads > 0 &&
+        (row->hidden != arch->hidden || row->n_heads != arch->n_heads))
+        arch->head_dim = row->hidden / row->n_heads;
+    for (size_t i = 0; i < G_N_ELEMENTS(widths); i++)
+        if (widths[i].stated > 0)
+            *widths[i].width = widths[i].stated;
     if (row->vocab >= 0)
         arch->vocab = row->vocab;
-    if (row->ffn_hidden > 0)
-        arch->ffn_hidden = row->ffn_hidden;
+    read_experts(row, &arch->experts);
+    arch->experts.first_dense_layers = MIN(arch->experts.first_dense_layers, arch->n_layers);
     model_arch_write(writer, "model", arch);
     return true;
 }
@@ -109,22 +164,27 @@ write_builtin(JsonWriter *writer, const MeasuredRow *row, const char *name, GErr
 static void
 write_experts(JsonWriter *writer, const MeasuredRow *row)
 {
-    const int64_t n_experts = note_count(row, "num-experts", 0);
-    const int64_t ffn = row->ffn_hidden > 0 ? row->ffn_hidden : 4 * row->hidden;
+    ModelExperts experts = {0};
 
-    if (n_experts == 0)
+    read_experts(row, &experts);
+    if (experts.n_experts == 0)
         return;
     json_write_object(writer, "experts");
-    json_write_int64(writer, "n_experts", n_experts);
-    json_write_int64(writer, "top_k", note_count(row, "moe-router-topk", 2));
-    json_write_int64(writer, "ffn_hidden", note_count(row, "moe-ffn-hidden-size", ffn));
+    json_write_int64(writer, "n_experts", experts.n_experts);
+    json_write_int64(writer, "top_k", experts.top_k);
+    json_write_int64(writer, "ffn_hidden", experts.ffn_hidden);
+    if (experts.n_shared > 0)
+        json_write_int64(writer, "n_shared", experts.n_shared);
+    if (experts.first_dense_layers > 0)
+        json_write_int64(writer, "first_dense_layers", experts.first_dense_layers);
     json_write_object_end(writer);
 }
 
 static void
 write_widths(JsonWriter *writer, const MeasuredRow *row, const ValidationSource *source,
-             const char *family)
+             const ValidationWord *model)
 {
+    const char *family = model->family;
     const bool gated = note_is(row, "swiglu", "True") || strcmp(family, "llama") == 0;
     int64_t vocab = row->vocab >= 0 ? row->vocab : source->vocab;
 
@@ -138,11 +198,17 @@ write_widths(JsonWriter *writer, const MeasuredRow *row, const ValidationSource 
     json_write_object(writer, "model");
     json_write_string(writer, "name", row->model);
     json_write_string(writer, "family", gated ? "llama" : family);
-    json_write_int64(writer, "n_layers", row->n_layers);
+    json_write_int64(writer, "n_layers", layers_of(row));
     json_write_int64(writer, "hidden", row->hidden);
     json_write_int64(writer, "n_heads", row->n_heads);
     if (row->n_kv_heads > 0)
         json_write_int64(writer, "n_kv_heads", row->n_kv_heads);
+    if (row->head_dim > 0)
+        json_write_int64(writer, "head_dim", row->head_dim);
+    if (model->qk_norm)
+        json_write_bool(writer, "qk_norm", true);
+    if (model->qkv_bias)
+        json_write_bool(writer, "qkv_bias", true);
     if (row->ffn_hidden > 0)
         json_write_int64(writer, "ffn_hidden", row->ffn_hidden);
     else if (gated) /* --ffn-hidden-size of Megatron's --swiglu: 2/3 of 4 h */
@@ -166,18 +232,37 @@ write_model(JsonWriter *writer, const MeasuredRow *row, const ValidationSource *
 
     if (model == NULL)
         return unstated(error, "no family is known for the model");
+    if (model->refused != NULL)
+        return unstated(error, "%s", model->refused);
     if (model->builtin != NULL)
         return write_builtin(writer, row, model->builtin, error);
     if (row->n_layers == 0 || row->hidden == 0 || row->n_heads == 0)
         return unstated(error, "layers, hidden or heads are not stated");
-    write_widths(writer, row, source, model->family);
+    write_widths(writer, row, source, model);
     return true;
 }
 
 /* --- how it was run --- */
 
-/* Returns: (owned, nullable) the value that the row's notes give @option, or @fallback: the last
- * note counts, but values of "overlap" add up. */
+/* Adds to or takes from a list of words with commas. */
+static void
+change_words(GString *words, const char *change)
+{
+    const bool takes = change[0] == '-';
+    g_auto(GStrv) old = g_strsplit(words->str, ",", -1);
+
+    g_string_truncate(words, 0);
+    for (char **word = old; *word != NULL; word++)
+        if (strcmp(*word, "none") != 0 && strcmp(*word, change + takes) != 0)
+            g_string_append_printf(words, "%s%s", words->len > 0 ? "," : "", *word);
+    if (!takes)
+        g_string_append_printf(words, "%s%s", words->len > 0 ? "," : "", change);
+    if (words->len == 0)
+        g_string_append(words, "none");
+}
+
+/* Returns: (owned, nullable) the value that the row's columns and notes give @option, or
+ * @fallback: the last row of the table counts, but values of "overlap" add up. */
 static char *
 option_of_notes(const MeasuredRow *row, const char *option, const char *fallback)
 {
@@ -193,16 +278,15 @@ option_of_notes(const MeasuredRow *row, const char *option, const char *fallback
         if (note->prefix == NULL) {
             found = strstr(row->notes, note->key) != NULL || strstr(row->id, note->key) != NULL;
         } else {
-            value = measured_note(row->notes, note->key);
+            value = measured_text(row, note->key);
             found = value != NULL && g_str_has_prefix(value, note->prefix);
         }
         if (!found)
             continue;
-        if (!adds || strcmp(text->str, "none") == 0)
-            g_string_truncate(text, 0);
-        if (adds && strstr(text->str, note->value) != NULL)
-            continue;
-        g_string_append_printf(text, "%s%s", text->len > 0 ? "," : "", note->value);
+        if (adds)
+            change_words(text, note->value);
+        else
+            g_string_assign(text, note->value);
     }
     return text->len == 0 ? NULL : g_strdup(text->str);
 }
@@ -227,18 +311,50 @@ dtype_of(const MeasuredRow *row, const ValidationSource *source)
     return word == NULL ? NULL : word->dtype;
 }
 
+/* What the plan's recompute is; modules whose forward is small beside the layer's count as none. */
 static const char *
 recompute_of(const MeasuredRow *row, const ValidationSource *source)
 {
-    static const char *const words[] = {"none", "full", "selective"};
+    static const struct {
+        const char *word, *recompute;
+    } words[] = {
+        {"none", "none"},
+        {"full", "full"},
+        {"selective", "selective"},
+        {"block", "full"},
+    };
+    const char *text = row->recompute[0] != 0 ? row->recompute : row->recompute_modules;
 
-    if (row->recompute[0] == 0)
+    if (text[0] == 0)
         return source->recompute;
     for (size_t i = 0; i < G_N_ELEMENTS(words); i++) {
-        if (g_str_has_prefix(row->recompute, words[i]))
-            return words[i];
+        if (g_str_has_prefix(text, words[i].word))
+            return words[i].recompute;
     }
-    return NULL;
+    return text == row->recompute ? NULL : strstr(text, "core_attn") != NULL ? "selective" : "none";
+}
+
+/* Slices of equal computing: a layer of a GPT takes 12 h^2 n products for n tokens, and h n^2 / 2 * 2
+ * for their scores, so slice i ends where n (12 h + n) is i of N parts, at a multiple of tp
+ * [Seq1F1B, uniform_comp]. */
+static void
+write_even_slices(JsonWriter *writer, const MeasuredRow *row, int64_t n_slices)
+{
+    const double width = 12.0 * (double)row->hidden, tokens = (double)row->seq_len;
+    const double all = tokens * (width + tokens);
+    int64_t end = 0;
+
+    json_write_array_inline(writer, "slices");
+    for (int64_t i = 1; i <= n_slices; i++) {
+        const double part = all * (double)i / (double)n_slices;
+        const double place = (sqrt(width * width + 4.0 * part) - width) / 2.0;
+        const int64_t next =
+            i == n_slices ? row->seq_len : (int64_t)round(place / (double)row->tp) * row->tp;
+
+        json_write_int64(writer, NULL, next - end);
+        end = next;
+    }
+    json_write_array_end(writer);
 }
 
 /* "slicing scheme [(1, [512] * 4)] * 8" or "[(1, [704, 688, 656])] * 32": tokens of the slices of
@@ -253,7 +369,11 @@ write_slices(JsonWriter *writer, const MeasuredRow *row, GError **error)
     if (scheme == NULL && splits != NULL) {
         while (splits > row->notes && g_ascii_isdigit(splits[-1]))
             splits--;
-        json_write_int64(writer, "slices", g_ascii_strtoll(splits, NULL, 10));
+        const int64_t n = g_ascii_strtoll(splits, NULL, 10);
+        if (strcmp(row->slices_kind, "uniform_comp") == 0)
+            write_even_slices(writer, row, n);
+        else
+            json_write_int64(writer, "slices", n);
         return true;
     }
     if (scheme == NULL)
@@ -286,18 +406,113 @@ write_slices(JsonWriter *writer, const MeasuredRow *row, GError **error)
 static bool
 write_short_ends(JsonWriter *writer, const MeasuredRow *row, int64_t vpp, GError **error)
 {
-    const int64_t n_stages = row->pp * vpp;
+    const int64_t n_stages = row->pp * vpp, layers = layers_of(row);
 
     if (n_stages < 2)
         return true;
-    if ((row->n_layers + 2) % n_stages != 0 || row->n_layers + 2 == n_stages)
+    if ((layers + 2) % n_stages != 0 || layers + 2 == n_stages)
         return unstated(error, "stages of no layers are not modelled");
     json_write_array_inline(writer, "stage_layers");
     for (int64_t i = 0; i < n_stages; i++)
-        json_write_int64(writer, NULL,
-                         (row->n_layers + 2) / n_stages - (i == 0 || i == n_stages - 1));
+        json_write_int64(writer, NULL, (layers + 2) / n_stages - (i == 0 || i == n_stages - 1));
     json_write_array_end(writer);
     return true;
+}
+
+/* Appends the layers of the units of a layout up to @end: t and m are layers, a bar ends a stage,
+ * "x*n" repeats a letter or a bracket.  Returns: where it stopped; NULL: it is none. */
+static const char *
+read_layout(const char *p, char end, GArray *stages, int depth)
+{
+    while (*p != end) {
+        const char *begin = p;
+        guint before = stages->len;
+
+        if (*p == 0 || depth > 4 || stages->len > MAX_LAYOUT)
+            return NULL;
+        g_autoptr(GArray) part = g_array_new(FALSE, TRUE, sizeof(int64_t));
+        const int64_t none = 0;
+        g_array_append_val(part, none);
+        if (*p == '(') {
+            p = read_layout(p + 1, ')', part, depth + 1);
+            if (p == NULL)
+                return NULL;
+            p++;
+        } else if (*p == '|') {
+            g_array_append_val(part, none);
+            p++;
+        } else if (strchr("EtmL,", *p) != NULL) {
+            g_array_index(part, int64_t, 0) = *p == 't' || *p == 'm';
+            p++;
+        } else {
+            return NULL;
+        }
+        int64_t n = 1;
+        if (*p == '*') {
+            char *after;
+
+            n = g_ascii_strtoll(p + 1, &after, 10);
+            if (after == p + 1 || n < 1 || n > MAX_LAYOUT)
+                return NULL;
+            p = after;
+        }
+        for (int64_t i = 0; i < n && stages->len <= MAX_LAYOUT; i++) {
+            g_array_index(stages, int64_t, stages->len - 1) += g_array_index(part, int64_t, 0);
+            g_array_append_vals(stages, &g_array_index(part, int64_t, 1), part->len - 1);
+        }
+        g_return_val_if_fail(p > begin && stages->len >= before, NULL);
+    }
+    return p;
+}
+
+/* Megatron's --pipeline-model-parallel-layout. */
+static bool
+write_layout(JsonWriter *writer, const MeasuredRow *row, int64_t vpp, GError **error)
+{
+    g_autoptr(GArray) stages = g_array_new(FALSE, TRUE, sizeof(int64_t));
+    const int64_t none = 0;
+
+    g_array_append_val(stages, none);
+    if (read_layout(row->pp_layout, 0, stages, 0) == NULL)
+        return unstated(error, "pp_layout is none that we read");
+    if (stages->len != row->pp * vpp)
+        return unstated(error, "pp_layout has other stages than pp x vpp");
+    json_write_array_inline(writer, "stage_layers");
+    for (guint i = 0; i < stages->len; i++)
+        json_write_int64(writer, NULL, g_array_index(stages, int64_t, i));
+    json_write_array_end(writer);
+    return true;
+}
+
+/* Which layers are in which stage.  Where layers do not divide evenly, but would with the embedding
+ * and the loss counted as layers, these are (Megatron's account_for_..._in_pipeline_split). */
+static bool
+write_stages(JsonWriter *writer, const MeasuredRow *row, const ValidationSource *source,
+             int64_t vpp, GError **error)
+{
+    const int64_t n_stages = row->pp * vpp, layers = layers_of(row);
+
+    if (row->pp_layout[0] == 'E')
+        return write_layout(writer, row, vpp, error);
+    if (source->ends_short || (layers % n_stages != 0 && (layers + 2) % n_stages == 0))
+        return write_short_ends(writer, row, vpp, error);
+    return true;
+}
+
+/* The family and the chunks of a row's schedule. */
+static const char *
+schedule_of(const MeasuredRow *row, const ValidationSource *source, int64_t *vpp)
+{
+    const ValidationWord *schedule =
+        validation_word(validation_conventions()->schedules, row->schedule, false);
+    const char *family = schedule == NULL ? NULL : schedule->family;
+
+    *vpp = MAX(1, row->vpp);
+    if (row->schedule[0] == 0)
+        family = schedule_family_usual(row->vpp, false)->name;
+    if (family != NULL && schedule_family_find(family, NULL)->min_chunks > 1 && row->vpp <= 1)
+        *vpp = source->ends_short ? (row->n_layers + 2) / row->pp : usual_chunks(row);
+    return family;
 }
 
 static bool
@@ -306,21 +521,47 @@ write_schedule(JsonWriter *writer, const MeasuredRow *row, const ValidationSourc
 {
     const ValidationWord *schedule =
         validation_word(validation_conventions()->schedules, row->schedule, false);
-    const char *family = schedule == NULL ? NULL : schedule->family;
-    int64_t vpp = MAX(1, row->vpp);
+    int64_t vpp;
+    const char *family = schedule_of(row, source, &vpp);
 
-    if (row->schedule[0] == 0)
-        family = schedule_family_usual(row->vpp, false)->name;
     if (family == NULL)
         return unstated(error, "the schedule is none that we know");
-    if (schedule_family_find(family, NULL)->min_chunks > 1 && row->vpp <= 1)
-        vpp = source->ends_short ? (row->n_layers + 2) / row->pp : usual_chunks(row);
     json_write_string(writer, "schedule", family);
     if (vpp > 1)
         json_write_int64(writer, "vpp", vpp);
     if (schedule != NULL && schedule->sliced && !write_slices(writer, row, error))
         return false;
-    return !source->ends_short || write_short_ends(writer, row, vpp, error);
+    return write_stages(writer, row, source, vpp, error);
+}
+
+/* Which communication overlaps; messages of the pipeline only where the framework's do at all. */
+static void
+write_overlap(JsonWriter *writer, const MeasuredRow *row, const ValidationSource *source)
+{
+    g_autofree char *words = option_of_notes(row, "overlap", source->overlap);
+    g_autoptr(GString) list = g_string_new(words);
+    int64_t vpp;
+    const char *family = schedule_of(row, source, &vpp);
+    int framework = 0;
+
+    if (words == NULL)
+        return;
+    while (strcmp(plan_framework_names()[framework], source->framework) != 0)
+        framework++;
+    if (family == NULL || !plan_framework_overlaps_pp((PlanFramework)framework, family, vpp))
+        change_words(list, "-pp");
+    json_write_string(writer, "overlap", list->str);
+}
+
+/* "tp-pp-dp": a dimension that is not named has one rank, and goes after tp. */
+static void
+write_rank_order(JsonWriter *writer, const MeasuredRow *row)
+{
+    g_autoptr(GString) order = g_string_new(row->rank_order);
+
+    if (strstr(order->str, "cp") == NULL && g_str_has_prefix(order->str, "tp"))
+        g_string_insert(order, 2, "-cp");
+    json_write_string(writer, "rank_order", order->str);
 }
 
 static bool
@@ -328,6 +569,7 @@ write_flags(JsonWriter *writer, const MeasuredRow *row, const ValidationSource *
             GError **error)
 {
     const char *dtype = dtype_of(row, source), *recompute = recompute_of(row, source);
+    const int64_t zero = row->zero_stage >= 0 ? row->zero_stage : row->fsdp == 1 ? 3 : source->zero;
     const struct {
         const char *name;
         int64_t value;
@@ -350,26 +592,47 @@ write_flags(JsonWriter *writer, const MeasuredRow *row, const ValidationSource *
         json_write_int64(writer, counts[i].name, counts[i].value);
     json_write_string(writer, "dtype", dtype);
     json_write_string(writer, "recompute", recompute);
-    if (row->zero_stage > 0)
-        json_write_int64(writer, "zero", row->zero_stage);
+    if (zero > 0)
+        json_write_int64(writer, "zero", zero);
     if (row->sequence_parallel == 1 ||
         (row->sequence_parallel < 0 && source->sequence_parallel && row->tp > 1))
         json_write_bool(writer, "sequence_parallel", true);
     json_write_string(writer, "framework", source->framework);
     write_option(writer, row, "attention", source->attention);
-    write_option(writer, row, "overlap", source->overlap);
+    write_overlap(writer, row, source);
     write_option(writer, row, "kernels", NULL);
     write_option(writer, row, "dropout", source->dropout);
     write_option(writer, row, "loss", source->loss);
     if (source->vocab_cut)
         json_write_bool(writer, "pad_vocab", false);
     write_option(writer, row, "cp_comm_type", NULL);
-    if (note_count(row, "num-experts", 0) > 0)
-        json_write_int64(
-            writer, "expert_tp",
-            note_count(row, "expert-tensor-parallel-size", source->expert_tp ? row->tp : 1));
+    write_option(writer, row, "grad_dtype", NULL);
+    write_option(writer, row, "cuda_graphs", NULL);
+    if (strcmp(source->framework, "megatron-core") == 0)
+        write_option(writer, row, "dispatcher", NULL);
+    if (stated_or_note(row, row->n_experts, "num-experts", 0) > 0)
+        json_write_int64(writer, "expert_tp",
+                         stated_or_note(row, row->expert_tp, "expert-tensor-parallel-size",
+                                        source->expert_tp ? row->tp : 1));
+    if (row->rank_order[0] != 0)
+        write_rank_order(writer, row);
     write_option(writer, row, "deterministic_kernels", NULL);
     return write_schedule(writer, row, source, error);
+}
+
+/* Where whole nodes do not divide the job, and nodes of so many devices do. */
+static void
+write_node_devices(JsonWriter *writer, const MeasuredRow *row, const ValidationWord *cluster)
+{
+    g_autoptr(Profile) profile = profile_load(cluster->cluster, NULL);
+    int64_t first, n;
+
+    if (profile == NULL)
+        return;
+    model_cluster_node(profile->cluster, 0, &first, &n);
+    const int64_t devices = row->dp * row->tp * row->pp * row->cp;
+    if (devices > n && devices % n != 0 && devices % cluster->node_devices == 0)
+        json_write_int64(writer, "node_devices", cluster->node_devices);
 }
 
 char *
@@ -387,13 +650,21 @@ validation_request(const MeasuredRow *row, const char *cluster, GError **error)
         }
         cluster = of_device->cluster;
     }
+    if (row->peft[0] != 0 && strcmp(row->peft, "none") != 0) {
+        unstated(error, "adapters alone are trained: no full training");
+        return NULL;
+    }
     if (!fill_degrees(&filled, error))
         return NULL;
+    if (source->pipeline_batch > 0 && filled.pp > 1)
+        filled.micro_batch = source->pipeline_batch;
     json_write_object(writer, NULL);
     json_write_string(writer, "id", row->id);
     if (!write_model(writer, &filled, source, error))
         return NULL;
     json_write_string(writer, "cluster", cluster);
+    if (of_device != NULL && of_device->node_devices > 0)
+        write_node_devices(writer, &filled, of_device);
     if (!write_flags(writer, &filled, source, error))
         return NULL;
     json_write_object_end(writer);

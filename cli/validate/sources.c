@@ -36,6 +36,8 @@ static const JsonField source_fields[] = {
     {"vocab_multiple", SOURCE(vocab_multiple), 1, JSON_MAX_INT, JSON_OPTIONAL},
     {"vocab_cut", SOURCE(vocab_cut), .flags = JSON_OPTIONAL},
     {"ends_short", SOURCE(ends_short), .flags = JSON_OPTIONAL},
+    {"zero", SOURCE(zero), 0, 3, JSON_OPTIONAL},
+    {"pipeline_batch", SOURCE(pipeline_batch), 1, JSON_MAX_INT, JSON_OPTIONAL},
     {"memory", SOURCE(memory), .flags = JSON_OPTIONAL, .names = memory_names},
     {"memory_of_last_rank", SOURCE(memory_of_last_rank), .flags = JSON_OPTIONAL},
     {"why", SOURCE(why)},
@@ -62,12 +64,16 @@ static const JsonField model_fields[] = {
     {"prefix", WORD(prefix)},
     {"family", WORD(family)},
     {"builtin", WORD(builtin), .flags = JSON_OPTIONAL},
+    {"qk_norm", WORD(qk_norm), .flags = JSON_OPTIONAL},
+    {"qkv_bias", WORD(qkv_bias), .flags = JSON_OPTIONAL},
+    {"refused", WORD(refused), .flags = JSON_OPTIONAL},
     {"why", .type = JSON_LENT, .flags = JSON_OPTIONAL}, /* for the reader of the file */
     {.key = NULL},
 };
 
 static const JsonField cluster_fields[] = {
     {"prefix", WORD(prefix)},
+    {"node_devices", WORD(node_devices), 1, JSON_MAX_INT, JSON_OPTIONAL},
     {"node_bits_per_s", WORD(node_bits_per_s), 0.0, 1e15, JSON_OPTIONAL},
     {"cluster", WORD(cluster), .flags = JSON_OPTIONAL},
     {"why", .type = JSON_LENT, .flags = JSON_OPTIONAL}, /* for the reader of the file */

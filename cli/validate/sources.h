@@ -41,27 +41,36 @@ typedef struct {
     int64_t vocab_multiple;   /* a vocabulary is padded to a multiple of this times tp; 0: not */
     bool vocab_cut;           /* a vocabulary is cut to a multiple of tp */
     bool ends_short;          /* first and last stage have one layer less than the others */
+    int64_t zero;             /* the ZeRO stage */
+    int64_t pipeline_batch;   /* with pp the column micro_batch is what a pipeline cuts into
+                                 micro-batches of so many sequences; 0: it is the micro-batch */
     int memory;               /* ValidationMemory */
     bool memory_of_last_rank; /* and not the largest of all ranks */
     const char *why;          /* where all this is published */
 } ValidationSource;
 
-/* A row of "notes": where a run's notes hold it, the flag --@option is @value. */
+/* A row of "notes": where a run's columns or notes hold it, the flag --@option is @value. */
 typedef struct {
     const char *key;
-    const char *prefix; /* of the value of "@key=..."; NULL: @key is free text, found anywhere in
-                           the notes or in the id (of a test: what it tests) */
-    const char *option, *value; /* values of "overlap" add up */
+    const char
+        *prefix; /* of what the column @key holds, or of the value of "@key=..." in the notes;
+                           NULL: @key is free text, found anywhere in the notes or in the id (of a
+                           test: what it tests) */
+    const char *option, *value; /* values of "overlap" add up, and "-dp" takes "dp" away */
 } ValidationNote;
 
 /* A row of "schedules", "models", "clusters" or "dtypes": what words of the column of that name
  * mean.  Each table has those members that its comment names. */
 typedef struct {
     const char *prefix;
-    const char *family;  /* schedules, models: degas's family */
-    bool sliced;         /* schedules: the notes have its token slices */
-    const char *builtin; /* (nullable) models: a built-in one, which knows what no column says */
-    const char *cluster; /* (nullable) clusters: the built-in one; NULL: known, none is built in */
+    const char *family;     /* schedules, models: degas's family */
+    bool sliced;            /* schedules: the notes have its token slices */
+    const char *builtin;    /* (nullable) models: a built-in one, which knows what no column says */
+    bool qk_norm, qkv_bias; /* models: what their layers have beyond their family's */
+    const char *refused;    /* (nullable) models: why no model of ours is like them */
+    const char *cluster;  /* (nullable) clusters: the built-in one; NULL: known, none is built in */
+    int64_t node_devices; /* clusters: so many of a node's devices are used by jobs that divide into
+                             such nodes, and not into whole ones; 0: all are */
     double node_bits_per_s; /* clusters: only of runs with this rate between nodes; 0: of any */
     const char *dtype;      /* dtypes: degas's number format */
 } ValidationWord;

@@ -46,6 +46,12 @@ stamp(ExecBackend *backend, int64_t *ns)
         exec_cuda_keep_error(state, error);
 }
 
+static void
+occupy(ExecBackend *backend, int64_t ns)
+{
+    QUEUE(backend, kernels_spin(ns, exec_cuda_stream(backend)));
+}
+
 /* A wait with a watch spins for SPIN_NS, about what waking a sleeping thread costs (local.c), and
  * then looks every SLEEP_NS: a short wait costs little time, a long one little of the core. */
 #define SPIN_NS 50000
@@ -78,8 +84,8 @@ exec_cuda_wait_watched(const ExecCudaState *state, cudaStream_t stream, cudaEven
     return ok;
 }
 
-static bool
-wait_for_event(const ExecCudaState *state, cudaEvent_t event, GError **error)
+bool
+exec_cuda_wait_event(const ExecCudaState *state, cudaEvent_t event, GError **error)
 {
     if (state->watch.look != NULL)
         return exec_cuda_wait_watched(state, NULL, event, error);
@@ -175,7 +181,7 @@ join(ExecBackend *backend, ExecMark *mark)
 static bool
 await(ExecBackend *backend, ExecMark *mark, GError **error)
 {
-    return wait_for_event(exec_cuda_state(backend), (cudaEvent_t)mark, error);
+    return exec_cuda_wait_event(exec_cuda_state(backend), (cudaEvent_t)mark, error);
 }
 
 static void
@@ -322,7 +328,6 @@ from_storage(ExecBackend *backend, int64_t n, const void *x, float *y)
 }
 
 SLOT(add, (ExecBackend * backend, int64_t n, const void *x, void *y), backend->storage, n, x, y)
-SLOT(scale, (ExecBackend * backend, int64_t n, float factor, float *x), n, factor, x)
 
 /* --- compute --- */
 
@@ -340,21 +345,40 @@ static void
 bias_backward(ExecBackend *backend, int64_t rows, int64_t cols, const void *dy, int64_t stride,
               float *db)
 {
-    float *partials = exec_cuda_scratch(backend, kernels_scratch_floats(cols));
+    float *partials = exec_cuda_scratch(backend, KERNELS_BIAS_SCRATCH_FLOATS);
 
     if (partials != NULL)
         LAUNCH(backend, kernels_bias_backward, backend->storage, rows, cols, dy, stride, db,
                partials);
 }
 
-SLOT(norm_forward, (ExecBackend * backend, const ExecNorm *norm, void *y), backend->storage, norm,
-     y)
+/* Whether rows of a norm fit into a block's registers. */
+static bool
+norm_fits(ExecBackend *backend, const ExecNorm *norm)
+{
+    if (norm->cols > KERNELS_NORM_MAX_COLS)
+        exec_cuda_keep_error(exec_cuda_state(backend),
+                             g_error_new(EXEC_ERROR, EXEC_ERROR_UNSUPPORTED,
+                                         "device cuda: a norm has %" G_GINT64_FORMAT
+                                         " columns; its kernels have registers for %d",
+                                         norm->cols, KERNELS_NORM_MAX_COLS));
+    return norm->cols <= KERNELS_NORM_MAX_COLS;
+}
+
+static void
+norm_forward(ExecBackend *backend, const ExecNorm *norm, void *y)
+{
+    if (norm_fits(backend, norm))
+        LAUNCH(backend, kernels_norm_forward, backend->storage, norm, y);
+}
 
 static void
 norm_backward(ExecBackend *backend, const ExecNorm *norm, const void *dy, void *dx, float *dgain,
               float *dshift)
 {
-    float *partials = exec_cuda_scratch(backend, kernels_scratch_floats(norm->cols));
+    float *partials = norm_fits(backend, norm)
+                          ? exec_cuda_scratch(backend, kernels_norm_scratch_floats(norm->cols))
+                          : NULL;
 
     if (partials != NULL)
         LAUNCH(backend, kernels_norm_backward, backend->storage, norm, dy, dx, dgain, dshift,
@@ -375,7 +399,8 @@ SLOT(rope, (ExecBackend * backend, const ExecRope *r, void *x), backend->storage
 static bool
 on_tensor_cores(const ExecBackend *backend, const ExecAttention *a)
 {
-    return backend->storage == DTYPE_BF16 && kernels_flash_has(a);
+    return backend->storage == DTYPE_BF16 &&
+           kernels_flash_has(a, (size_t)exec_cuda_state(backend)->max_shared_bytes);
 }
 
 static bool
@@ -431,8 +456,12 @@ cross_entropy(ExecBackend *backend, const ExecCrossEntropy *e)
         LAUNCH(backend, kernels_cross_entropy, backend->storage, e, row_losses);
 }
 
+/* --- the end of a step --- */
+
+SLOT(sum_squares, (ExecBackend * backend, int64_t n, const float *x, ExecClip *c), n, x, c)
+SLOT(clip, (ExecBackend * backend, int64_t n, double limit, ExecClip *c), n, limit, c)
 SLOT(adamw,
-     (ExecBackend * backend, int64_t n, float *master, void *weights, const float *grad, float *m,
+     (ExecBackend * backend, int64_t n, float *master, void *weights, float *grad, float *m,
       float *v, const ExecAdamw *constants),
      n, master, backend->storage, weights, grad, m, v, constants)
 
@@ -474,11 +503,16 @@ describe(const ExecBackend *backend)
         return g_strdup("cuda");
     cudaDriverGetVersion(&driver);
     cudaRuntimeGetVersion(&runtime);
-    g_string_append_printf(text, "%s, CUDA %d.%d, driver for CUDA %d.%d", properties.name,
-                           runtime / 1000, runtime % 1000 / 10, driver / 1000, driver % 1000 / 10);
+    g_string_append_printf(text, "%s, CUDA %d.%d (products by %s), driver for CUDA %d.%d",
+                           properties.name, runtime / 1000, runtime % 1000 / 10,
+                           exec_cuda_products_are_tuned(state->products)
+                               ? "the fastest of 8 kernels"
+                               : "cuBLASLt's choice",
+                           driver / 1000, driver % 1000 / 10);
     if (state->share.n_multiprocessors < state->share.n_on_device)
-        g_string_append_printf(text, ", %d of %d multiprocessors per rank",
-                               state->share.n_multiprocessors, state->share.n_on_device);
+        g_string_append_printf(text, ", %d of %d multiprocessors per rank%s",
+                               state->share.n_multiprocessors, state->share.n_on_device,
+                               state->share.has_own_context ? ", events of its green context" : "");
     else if (state->share.note != NULL)
         g_string_append_printf(text, ", all multiprocessors for every rank (%s)",
                                state->share.note);
@@ -488,9 +522,12 @@ describe(const ExecBackend *backend)
 }
 
 static const char *
-attention_kernel(const ExecBackend *backend)
+attention_kernel(const ExecBackend *backend, int64_t head_dim)
 {
-    return exec_cuda_state(backend)->has_wgmma ? "wgmma" : "mma";
+    return backend->storage == DTYPE_BF16 && exec_cuda_state(backend)->has_wgmma &&
+                   kernels_hopper_has_heads(head_dim)
+               ? "wgmma"
+               : "mma";
 }
 
 static int64_t
@@ -523,16 +560,16 @@ close_cuda(ExecBackend *backend)
         .fuses = (f), .alloc = exec_cuda_alloc, .release = exec_cuda_release,                      \
         .upload = exec_cuda_upload, .download = exec_cuda_download, .synchronize = synchronize,    \
         .zero = zero, .copy = exec_cuda_copy, .to_storage = to_storage,                            \
-        .from_storage = from_storage, EXEC_OWN_SLOTS, .rope = rope,                                \
-        .embedding_forward = embedding_forward, .embedding_backward = embedding_backward,          \
-        .route = route, .route_backward = route_backward, .gather_rows = gather_rows,              \
-        .sum_rows = sum_rows, .scale_rows = scale_rows, .dot_rows = dot_rows,                      \
-        .begin_graph = begin_graph, .end_graph = end_graph, .stamp = stamp,                        \
-        .post = exec_cuda_post, .fetch = exec_cuda_fetch, .begin_aside = begin_aside,              \
-        .end_aside = end_aside, .join = join, .await = await, .forget = forget,                    \
-        .alloc_host = alloc_host, .release_host = release_host, .describe = describe,              \
-        .attention_kernel = attention_kernel, .workspace_bytes = workspace_bytes,                  \
-        .close = close_cuda,                                                                       \
+        .from_storage = from_storage, EXEC_OWN_SLOTS, .sum_squares = sum_squares, .clip = clip,    \
+        .rope = rope, .embedding_forward = embedding_forward,                                      \
+        .embedding_backward = embedding_backward, .route = route,                                  \
+        .route_backward = route_backward, .gather_rows = gather_rows, .sum_rows = sum_rows,        \
+        .scale_rows = scale_rows, .dot_rows = dot_rows, .begin_graph = begin_graph,                \
+        .end_graph = end_graph, .stamp = stamp, .occupy = occupy, .post = exec_cuda_post,          \
+        .fetch = exec_cuda_fetch, .begin_aside = begin_aside, .end_aside = end_aside,              \
+        .join = join, .await = await, .forget = forget, .alloc_host = alloc_host,                  \
+        .release_host = release_host, .describe = describe, .attention_kernel = attention_kernel,  \
+        .workspace_bytes = workspace_bytes, .close = close_cuda,                                   \
     }
 
 static const ExecBackendOps fp32_ops = OPS(0);
@@ -542,31 +579,33 @@ static const ExecBackendOps bf16_ops = OPS(EXEC_CUDA_FUSES);
 
 #define ATTENTION_VARIABLE "DEGAS_CUDA_ATTENTION"
 
-/* "mma", also where it is not set, or "wgmma"; docs/gpu.md says why that order. */
+/* What the environment says, "mma" or "wgmma", else what was asked for if the device has it; docs/gpu.md
+ * says who asks. */
 static bool
-choose_attention(ExecCudaState *state, GError **error)
+choose_attention(ExecCudaState *state, const char *wanted, GError **error)
 {
-    const char *text = g_getenv(ATTENTION_VARIABLE);
+    const char *forced = g_getenv(ATTENTION_VARIABLE), *text = forced != NULL ? forced : wanted;
     int capability = 0;
 
     if (text == NULL || g_str_equal(text, "mma"))
         return true;
     if (!g_str_equal(text, "wgmma"))
-        return EXEC_FAIL(error, EXEC_ERROR_FAILED,
+        return forced == NULL ||
+               EXEC_FAIL(error, EXEC_ERROR_FAILED,
                          ATTENTION_VARIABLE ": expected mma or wgmma, got \"%s\"", text);
     if (!exec_cuda_capability(state->device, &capability, error))
         return false;
     state->has_wgmma = capability == 90;
-    if (!state->has_wgmma)
+    if (!state->has_wgmma && forced != NULL)
         g_set_error(error, EXEC_ERROR, EXEC_ERROR_MISSING,
                     ATTENTION_VARIABLE
                     "=wgmma: device cuda:%d has compute capability %d.%d; wgmma is of 9.0 only",
                     state->device, capability / 10, capability % 10);
-    return state->has_wgmma;
+    return state->has_wgmma || forced == NULL;
 }
 
 static bool
-open_state(ExecBackend *backend, int index, int n, GError **error)
+open_state(ExecBackend *backend, const ExecBackendOptions *options, GError **error)
 {
     ExecCudaState *state = exec_cuda_state(backend);
     const cudaError_t status = cudaSetDevice(state->device);
@@ -576,17 +615,20 @@ open_state(ExecBackend *backend, int index, int n, GError **error)
                          "device cuda:%d is in use by another process (exclusive mode)",
                          state->device);
     TRY_CUDA(status, error);
-    if (!choose_attention(state, error) ||
-        !exec_cuda_share_open(state->device, index, n, &state->share, error) ||
+    TRY_CUDA(cudaDeviceGetAttribute(&state->max_shared_bytes,
+                                    cudaDevAttrMaxSharedMemoryPerBlockOptin, state->device),
+             error);
+    if (!choose_attention(state, options->attention, error) ||
+        !exec_cuda_share_open(state->device, options->share, MAX(options->n_shares, 1),
+                              &state->share, error) ||
         !open_aside(&state->aside, error) || !exec_cuda_memory_open(backend, error))
         return false;
     state->clock = exec_cuda_clock_new(state->share.stream, error);
     if (state->clock == NULL)
         return false;
     const bool whole = state->share.n_multiprocessors == state->share.n_on_device;
-    state->products = exec_cuda_products_new(backend->storage, state->product_workspace,
-                                             whole ? 0 : state->share.n_multiprocessors,
-                                             state->share.stream, error);
+    state->products = exec_cuda_products_new(backend, whole ? 0 : state->share.n_multiprocessors,
+                                             !options->deterministic, error);
     return state->products != NULL;
 }
 
@@ -611,7 +653,7 @@ open_cuda(const ExecBackendOptions *options, GError **error)
     backend->state = state;
     state->device = options->device;
     state->predicted_bytes = options->predicted_bytes;
-    if (!open_state(backend, options->share, MAX(options->n_shares, 1), error)) {
+    if (!open_state(backend, options, error)) {
         close_cuda(backend);
         return NULL;
     }

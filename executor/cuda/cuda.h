@@ -18,15 +18,11 @@
 #include "executor/cuda/kernels.h"
 #include "executor/device/backend.h"
 
-G_BEGIN_DECLS
-
 /* --- device.c: status codes become GErrors where they appear --- */
 
-/*
- * Each returns true on success; else it returns false and sets @error (nullable), which names the
+/* Each returns true on success; else it returns false and sets @error (nullable), which names the
  * call, the library's own text and the line.  Running out of device memory is EXEC_ERROR_MEMORY, a
- * missing or busy device EXEC_ERROR_MISSING, anything else EXEC_ERROR_FAILED.
- */
+ * missing or busy device EXEC_ERROR_MISSING, anything else EXEC_ERROR_FAILED. */
 bool exec_cuda_ok(cudaError_t status, const char *call, const char *file, int line, GError **error);
 bool exec_cublas_ok(cublasStatus_t status, const char *call, const char *file, int line,
                     GError **error);
@@ -59,6 +55,8 @@ typedef struct {
     cudaStream_t stream;   /* (owned) its kernels run on the share's multiprocessors only */
     int n_multiprocessors; /* of the share */
     int n_on_device;
+    int device;
+    bool has_own_context; /* the green context is the thread's own, for the sake of events */
     char *note; /* (owned, nullable) why it is the whole device although a share was asked for */
 } ExecCudaShare;
 
@@ -66,7 +64,8 @@ typedef struct {
  * Opens share @index of @n of @device: a stream of a green context.  For @n = 1, or where the
  * driver has no green contexts, it is a plain stream on the whole device (@note then says why). All
  * @n shares of a device are made at the first call with this @n and stay; shares of another @n use
- * the same multiprocessors as these.
+ * the same multiprocessors as these.  Closed on the thread that opened it and that makes the rank's
+ * events and streams: it may have got another context of its own meanwhile.
  */
 bool exec_cuda_share_open(int device, int index, int n, ExecCudaShare *share, GError **error);
 void exec_cuda_share_close(ExecCudaShare *share);
@@ -80,19 +79,23 @@ typedef struct ExecCudaProducts ExecCudaProducts;
 #define EXEC_CUDA_PRODUCT_BYTES (INT64_C(32) << 20)
 
 /* What a bf16 product does in one pass; see ExecBackendOps.fuses. */
-#define EXEC_CUDA_FUSES (EXEC_FUSES_GELU | EXEC_FUSES_GELU_INPUT)
+#define EXEC_CUDA_FUSES (EXEC_FUSES_GELU | EXEC_FUSES_GELU_INPUT | EXEC_FUSES_BIAS_GRADIENT)
 
-/* @workspace  (borrowed) device memory of EXEC_CUDA_PRODUCT_BYTES.
- * @n_multiprocessors  how many a product may count on; 0: all of the device. */
-ExecCudaProducts *exec_cuda_products_new(Dtype storage, void *workspace, int n_multiprocessors,
-                                         cudaStream_t stream, GError **error);
+/* @backend  (borrowed) whose stream, memory and workspace products use.
+ * @n_multiprocessors  how many a product may count on; 0: all of the device.
+ * @tunes  shapes are timed; else cuBLASLt's first proposal is used, always the same one. */
+ExecCudaProducts *exec_cuda_products_new(ExecBackend *backend, int n_multiprocessors, bool tunes,
+                                         GError **error);
+bool exec_cuda_products_are_tuned(const ExecCudaProducts *products);
 void exec_cuda_products_free(ExecCudaProducts *products);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(ExecCudaProducts, exec_cuda_products_free)
 
 /*
- * Queues the product and what follows it.  cuBLASLt's choices are kept by shape, so that a shape
- * costs one look-up from the second time on.  What cuBLASLt has no fused kernel for is done by
- * kernels of our own.
+ * Queues the product and what follows it.  cuBLASLt proposes several kernels for a shape.  The
+ * first time that the shape is met outside of a graph they are timed, on the operands at hand, and
+ * a fused kernel against a bare one with kernels of our own behind it; the fastest is kept.  The
+ * host waits for that.  From the second time on a shape costs one look-up.  What cuBLASLt has no
+ * fused kernel for is done by kernels of our own.
  */
 bool exec_cuda_product(ExecCudaProducts *products, const ExecGemm *gemm, GError **error);
 
@@ -144,8 +147,9 @@ typedef struct {
 
 typedef struct {
     int device;
-    bool has_wgmma;      /* attention by kernels_hopper.cu */
-    ExecCudaWatch watch; /* look == NULL: nobody */
+    bool has_wgmma;       /* attention by kernels_hopper.cu */
+    int max_shared_bytes; /* that a block can have */
+    ExecCudaWatch watch;  /* look == NULL: nobody */
     ExecCudaGraphs graphs;
     ExecCudaShare share;
     ExecCudaAside aside;
@@ -180,8 +184,9 @@ void exec_cuda_keep_error(ExecCudaState *state, GError *error);
 void exec_cuda_check(ExecCudaState *state, cudaError_t status, const char *call, const char *file,
                      int line);
 
-/* Waits for @event, or with NULL for @stream, while the state's watch looks after something else;
- * defined in backend.c. */
+/* Waits for @event; the second, or with NULL for @stream, while the state's watch looks after
+ * something else.  Both are defined in backend.c. */
+bool exec_cuda_wait_event(const ExecCudaState *state, cudaEvent_t event, GError **error);
 bool exec_cuda_wait_watched(const ExecCudaState *state, cudaStream_t stream, cudaEvent_t event,
                             GError **error);
 
@@ -218,5 +223,3 @@ void exec_cuda_fetch(ExecBackend *backend, const ExecParcel *parcel, size_t n_by
 /* As exec_cuda_alloc(), in the order of @stream; the memory may be freed in any. */
 void *exec_cuda_alloc_on(ExecBackend *backend, cudaStream_t stream, size_t n_bytes,
                          const char *what, GError **error);
-
-G_END_DECLS

@@ -93,11 +93,9 @@ exec_cuda_check_device(int device, GError **error)
 
 /* --- facts --- */
 
-/*
- * What the clocks are just now, which the runtime does not tell.  The management library comes with
+/* What the clocks are just now, which the runtime does not tell.  The management library comes with
  * the driver; its header does not come with the toolkit, so its stable interface is declared here
- * [NVML API reference: nvmlDeviceGetClockInfo, nvmlClockType_t].
- */
+ * [NVML API reference: nvmlDeviceGetClockInfo, nvmlClockType_t]. */
 enum {
     NVML_SUCCESS = 0,
     NVML_CLOCK_SM = 1,

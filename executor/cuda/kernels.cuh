@@ -2,7 +2,8 @@
  * executor/cuda/kernels.cuh - what the kernels share: number formats, reductions, asynchronous
  * copies and tensor-core instructions, each in one small function, so that the rest is plain C++.
  *
- * Storage tensors are fp32 or bf16 (template parameter T); all arithmetic is fp32.
+ * Storage tensors are fp32 or bf16 (template parameter T); all arithmetic is fp32, of sums of
+ * squares double.
  *
  * The kernels also compile without nvcc, against an emulation of the execution model
  * (tests/executor/gpu_on_host.hh); hence no CUDA header, type or instruction is met outside this
@@ -37,9 +38,10 @@ struct alignas(2) Bf16 {
     uint16_t bits;
 };
 
-/* 16 bytes of T, moved in one transaction. */
-template <typename T> struct alignas(16) Pack {
-    static constexpr int N = 16 / (int)sizeof(T);
+/* Elements that are moved in one transaction: 16 bytes of T, unless addresses allow only less. */
+template <typename T, int ELEMENTS = 16 / (int)sizeof(T)>
+struct alignas(ELEMENTS * sizeof(T)) Pack {
+    static constexpr int N = ELEMENTS;
     T v[N];
 };
 
@@ -133,8 +135,9 @@ exp2_fast(float x)
 
 /* --- reductions: every thread gets the result, whose order of additions is fixed --- */
 
-__device__ __forceinline__ float
-warp_sum(float x)
+template <typename T>
+__device__ __forceinline__ T
+warp_sum(T x)
 {
     for (unsigned bits = WARP / 2; bits > 0; bits /= 2)
         x += __shfl_xor_sync(FULL, x, bits);
@@ -149,12 +152,13 @@ warp_max(float x)
     return x;
 }
 
-/* @scratch holds a float per warp of the block and may be used again after the call. */
-__device__ __forceinline__ float
-block_sum(float x, float *scratch)
+/* @scratch holds a number per warp of the block and may be used again after the call. */
+template <typename T>
+__device__ __forceinline__ T
+block_sum(T x, T *scratch)
 {
     const unsigned n_warps = blockDim.x / WARP;
-    float sum = 0.0f;
+    T sum = 0;
 
     x = warp_sum(x);
     if (threadIdx.x % WARP == 0)
@@ -283,11 +287,12 @@ static inline cudaError_t
 launch(void (*kernel)(P...), dim3 grid, unsigned threads, size_t shared_bytes, cudaStream_t stream,
        A... arguments)
 {
-#ifdef __CUDACC__
-    /* Beyond 48 KiB a kernel has to ask. */
-    if (shared_bytes > (48 << 10))
+    /* Beyond 48 KiB, what the kernel itself declares included, it has to ask.  None of ours
+     * declares as much as 8 KiB and gets more at its launch. */
+    if (shared_bytes >= (40 << 10))
         TRY(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                  (int)shared_bytes));
+#ifdef __CUDACC__
     kernel<<<grid, threads, shared_bytes, stream>>>(arguments...);
     return cudaGetLastError();
 #else

@@ -4,7 +4,8 @@
  * Each queues its work on @stream and returns the status of the launch; none allocates, waits or
  * reads device memory on the host.  Shapes, strides and meanings are those of the slots in
  * backend.h; all pointers are device memory.  @storage is DTYPE_FP32 or DTYPE_BF16.  Arithmetic is
- * fp32 and every sum has a fixed order, so equal inputs give equal bits.
+ * fp32, of sums of squares double, and every sum has a fixed order, so equal inputs give equal
+ * bits.
  *
  * Elementwise kernels move 16 bytes at a time where addresses and row lengths allow it.
  */
@@ -18,26 +19,27 @@
 
 G_BEGIN_DECLS
 
-/* Sums over rows are made of at most this many partial sums of each column: some two blocks for
- * each of a large GPU's multiprocessors. */
-#define KERNELS_PARTIALS 256
-/* The longest row that kernels_norm_backward() takes: two fp32 sums per column, 128 KiB, fit into
- * the shared memory of a block (163 KiB on compute capability 8.0). */
+/* Sums over rows are made by at most this many blocks, four for each of an H100's 132
+ * multiprocessors: a constant, so that equal inputs give equal bits on every share of a device. */
+#define KERNELS_BLOCKS 528
+/* The longest row of a norm: what its threads have registers for. */
 #define KERNELS_NORM_MAX_COLS 16384
 
-/* How many floats of @scratch kernels_norm_backward() and kernels_bias_backward() need for rows of
- * @cols columns. */
+/* How many floats of @scratch kernels_norm_backward() needs for rows of @cols columns, and
+ * kernels_bias_backward() for any: a block's sums of columns. */
 static inline int64_t
-kernels_scratch_floats(int64_t cols)
+kernels_norm_scratch_floats(int64_t cols)
 {
-    return 2 * KERNELS_PARTIALS * cols;
+    return 2 * KERNELS_BLOCKS * cols;
 }
+#define KERNELS_BIAS_SCRATCH_FLOATS (KERNELS_BLOCKS * 64)
 
 /* --- kernels_elementwise.cu --- */
+/* Computes nothing, for @ns of the device's own time. */
+cudaError_t kernels_spin(int64_t ns, cudaStream_t stream);
 cudaError_t kernels_convert(int64_t n, Dtype from, const void *x, Dtype to, void *y,
                             cudaStream_t stream);
 cudaError_t kernels_add(Dtype storage, int64_t n, const void *x, void *y, cudaStream_t stream);
-cudaError_t kernels_scale(int64_t n, float factor, float *x, cudaStream_t stream);
 cudaError_t kernels_gelu_forward(Dtype storage, int64_t n, const void *x, void *y,
                                  cudaStream_t stream);
 cudaError_t kernels_gelu_backward(Dtype storage, int64_t n, const void *x, void *dy,
@@ -51,7 +53,11 @@ cudaError_t kernels_rope(Dtype storage, const ExecRope *rope, void *x, cudaStrea
 cudaError_t kernels_bias_residual(Dtype storage, int64_t rows, int64_t cols, const void *bias,
                                   const void *residual, void *y, int64_t stride,
                                   cudaStream_t stream);
-cudaError_t kernels_adamw(int64_t n, float *master, Dtype storage, void *weights, const float *grad,
+
+/* --- kernels_optimizer.cu --- */
+cudaError_t kernels_sum_squares(int64_t n, const float *x, ExecClip *clip, cudaStream_t stream);
+cudaError_t kernels_clip(int64_t n, double limit, ExecClip *clip, cudaStream_t stream);
+cudaError_t kernels_adamw(int64_t n, float *master, Dtype storage, void *weights, float *grad,
                           float *m, float *v, const ExecAdamw *constants, cudaStream_t stream);
 
 /* --- kernels_rows.cu: norms and column sums --- */
@@ -101,9 +107,10 @@ cudaError_t kernels_attention_backward(Dtype storage, const ExecAttention *atten
 
 /* --- kernels_flash.cu: attention in bf16 on tensor cores, compute capability 8.0 and above --- */
 
-/* Whether the kernels of this file can compute @attention, by its head size, strides and
- * addresses. */
-bool kernels_flash_has(const ExecAttention *attention);
+/* Whether the kernels of this file can compute @attention, by its head size, strides and addresses,
+ * and by the shared memory that a block may have on the device: head size 128 needs 102 KiB, and
+ * devices of capability 8.6 and 8.9 have 99. */
+bool kernels_flash_has(const ExecAttention *attention, size_t max_shared_bytes);
 cudaError_t kernels_flash_forward(const ExecAttention *attention, cudaStream_t stream);
 cudaError_t kernels_flash_backward(const ExecAttention *attention,
                                    const ExecAttentionGradients *gradients, float *delta,
@@ -116,7 +123,12 @@ cudaError_t kernels_flash_delta(const ExecAttention *attention,
 
 /* --- kernels_hopper.cu: the same for compute capability 9.0 only --- */
 
-/* Whether the kernels of this file can compute @attention. */
+/* Whether the kernels of this file can compute heads of @head_dim, and @attention. */
+static inline bool
+kernels_hopper_has_heads(int64_t head_dim)
+{
+    return head_dim == 64 || head_dim == 128;
+}
 bool kernels_hopper_has(const ExecAttention *attention);
 /* Both return cudaErrorNotSupported, with nothing queued, where the driver cannot encode tensors.
  */
@@ -124,5 +136,14 @@ cudaError_t kernels_hopper_forward(const ExecAttention *attention, cudaStream_t 
 cudaError_t kernels_hopper_backward(const ExecAttention *attention,
                                     const ExecAttentionGradients *gradients, float *delta,
                                     cudaStream_t stream);
+
+/* --- kernels_hopper_probe.cu: what kernels_hopper.cu assumes, tried; meanings as in probe.h --- */
+cudaError_t kernels_probe_box(const uint16_t *tensor, int64_t n_rows, int row, int col,
+                              uint16_t *dump, int32_t *ended, cudaStream_t stream);
+cudaError_t kernels_probe_along_k(int n, const void *a, const void *b, float *c,
+                                  cudaStream_t stream);
+cudaError_t kernels_probe_along_n(int n, const void *a, const void *b, float *c,
+                                  cudaStream_t stream);
+cudaError_t kernels_probe_registers(int n_rounds, uint32_t *sums, cudaStream_t stream);
 
 G_END_DECLS

@@ -176,8 +176,13 @@ __launch_bounds__(THREADS)
         const int64_t j = at + lane + WARP * i;
         if (lane + WARP * i >= a.head_dim)
             continue;
-        ((T *)g.dk)[j] = from_float<T>(to_float(((T *)g.dk)[j]) + dk[i]);
-        ((T *)g.dv)[j] = from_float<T>(to_float(((T *)g.dv)[j]) + dv[i]);
+        if (g.sums) {
+            ((float *)g.dk)[j] += dk[i];
+            ((float *)g.dv)[j] += dv[i];
+        } else {
+            ((T *)g.dk)[j] = from_float<T>(dk[i]);
+            ((T *)g.dv)[j] = from_float<T>(dv[i]);
+        }
     }
 }
 

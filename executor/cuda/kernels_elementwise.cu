@@ -45,32 +45,20 @@ struct GeluBackward {
     }
 };
 
-struct Scale {
-    float factor;
-    __device__ float
-    operator()(float x, float) const
-    {
-        return factor * x;
-    }
-};
-
 /* y[i] = f(x[i], y[i]); N elements at a time, the last n % N by one thread. */
 template <typename T, int N, typename F>
 __global__ void
 map(F f, int64_t n, const T *x, T *y)
 {
-    struct alignas(N * sizeof(T)) Few {
-        T v[N];
-    };
     const int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * N;
 
     if (i + N <= n) {
-        const Few a = *(const Few *)(x + i);
-        Few b = *(const Few *)(y + i);
+        const Pack<T, N> a = *(const Pack<T, N> *)(x + i);
+        Pack<T, N> b = *(const Pack<T, N> *)(y + i);
 #pragma unroll
         for (int j = 0; j < N; j++)
             b.v[j] = from_float<T>(f(to_float(a.v[j]), to_float(b.v[j])));
-        *(Few *)(y + i) = b;
+        *(Pack<T, N> *)(y + i) = b;
     } else {
         for (int64_t j = i; j < n; j++)
             y[j] = from_float<T>(f(to_float(x[j]), to_float(y[j])));
@@ -85,7 +73,7 @@ launch_map(Dtype storage, F f, int64_t n, const void *x, void *y, cudaStream_t s
         return cudaSuccess;
     return for_type(storage, [&](auto zero) {
         using T = decltype(zero);
-        constexpr int N = Pack<T>::N;
+        constexpr int N = 16 / (int)sizeof(T);
         const bool aligned = ((uintptr_t)x | (uintptr_t)y) % 16 == 0;
 
         return launch(aligned ? map<T, N, F> : map<T, 1, F>,
@@ -98,12 +86,6 @@ cudaError_t
 kernels_add(Dtype storage, int64_t n, const void *x, void *y, cudaStream_t stream)
 {
     return launch_map(storage, Add{}, n, x, y, stream);
-}
-
-cudaError_t
-kernels_scale(int64_t n, float factor, float *x, cudaStream_t stream)
-{
-    return launch_map(DTYPE_FP32, Scale{factor}, n, x, x, stream);
 }
 
 cudaError_t
@@ -257,47 +239,28 @@ kernels_bias_residual(Dtype storage, int64_t rows, int64_t cols, const void *bia
     });
 }
 
-/* --- AdamW --- */
+/* --- time --- */
 
-struct AdamwFactors {
-    float rate, beta1, beta2, epsilon, decay, correct1, correct2;
-};
-
+/* One thread.  The time in ns is the device's; should it not go on, cycles end it: no
+ * multiprocessor has 4 of them in a ns. */
 __global__ void
-adamw(int64_t n, float *master, Bf16 *weights, const float *grad, float *m, float *v,
-      AdamwFactors c)
+spin(int64_t ns)
 {
-    const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+#ifdef __CUDA_ARCH__
+    const int64_t first_cycle = clock64();
+    uint64_t begin, now;
 
-    if (i >= n)
-        return;
-    const float g = grad[i];
-    const float m_new = c.beta1 * m[i] + (1.0f - c.beta1) * g;
-    const float v_new = c.beta2 * v[i] + (1.0f - c.beta2) * g * g;
-    const float step = m_new / c.correct1 / (sqrtf(v_new / c.correct2) + c.epsilon);
-    const float old = master[i];
-    const float updated = old - c.rate * c.decay * old - c.rate * step;
-    master[i] = updated;
-    m[i] = m_new;
-    v[i] = v_new;
-    if (weights != NULL)
-        weights[i] = from_float<Bf16>(updated);
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(begin));
+    do
+        asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+    while (now - begin < (uint64_t)ns && clock64() - first_cycle < 4 * ns);
+#elif !defined(__CUDACC__)
+    gpu_on_host::spin(ns);
+#endif
 }
 
 cudaError_t
-kernels_adamw(int64_t n, float *master, Dtype storage, void *weights, const float *grad, float *m,
-              float *v, const ExecAdamw *constants, cudaStream_t stream)
+kernels_spin(int64_t ns, cudaStream_t stream)
 {
-    const AdamwFactors c = {
-        constants->learning_rate,
-        constants->beta1,
-        constants->beta2,
-        constants->epsilon,
-        constants->weight_decay,
-        (float)(1.0 - pow((double)constants->beta1, (double)constants->step)),
-        (float)(1.0 - pow((double)constants->beta2, (double)constants->step)),
-    };
-
-    return launch_each(adamw, n, stream, master,
-                       storage == DTYPE_FP32 ? (Bf16 *)NULL : (Bf16 *)weights, grad, m, v, c);
+    return launch(spin, dim3(1), 1, 0, stream, ns);
 }

@@ -11,6 +11,14 @@
 #define FORWARD_FRAGMENTS 2
 #define FORWARD_ROWS (N_WARPS * FORWARD_FRAGMENTS * FRAGMENT)
 
+/* Of every kernel but flash_delta: 384 rows of tiles. */
+static size_t
+shared_bytes(int64_t head_dim)
+{
+    static_assert(FORWARD_ROWS + 4 * TILE == 6 * TILE, "as forward's tiles, so backward's");
+    return 6 * TILE * (size_t)(head_dim + 8) * sizeof(Bf16);
+}
+
 /* grid (query tiles, heads, sequences); late tiles, which see most keys, begin first. */
 template <int D>
 __global__ void
@@ -93,15 +101,15 @@ forward(const ExecAttention &a, cudaStream_t stream)
 {
     const dim3 grid(blocks_for(a.tokens, FORWARD_ROWS), (unsigned)a.n_heads, (unsigned)a.sequences);
 
-    return launch(flash_forward<D>, grid, THREADS,
-                  (FORWARD_ROWS + 4 * TILE) * (D + 8) * sizeof(Bf16), stream, a);
+    return launch(flash_forward<D>, grid, THREADS, shared_bytes(D), stream, a);
 }
 
 bool
-kernels_flash_has(const ExecAttention *a)
+kernels_flash_has(const ExecAttention *a, size_t max_shared_bytes)
 {
     /* Rows are copied 16 bytes at a time. */
-    return (a->head_dim == 32 || a->head_dim == 64 || a->head_dim == 96 || a->head_dim == 128) &&
+    return shared_bytes(a->head_dim) <= max_shared_bytes &&
+           (a->head_dim == 32 || a->head_dim == 64 || a->head_dim == 96 || a->head_dim == 128) &&
            a->kv_stride % 8 == 0 && ((uintptr_t)a->q | (uintptr_t)a->k | (uintptr_t)a->v) % 16 == 0;
 }
 
@@ -147,10 +155,8 @@ load_query_tile(QueryTile<D> *tile, const Head &h, const Bf16 *dout, int64_t fir
     load_tile<D, TILE>(tile->dout, dout, h.q_row, first, n);
 }
 
-/*
- * Transposed scores and their gradients of 16 keys (rows) and 64 queries (columns), from raw dot
- * products: s becomes p = exp(scale s - lse), dp becomes ds = p (dp - delta); 0 where masked.
- */
+/* Transposed scores and their gradients of 16 keys (rows) and 64 queries (columns), from raw dot
+ * products: s becomes p = exp(scale s - lse), dp becomes ds = p (dp - delta); 0 where masked. */
 __device__ __forceinline__ void
 transposed_gradients(const ExecAttention &a, const Head &h, const float *delta,
                      float (&s)[TILE / 8][4], float (&dp)[TILE / 8][4], int64_t key_0,
@@ -240,9 +246,7 @@ __launch_bounds__(THREADS)
         }
         __syncthreads();
     }
-    const int64_t at = kv.k - (const Bf16 *)a.k;
-    store_rows<D, true>((Bf16 *)g.dk + at, kv.kv_row, dk, a.scale, first + warp_row, n_keys);
-    store_rows<D, true>((Bf16 *)g.dv + at, kv.kv_row, dv, 1.0f, first + warp_row, n_keys);
+    store_keys<D>(a, g, kv, dk, dv, first + warp_row);
 }
 
 /* As transposed_gradients, rows are queries and columns keys. */
@@ -326,7 +330,7 @@ __launch_bounds__(THREADS)
         }
         __syncthreads();
     }
-    store_rows<D, false>((Bf16 *)g.dq + at, h.q_row, dq, a.scale, first + warp_row, a.tokens);
+    store_rows<D>((Bf16 *)g.dq + at, h.q_row, dq, a.scale, first + warp_row, a.tokens);
 }
 
 cudaError_t
@@ -341,7 +345,7 @@ template <int D>
 static cudaError_t
 backward(const ExecAttention &a, const ExecAttentionGradients &g, float *delta, cudaStream_t stream)
 {
-    const size_t shared = 6 * TILE * (D + 8) * sizeof(Bf16);
+    const size_t shared = shared_bytes(D);
     const unsigned sequences = (unsigned)a.sequences;
 
     TRY(kernels_flash_delta(&a, &g, delta, stream));

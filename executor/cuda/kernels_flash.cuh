@@ -76,10 +76,8 @@ left_operand(uint32_t (&a)[4], const Bf16 *tile, int row, int col)
     load_matrices<false>(a, tile + (row + lane % 16) * (D + 8) + col + lane / 16 * 8);
 }
 
-/*
- * c[n] += A times the transpose of the tile's rows [0, 64), 16 columns from @col on: a dot product
- * of rows with rows.
- */
+/* c[n] += A times the transpose of the tile's rows [0, 64), 16 columns from @col on: a dot product
+ * of rows with rows. */
 template <int D>
 __device__ __forceinline__ void
 multiply_rows(float (&c)[TILE / 8][4], const uint32_t (&a)[4], const Bf16 *tile, int col)
@@ -244,11 +242,11 @@ store_forward(const ExecAttention &a, const Head &h, const Softmax &state,
 
 /* --- backward: a fragment's 16 rows of results, all D columns --- */
 
-/* Stores factor * c into rows [row_0, row_0 + 16) of a matrix that has @n rows, or adds it there.
- */
-template <int D, bool ADD>
+/* Stores factor * c into rows [row_0, row_0 + 16) of a matrix that has @n rows; into one of fp32 it
+ * is added. */
+template <int D, typename T>
 __device__ __forceinline__ void
-store_rows(Bf16 *to, int64_t row_stride, const float (&c)[D / 8][4], float factor, int64_t row_0,
+store_rows(T *to, int64_t row_stride, const float (&c)[D / 8][4], float factor, int64_t row_0,
            int64_t n)
 {
     const int lane = (int)threadIdx.x % WARP;
@@ -260,11 +258,30 @@ store_rows(Bf16 *to, int64_t row_stride, const float (&c)[D / 8][4], float facto
             continue;
 #pragma unroll
         for (int col = 0; col < D / 8; col++) {
-            uint32_t *at = (uint32_t *)(to + row * row_stride + 8 * col + 2 * (lane % 4));
-            const float low = factor * c[col][2 * half], high = factor * c[col][2 * half + 1];
-            const uint32_t old = ADD ? *at : 0;
-            *at = ADD ? pack_bf16(bits_float(old << 16) + low, bits_float(old & 0xffff0000u) + high)
-                      : pack_bf16(low, high);
+            Pack<T, 2> *at = (Pack<T, 2> *)(to + row * row_stride + 8 * col + 2 * (lane % 4));
+            Pack<T, 2> pair = *at;
+#pragma unroll
+            for (int i = 0; i < 2; i++)
+                pair.v[i] = from_float<T>((sizeof(T) == 4 ? to_float(pair.v[i]) : 0.0f) +
+                                          factor * c[col][2 * half + i]);
+            *at = pair;
         }
+    }
+}
+
+/* Rows [row_0, row_0 + 16) of dK and dV of the head whose keys are those of @h. */
+template <int D>
+__device__ __forceinline__ void
+store_keys(const ExecAttention &a, const ExecAttentionGradients &g, const Head &h,
+           const float (&dk)[D / 8][4], const float (&dv)[D / 8][4], int64_t row_0)
+{
+    const int64_t at = h.k - (const Bf16 *)a.k, n = a.context + a.tokens;
+
+    if (g.sums) {
+        store_rows<D>((float *)g.dk + at, h.kv_row, dk, a.scale, row_0, n);
+        store_rows<D>((float *)g.dv + at, h.kv_row, dv, 1.0f, row_0, n);
+    } else {
+        store_rows<D>((Bf16 *)g.dk + at, h.kv_row, dk, a.scale, row_0, n);
+        store_rows<D>((Bf16 *)g.dv + at, h.kv_row, dv, 1.0f, row_0, n);
     }
 }

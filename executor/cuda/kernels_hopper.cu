@@ -6,56 +6,14 @@
  * two multiply, each for 64 of the block's 128 rows.  Registers of a multiprocessor: the launch
  * gives every thread 168, then the copying warpgroup gives most of its own to the others.
  */
-#include "executor/cuda/kernels_flash.cuh"
 #include "executor/cuda/kernels_hopper.cuh"
 
-#define ROWS_EACH 64 /* of a multiplying warpgroup: the m of its products */
-#define N_CONSUMERS 2
-#define BLOCK_ROWS (N_CONSUMERS * ROWS_EACH)
 #define N_BUFFERS 2
-#define BLOCK_THREADS ((1 + N_CONSUMERS) * WARPGROUP)
-
-/* Registers of a thread: the fewest that setmaxnreg takes for the copying warpgroup, and what is
- * left for each of the two others, in steps of 8 [PTX ISA 9.0, setmaxnreg]. */
-#define PRODUCER_REGISTERS 24
-#define CONSUMER_REGISTERS 240
-static_assert(WARPGROUP * (PRODUCER_REGISTERS + N_CONSUMERS * CONSUMER_REGISTERS) <= 65536,
-              "registers of a multiprocessor");
-
-#define PANEL_COLS EXEC_CUDA_BOX_COLS
-#define ROW_BYTES (PANEL_COLS * (int)sizeof(Bf16))
-#define ATOM_BYTES (8 * ROW_BYTES)
-
-/* A tile's columns in panels of 64, as boxes arrive. */
-template <int D, int ROWS> struct alignas(ATOM_BYTES) Panels {
-    static constexpr int N = D / PANEL_COLS;
-    static constexpr int PANEL_BYTES = ROWS * ROW_BYTES;
-    char panel[N][PANEL_BYTES];
-};
 
 /* Of a place in a ring; its n-th use has parity n % 2. */
 struct Buffer {
     Mbarrier full, empty;
 };
-
-/* The block's shared memory; the launch asks for shared_bytes<Shared>(), to begin at a multiple of
- * what the swizzle repeats after. */
-template <typename Shared>
-__device__ __forceinline__ Shared *
-block_shared(void)
-{
-    char *memory = launch_shared();
-    const uint32_t beyond = shared_address(memory) % ATOM_BYTES;
-
-    return (Shared *)(memory + (beyond == 0 ? 0 : ATOM_BYTES - beyond));
-}
-
-template <typename Shared>
-static constexpr size_t
-shared_bytes(void)
-{
-    return sizeof(Shared) + ATOM_BYTES;
-}
 
 /* From lane 0, so that the compiler sees that a warp stays together. */
 __device__ __forceinline__ int
@@ -110,38 +68,6 @@ copy_rows(Panels<D, ROWS> *tile, const ExecCudaTensorMap *map, int head, int seq
 #pragma unroll
     for (int panel = 0; panel < Panels<D, ROWS>::N; panel++)
         copy_box(tile->panel[panel], map, head * D + panel * PANEL_COLS, sequence, row, full);
-}
-
-/* --- products --- */
-
-/* C = rows [first, first + 64) of @a times all rows of @b, each with each; begins it. */
-template <int D, int ROWS_A, int ROWS_B>
-__device__ __forceinline__ void
-begin_rows(float (&c)[ROWS_B / 8][4], const Panels<D, ROWS_A> &a, int first,
-           const Panels<D, ROWS_B> &b)
-{
-    product_begin();
-#pragma unroll
-    for (int col = 0; col < D; col += FRAGMENT) {
-        const int panel = col / PANEL_COLS, byte = col % PANEL_COLS * (int)sizeof(Bf16);
-        product_rows(c, operand(a.panel[panel] + first * ROW_BYTES + byte, ATOM_BYTES, 0),
-                     operand(b.panel[panel] + byte, ATOM_BYTES, 0), col == 0);
-    }
-    product_commit();
-}
-
-/* C += A times the rows of @b, all D columns; begins it. */
-template <int D, int N>
-__device__ __forceinline__ void
-begin_columns(float (&c)[D / 8][4], const uint32_t (&a)[N][4], const Panels<D, N * FRAGMENT> &b)
-{
-    product_begin();
-#pragma unroll
-    for (int n = 0; n < N; n++)
-        product_columns(c, a[n],
-                        operand(b.panel[0] + n * FRAGMENT * ROW_BYTES, ATOM_BYTES,
-                                Panels<D, N * FRAGMENT>::PANEL_BYTES));
-    product_commit();
 }
 
 /* Results as the next product's left operand. */
@@ -375,7 +301,7 @@ forward(const ExecAttention &a, cudaStream_t stream)
 bool
 kernels_hopper_has(const ExecAttention *a)
 {
-    return kernels_flash_has(a) && (a->head_dim == 64 || a->head_dim == 128);
+    return kernels_flash_has(a, SIZE_MAX) && kernels_hopper_has_heads(a->head_dim);
 }
 
 cudaError_t
@@ -590,10 +516,7 @@ multiply_keys(BackwardShared<D> *shared, const ExecAttention &a, const ExecAtten
         settle(ds);
         release(&shared->state[i]);
     }
-    const Head h = head_at(a, place.sequence, place.head_0);
-    const int64_t at = h.k - (const Bf16 *)a.k, n_keys = a.context + a.tokens;
-    store_rows<D, true>((Bf16 *)g.dk + at, h.kv_row, dk, a.scale, key, n_keys);
-    store_rows<D, true>((Bf16 *)g.dv + at, h.kv_row, dv, 1.0f, key, n_keys);
+    store_keys<D>(a, g, head_at(a, place.sequence, place.head_0), dk, dv, key);
 }
 
 template <int D>
@@ -678,7 +601,7 @@ multiply_queries(BackwardShared<D> *shared, const ExecAttention &a, const ExecAt
         settle(ds);
         release(&shared->state[i]);
     }
-    store_rows<D, false>((Bf16 *)g.dq + (h.q - (const Bf16 *)a.q), h.q_row, dq, a.scale, query,
+    store_rows<D>((Bf16 *)g.dq + (h.q - (const Bf16 *)a.q), h.q_row, dq, a.scale, query,
                          a.tokens);
 }
 

@@ -9,12 +9,13 @@
  * the tensor cores: they may be neither read nor written.
  *
  * Facts from the PTX ISA 9.0 manual: 9.7.13.15 (mbarrier), 9.7.9.25 (cp.async.bulk.tensor) and
- * 9.7.15 (wgmma).  Needs sm_90a.  Private to kernels_hopper.cu.
+ * 9.7.15 (wgmma).  Needs sm_90a.  Private to kernels_hopper.cu and kernels_hopper_probe.cu, which
+ * tries what this file takes for granted.
  */
 #pragma once
 
 #include "executor/cuda/tensor_map.h"
-#include "executor/cuda/kernels.cuh"
+#include "executor/cuda/kernels_flash.cuh"
 
 #define WARPGROUP 128
 
@@ -50,15 +51,21 @@ mbarrier_init(Mbarrier *barrier, uint32_t n_arrivals)
         gpu_on_host::mbarrier_init(&barrier->state, n_arrivals));
 }
 
+/* What this thread has written to shared memory is seen by the copy engine and by products that
+ * begin after a barrier of the block. */
+__device__ __forceinline__ void
+show_to_async(void)
+{
+    INSTRUCTION(asm volatile("fence.proxy.async.shared::cta;" ::: "memory"), (void)0);
+}
+
 /* By the thread that initialised them, before a barrier of the block: shows them to the copy
  * engine. */
 __device__ __forceinline__ void
 mbarrier_init_end(void)
 {
-#ifdef __CUDA_ARCH__
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-#endif
+    INSTRUCTION(asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"), (void)0);
+    show_to_async();
 }
 
 __device__ __forceinline__ void
@@ -219,11 +226,9 @@ settle(uint32_t (&x)[N][4])
 #endif
 }
 
-/*
- * Before a wait for products beside which @x, >= 0 or NaN, is to be computed.  ptxas (13.0) moves
+/* Before a wait for products beside which @x, >= 0 or NaN, is to be computed.  ptxas (13.0) moves
  * such a wait up to the one before, over all arithmetic that does not need it: the softmax then
- * began when the products had ended.  Over a barrier of the warp that depends on @x it does not.
- */
+ * began when the products had ended.  Over a barrier of the warp that depends on @x it does not. */
 __device__ __forceinline__ void
 compute_first(float x)
 {
@@ -248,11 +253,9 @@ compute_first(float x)
     NAMES_32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,"   \
              "%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
 
-/*
- * C[64,N] = A[64,16] B[16,N], with C[64,N] added unless @first; in fp32 from bf16, in the
+/* C[64,N] = A[64,16] B[16,N], with C[64,N] added unless @first; in fp32 from bf16, in the
  * background.  Warp w of the group has rows [16 w, 16 w + 16) of C as in multiply(): c[n] is
- * columns [8 n, 8 n + 8).  A and B^T: operands with rows along m and n.
- */
+ * columns [8 n, 8 n + 8).  A and B^T: operands with rows along m and n. */
 __device__ __forceinline__ void
 product_rows(float (&c)[16][4], uint64_t a, uint64_t b, bool first)
 {
@@ -302,4 +305,78 @@ product_columns(float (&c)[8][4], const uint32_t (&a)[4], uint64_t b)
                              : REGISTERS_16(c, 0), REGISTERS_16(c, 4)
                              : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b)),
                 gpu_on_host::product(c, a, 0, b, true, true));
+}
+
+/* --- a block of attention: its threads, and how operands lie in its shared memory --- */
+
+#define ROWS_EACH 64 /* of a multiplying warpgroup: the m of its products */
+#define N_CONSUMERS 2
+#define BLOCK_ROWS (N_CONSUMERS * ROWS_EACH)
+#define BLOCK_THREADS ((1 + N_CONSUMERS) * WARPGROUP)
+
+/* Registers of a thread: the fewest that setmaxnreg takes for the copying warpgroup, and what is
+ * left for each of the two others, in steps of 8 [PTX ISA 9.0, setmaxnreg]. */
+#define PRODUCER_REGISTERS 24
+#define CONSUMER_REGISTERS 240
+static_assert(WARPGROUP * (PRODUCER_REGISTERS + N_CONSUMERS * CONSUMER_REGISTERS) <= 65536,
+              "registers of a multiprocessor");
+
+#define PANEL_COLS EXEC_CUDA_BOX_COLS
+#define ROW_BYTES (PANEL_COLS * (int)sizeof(Bf16))
+#define ATOM_BYTES (8 * ROW_BYTES)
+
+/* A tile's columns in panels of 64, as boxes arrive. */
+template <int D, int ROWS> struct alignas(ATOM_BYTES) Panels {
+    static constexpr int N = D / PANEL_COLS;
+    static constexpr int PANEL_BYTES = ROWS * ROW_BYTES;
+    char panel[N][PANEL_BYTES];
+};
+
+/* The block's shared memory; the launch asks for shared_bytes<Shared>(), to begin at a multiple of
+ * what the swizzle repeats after. */
+template <typename Shared>
+__device__ __forceinline__ Shared *
+block_shared(void)
+{
+    char *memory = launch_shared();
+    const uint32_t beyond = shared_address(memory) % ATOM_BYTES;
+
+    return (Shared *)(memory + (beyond == 0 ? 0 : ATOM_BYTES - beyond));
+}
+
+template <typename Shared>
+static constexpr size_t
+shared_bytes(void)
+{
+    return sizeof(Shared) + ATOM_BYTES;
+}
+
+/* C = rows [first, first + 64) of @a times all rows of @b, each with each; begins it. */
+template <int D, int ROWS_A, int ROWS_B>
+__device__ __forceinline__ void
+begin_rows(float (&c)[ROWS_B / 8][4], const Panels<D, ROWS_A> &a, int first,
+           const Panels<D, ROWS_B> &b)
+{
+    product_begin();
+#pragma unroll
+    for (int col = 0; col < D; col += FRAGMENT) {
+        const int panel = col / PANEL_COLS, byte = col % PANEL_COLS * (int)sizeof(Bf16);
+        product_rows(c, operand(a.panel[panel] + first * ROW_BYTES + byte, ATOM_BYTES, 0),
+                     operand(b.panel[panel] + byte, ATOM_BYTES, 0), col == 0);
+    }
+    product_commit();
+}
+
+/* C += A times the rows of @b, all D columns; begins it. */
+template <int D, int N>
+__device__ __forceinline__ void
+begin_columns(float (&c)[D / 8][4], const uint32_t (&a)[N][4], const Panels<D, N * FRAGMENT> &b)
+{
+    product_begin();
+#pragma unroll
+    for (int n = 0; n < N; n++)
+        product_columns(c, a[n],
+                        operand(b.panel[0] + n * FRAGMENT * ROW_BYTES, ATOM_BYTES,
+                                Panels<D, N * FRAGMENT>::PANEL_BYTES));
+    product_commit();
 }

@@ -18,172 +18,86 @@ launch_rows(void (*kernel)(P...), int64_t rows, cudaStream_t stream, A... argume
                      : launch(kernel, (unsigned)rows, THREADS, 0, stream, arguments...);
 }
 
-/* --- LayerNorm and RMSNorm, forward: a block per row --- */
+/* --- column sums --- */
 
-template <typename T, bool CENTERED>
-__global__ void
-norm_forward(ExecNorm norm, T *y)
-{
-    __shared__ float scratch[THREADS / WARP];
-    const int64_t row = blockIdx.x, cols = norm.cols;
-    const T *x = (const T *)norm.x + row * cols;
-    const T *gain = (const T *)norm.gain, *shift = (const T *)norm.shift;
-    float mean = 0.0f, squares = 0.0f;
+/* Lanes of a block that lie side by side in a row: 128 bytes together. */
+template <int N> constexpr int LANES = N == 1 ? WARP : 8;
 
-    if (CENTERED) {
-        for (int64_t j = threadIdx.x; j < cols; j += THREADS)
-            mean += to_float(x[j]);
-        mean = block_sum(mean, scratch) / (float)cols;
-    }
-    for (int64_t j = threadIdx.x; j < cols; j += THREADS) {
-        const float z = to_float(x[j]) - mean;
-        squares += z * z;
-    }
-    squares = block_sum(squares, scratch);
-    const float rstd = 1.0f / sqrtf(squares / (float)cols + EXEC_NORM_EPSILON);
-    for (int64_t j = threadIdx.x; j < cols; j += THREADS) {
-        const float z = (to_float(x[j]) - mean) * rstd * to_float(gain[j]);
-        y[row * cols + j] = from_float<T>(CENTERED ? z + to_float(shift[j]) : z);
-    }
-    if (threadIdx.x == 0) {
-        norm.rstd[row] = rstd;
-        if (CENTERED)
-            norm.mean[row] = mean;
-    }
-}
-
-/* --- LayerNorm and RMSNorm, backward --- */
-
-/*
- * With z = (x - mean) rstd and g = dy gain: dx += rstd (g - mean(g) - z mean(g z)), without mean(g)
- * for RMSNorm.  Block b takes rows b, b + gridDim, ... and writes its sums of dy z (and of dy) to
- * row b of @partial [2, gridDim, cols]; each thread owns the same columns in every row.
- */
-template <typename T, bool CENTERED>
-__global__ void
-norm_backward(ExecNorm norm, const T *dy, T *dx, float *partial)
-{
-    __shared__ float scratch[THREADS / WARP];
-    const int64_t cols = norm.cols;
-    float *sum_gain = (float *)launch_shared(), *sum_shift = sum_gain + cols;
-    const T *gain = (const T *)norm.gain;
-
-    for (int64_t j = threadIdx.x; j < cols; j += THREADS) {
-        sum_gain[j] = 0.0f;
-        if (CENTERED)
-            sum_shift[j] = 0.0f;
-    }
-    for (int64_t row = blockIdx.x; row < norm.rows; row += gridDim.x) {
-        const T *x = (const T *)norm.x + row * cols;
-        const float mean = CENTERED ? norm.mean[row] : 0.0f, rstd = norm.rstd[row];
-        float sum_g = 0.0f, sum_gz = 0.0f;
-        for (int64_t j = threadIdx.x; j < cols; j += THREADS) {
-            const float d = to_float(dy[row * cols + j]), z = (to_float(x[j]) - mean) * rstd;
-            const float g = d * to_float(gain[j]);
-            sum_g += g;
-            sum_gz += g * z;
-            sum_gain[j] += d * z;
-            if (CENTERED)
-                sum_shift[j] += d;
-        }
-        sum_g = CENTERED ? block_sum(sum_g, scratch) / (float)cols : 0.0f;
-        sum_gz = block_sum(sum_gz, scratch) / (float)cols;
-        for (int64_t j = threadIdx.x; j < cols; j += THREADS) {
-            const float z = (to_float(x[j]) - mean) * rstd;
-            const float g = to_float(dy[row * cols + j]) * to_float(gain[j]);
-            T *to = dx + row * cols + j;
-            *to = from_float<T>(to_float(*to) + rstd * (g - sum_g - z * sum_gz));
-        }
-    }
-    for (int64_t j = threadIdx.x; j < cols; j += THREADS) {
-        partial[blockIdx.x * cols + j] = sum_gain[j];
-        if (CENTERED)
-            partial[(gridDim.x + blockIdx.x) * cols + j] = sum_shift[j];
-    }
-}
-
-/* sum[j] += partial[0][j] + partial[1][j] + ...; a thread per column. */
-__global__ void
-add_partials(int n_partials, int64_t cols, const float *partial, float *sum)
-{
-    const int64_t j = (int64_t)blockIdx.x * THREADS + threadIdx.x;
-
-    if (j >= cols)
-        return;
-    float total = 0.0f;
-    for (int i = 0; i < n_partials; i++)
-        total += partial[i * cols + j];
-    sum[j] += total;
-}
-
-static cudaError_t
-launch_add_partials(unsigned n_partials, int64_t cols, const float *partial, float *sum,
-                    cudaStream_t stream)
-{
-    return launch(add_partials, blocks_for(cols, THREADS), THREADS, 0, stream, (int)n_partials,
-                  cols, partial, sum);
-}
-
-cudaError_t
-kernels_norm_forward(Dtype storage, const ExecNorm *norm, void *y, cudaStream_t stream)
-{
-    return for_type(storage, [&](auto zero) {
-        using T = decltype(zero);
-        return launch_rows(norm->shift != NULL ? norm_forward<T, true> : norm_forward<T, false>,
-                           norm->rows, stream, *norm, (T *)y);
-    });
-}
-
-cudaError_t
-kernels_norm_backward(Dtype storage, const ExecNorm *norm, const void *dy, void *dx, float *dgain,
-                      float *dshift, float *scratch, cudaStream_t stream)
-{
-    if (norm->cols > KERNELS_NORM_MAX_COLS)
-        return cudaErrorInvalidValue;
-    if (norm->rows == 0)
-        return cudaSuccess;
-    return for_type(storage, [&](auto zero) {
-        using T = decltype(zero);
-        const bool centered = norm->shift != NULL;
-        const unsigned n =
-            norm->rows < KERNELS_PARTIALS ? (unsigned)norm->rows : (unsigned)KERNELS_PARTIALS;
-        TRY(launch(centered ? norm_backward<T, true> : norm_backward<T, false>, n, THREADS,
-                   (size_t)norm->cols * (centered ? 2 : 1) * sizeof(float), stream, *norm,
-                   (const T *)dy, (T *)dx, scratch));
-        TRY(launch_add_partials(n, norm->cols, scratch, dgain, stream));
-        return centered
-                   ? launch_add_partials(n, norm->cols, scratch + n * norm->cols, dshift, stream)
-                   : cudaSuccess;
-    });
-}
-
-/* --- column sums: block (c, b) adds rows of chunk b of 32 columns, 8 rows at a time --- */
-
-#define LINES (THREADS / WARP)
-
-template <typename T>
+/* Block (c, b, s) adds rows [b rows_per_block, (b + 1) rows_per_block) of LANES N columns of matrix
+ * s of @x, one after the other, into row b of @first, or for s = 1 of @second.  Line l of the block
+ * takes every LINES-th row; the lines are then added in order. */
+template <typename T, int N>
 __global__ void
 column_sums(int64_t rows, int64_t cols, int64_t rows_per_block, const T *x, int64_t stride,
-            float *partial)
+            bool adds, float *first, float *second)
 {
-    __shared__ float lines[LINES][WARP];
-    const int64_t col = (int64_t)blockIdx.x * WARP + threadIdx.x % WARP;
-    const unsigned line = threadIdx.x / WARP;
+    constexpr int COLS = LANES<N> * N, LINES = THREADS / LANES<N>;
+    __shared__ float lines[LINES][COLS];
+    const int line = (int)threadIdx.x / LANES<N>, lane = (int)threadIdx.x % LANES<N>;
+    const int64_t col_0 = (int64_t)blockIdx.x * COLS, col = col_0 + lane * N;
     const int64_t begin = (int64_t)blockIdx.y * rows_per_block;
     const int64_t end = begin + rows_per_block < rows ? begin + rows_per_block : rows;
-    float sum = 0.0f;
+    float *const to = (blockIdx.z == 0 ? first : second) + blockIdx.y * cols;
+    float sum[N] = {0.0f};
 
+    x += blockIdx.z * rows * stride;
     if (col < cols)
-        for (int64_t row = begin + line; row < end; row += LINES)
-            sum += to_float(x[row * stride + col]);
-    lines[line][threadIdx.x % WARP] = sum;
+#pragma unroll 4
+        for (int64_t row = begin + line; row < end; row += LINES) {
+            const Pack<T, N> pack = *(const Pack<T, N> *)(x + row * stride + col);
+#pragma unroll
+            for (int i = 0; i < N; i++)
+                sum[i] += to_float(pack.v[i]);
+        }
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        lines[line][lane * N + i] = sum[i];
     __syncthreads();
-    if (line == 0 && col < cols) {
-        sum = 0.0f;
+    if (threadIdx.x < COLS && col_0 + threadIdx.x < cols) {
+        float total = adds ? to[col_0 + threadIdx.x] : 0.0f;
         for (int i = 0; i < LINES; i++)
-            sum += lines[i][threadIdx.x];
-        partial[blockIdx.y * cols + col] = sum;
+            total += lines[i][threadIdx.x];
+        to[col_0 + threadIdx.x] = total;
     }
+}
+
+/* Sums of the columns of one matrix, or with @second of two, as rows of @n_blocks sums each; added
+ * to what is there if
+ * @adds. */
+template <typename T, int N>
+static cudaError_t
+launch_column_sums(int64_t rows, int64_t cols, int64_t n_blocks, const T *x, int64_t stride,
+                   bool adds, float *first, float *second, cudaStream_t stream)
+{
+    return launch(column_sums<T, N>,
+                  dim3(blocks_for(cols, LANES<N> * N), (unsigned)n_blocks, second == NULL ? 1 : 2),
+                  THREADS, 0, stream, rows, cols, (rows + n_blocks - 1) / n_blocks, x, stride, adds,
+                  first, second);
+}
+
+/* The last stage: adds the @n rows of @partial to @first, and the next @n to @second (nullable). */
+static cudaError_t
+add_partials(int64_t n, int64_t cols, const float *partial, float *first, float *second,
+             cudaStream_t stream)
+{
+    return (cols % 4 == 0 ? launch_column_sums<float, 4>
+                          : launch_column_sums<float, 1>)(n, cols, 1, partial, cols, true, first,
+                                                          second, stream);
+}
+
+template <typename T, int N>
+static cudaError_t
+bias_backward(int64_t rows, int64_t cols, const T *dy, int64_t stride, float *db, float *scratch,
+              cudaStream_t stream)
+{
+    /* Blocks beside each other, and as many below as fill the device, but for 64 rows at least. */
+    const int64_t beside = blocks_for(cols, LANES<N> * N), most = KERNELS_BLOCKS / beside;
+    const int64_t below = blocks_for(rows, 64), n = most < 1 ? 1 : most < below ? most : below;
+
+    if (n == 1)
+        return launch_column_sums<T, N>(rows, cols, 1, dy, stride, true, db, NULL, stream);
+    TRY((launch_column_sums<T, N>(rows, cols, n, dy, stride, false, scratch, NULL, stream)));
+    return add_partials(n, cols, scratch, db, NULL, stream);
 }
 
 cudaError_t
@@ -194,14 +108,213 @@ kernels_bias_backward(Dtype storage, int64_t rows, int64_t cols, const void *dy,
         return cudaSuccess;
     return for_type(storage, [&](auto zero) {
         using T = decltype(zero);
-        const int64_t per_block = (rows + KERNELS_PARTIALS - 1) / KERNELS_PARTIALS < 4 * LINES
-                                      ? 4 * LINES
-                                      : (rows + KERNELS_PARTIALS - 1) / KERNELS_PARTIALS;
-        const unsigned n = blocks_for(rows, per_block);
-        TRY(launch(column_sums<T>, dim3(blocks_for(cols, WARP), n), THREADS, 0, stream, rows, cols,
-                   per_block, (const T *)dy, stride, scratch));
-        return launch_add_partials(n, cols, scratch, db, stream);
+        constexpr int N = Pack<T>::N;
+        static_assert(LANES<N> * N <= 64, "KERNELS_BIAS_SCRATCH_FLOATS");
+        const bool wide = ((uintptr_t)dy % 16 + (uint64_t)(cols | stride) % N) == 0;
+
+        return (wide ? bias_backward<T, N> : bias_backward<T, 1>)(rows, cols, (const T *)dy, stride,
+                                                                  db, scratch, stream);
     });
+}
+
+/* --- LayerNorm and RMSNorm: a block per row --- */
+
+#define NORM_THREADS 512
+
+/* Calls f(pack, column) for this thread's packs of N columns in a row: COLUMNS columns, the same
+ * ones in every row. */
+template <int N, int COLUMNS, typename F>
+__device__ __forceinline__ void
+each_pack(int64_t cols, F f)
+{
+#pragma unroll
+    for (int p = 0; p < COLUMNS / N; p++) {
+        const int64_t j = ((int64_t)p * blockDim.x + threadIdx.x) * N;
+        if (j < cols)
+            f(p, j);
+    }
+}
+
+template <typename T, int N, int COLUMNS, bool CENTERED>
+__global__ void
+__launch_bounds__(NORM_THREADS) norm_forward(ExecNorm norm, T *y)
+{
+    typedef Pack<T, N> Few;
+    __shared__ float scratch[NORM_THREADS / WARP];
+    const int64_t row = blockIdx.x, cols = norm.cols;
+    Few x[COLUMNS / N];
+    float mean = 0.0f, squares = 0.0f;
+
+    each_pack<N, COLUMNS>(cols, [&](int p, int64_t j) {
+        x[p] = *(const Few *)((const T *)norm.x + row * cols + j);
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            mean += to_float(x[p].v[i]);
+    });
+    mean = CENTERED ? block_sum(mean, scratch) / (float)cols : 0.0f;
+    each_pack<N, COLUMNS>(cols, [&](int p, int64_t) {
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            const float z = to_float(x[p].v[i]) - mean;
+            squares += z * z;
+        }
+    });
+    squares = block_sum(squares, scratch);
+    const float rstd = 1.0f / sqrtf(squares / (float)cols + EXEC_NORM_EPSILON);
+    each_pack<N, COLUMNS>(cols, [&](int p, int64_t j) {
+        const Few gain = *(const Few *)((const T *)norm.gain + j);
+        Few shift = {};
+        if (CENTERED)
+            shift = *(const Few *)((const T *)norm.shift + j);
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            x[p].v[i] = from_float<T>((to_float(x[p].v[i]) - mean) * rstd * to_float(gain.v[i]) +
+                                      to_float(shift.v[i]));
+        *(Few *)(y + row * cols + j) = x[p];
+    });
+    if (threadIdx.x == 0) {
+        norm.rstd[row] = rstd;
+        if (CENTERED)
+            norm.mean[row] = mean;
+    }
+}
+
+/* Both sums over the block.  @scratch, of two floats a warp, may be used again after the next
+ * barrier. */
+__device__ __forceinline__ void
+block_sums(float &x, float &y, float (*scratch)[2])
+{
+    x = warp_sum(x);
+    y = warp_sum(y);
+    if (threadIdx.x % WARP == 0) {
+        scratch[threadIdx.x / WARP][0] = x;
+        scratch[threadIdx.x / WARP][1] = y;
+    }
+    __syncthreads();
+    x = y = 0.0f;
+    for (unsigned i = 0; i < blockDim.x / WARP; i++) {
+        x += scratch[i][0];
+        y += scratch[i][1];
+    }
+}
+
+/* With z = (x - mean) rstd and g = dy gain: dx += rstd (g - mean(g) - z mean(g z)), without mean(g)
+ * for RMSNorm.  Block b takes rows b, b + gridDim, ... and writes its sums of dy z (and of dy) to
+ * row b of @partial [2, gridDim, cols]. */
+template <typename T, int N, int COLUMNS, bool CENTERED>
+__global__ void
+__launch_bounds__(NORM_THREADS) norm_backward(ExecNorm norm, const T *dy, T *dx, float *partial)
+{
+    typedef Pack<T, N> Few;
+    __shared__ float scratch[2][NORM_THREADS / WARP][2]; /* for one row after the other, in turns */
+    const int64_t cols = norm.cols;
+    float sum_gain[COLUMNS] = {0.0f}, sum_shift[COLUMNS] = {0.0f};
+    int turn = 0;
+
+    for (int64_t row = blockIdx.x; row < norm.rows; row += gridDim.x, turn ^= 1) {
+        const float mean = CENTERED ? norm.mean[row] : 0.0f, rstd = norm.rstd[row];
+        Few x[COLUMNS / N], d[COLUMNS / N];
+        float sum_g = 0.0f, sum_gz = 0.0f;
+        each_pack<N, COLUMNS>(cols, [&](int p, int64_t j) {
+            x[p] = *(const Few *)((const T *)norm.x + row * cols + j);
+            d[p] = *(const Few *)(dy + row * cols + j);
+        });
+        each_pack<N, COLUMNS>(cols, [&](int p, int64_t j) {
+            const Few gain = *(const Few *)((const T *)norm.gain + j);
+#pragma unroll
+            for (int i = 0; i < N; i++) {
+                const float z = (to_float(x[p].v[i]) - mean) * rstd, g = to_float(d[p].v[i]);
+                sum_gain[p * N + i] += g * z;
+                sum_shift[p * N + i] += g;
+                sum_g += g * to_float(gain.v[i]);
+                sum_gz += g * to_float(gain.v[i]) * z;
+            }
+        });
+        block_sums(sum_g, sum_gz, scratch[turn]);
+        const float mean_g = CENTERED ? sum_g / (float)cols : 0.0f, mean_gz = sum_gz / (float)cols;
+        each_pack<N, COLUMNS>(cols, [&](int p, int64_t j) {
+            const Few gain = *(const Few *)((const T *)norm.gain + j);
+            Few *const to = (Few *)(dx + row * cols + j);
+            Few sum = *to;
+#pragma unroll
+            for (int i = 0; i < N; i++) {
+                const float z = (to_float(x[p].v[i]) - mean) * rstd;
+                const float g = to_float(d[p].v[i]) * to_float(gain.v[i]);
+                sum.v[i] = from_float<T>(to_float(sum.v[i]) + rstd * (g - mean_g - z * mean_gz));
+            }
+            *to = sum;
+        });
+    }
+    each_pack<N, COLUMNS>(cols, [&](int p, int64_t j) {
+        float *const to = partial + blockIdx.x * cols + j;
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            to[i] = sum_gain[p * N + i];
+            if (CENTERED)
+                to[gridDim.x * cols + i] = sum_shift[p * N + i];
+        }
+    });
+}
+
+/* Calls @f with N, COLUMNS and CENTERED as Constants, and with the threads of a block. */
+template <typename T, typename F>
+static cudaError_t
+for_norm(const ExecNorm *norm, uintptr_t addresses, F f)
+{
+    const int64_t cols = norm->cols;
+    const uintptr_t all =
+        addresses | (uintptr_t)norm->x | (uintptr_t)norm->gain | (uintptr_t)norm->shift;
+    const unsigned threads = cols <= 1024 ? 128 : cols <= 2048 ? 256 : NORM_THREADS;
+    const int64_t columns = cols <= 8 * NORM_THREADS ? 8 : cols <= 16 * NORM_THREADS ? 16 : 32;
+
+    if (cols > KERNELS_NORM_MAX_COLS)
+        return cudaErrorInvalidValue;
+    return for_constant<1, Pack<T>::N>(
+        all % 16 == 0 && cols % Pack<T>::N == 0 ? Pack<T>::N : 1, [&](auto n) {
+            return for_constant<8, 16, 32>(columns, [&](auto own) {
+                return for_constant<0, 1>(norm->shift != NULL, [&](auto centered) {
+                    return f(n, own, centered, threads);
+                });
+            });
+        });
+}
+
+cudaError_t
+kernels_norm_forward(Dtype storage, const ExecNorm *norm, void *y, cudaStream_t stream)
+{
+    if (norm->rows == 0)
+        return cudaSuccess;
+    return for_type(storage, [&](auto zero) {
+        using T = decltype(zero);
+        return for_norm<T>(
+            norm, (uintptr_t)y, [&](auto n, auto own, auto centered, unsigned threads) {
+                return launch(norm_forward<T, decltype(n)::value, decltype(own)::value,
+                                           decltype(centered)::value != 0>,
+                              (unsigned)norm->rows, threads, 0, stream, *norm, (T *)y);
+            });
+    });
+}
+
+cudaError_t
+kernels_norm_backward(Dtype storage, const ExecNorm *norm, const void *dy, void *dx, float *dgain,
+                      float *dshift, float *scratch, cudaStream_t stream)
+{
+    const unsigned n_blocks = norm->rows < KERNELS_BLOCKS ? (unsigned)norm->rows : KERNELS_BLOCKS;
+
+    if (norm->rows == 0)
+        return cudaSuccess;
+    TRY(for_type(storage, [&](auto zero) {
+        using T = decltype(zero);
+        return for_norm<T>(
+            norm, (uintptr_t)dy | (uintptr_t)dx,
+            [&](auto n, auto own, auto centered, unsigned threads) {
+                return launch(norm_backward<T, decltype(n)::value, decltype(own)::value,
+                                            decltype(centered)::value != 0>,
+                              n_blocks, threads, 0, stream, *norm, (const T *)dy, (T *)dx, scratch);
+            });
+    }));
+    return add_partials(n_blocks, norm->cols, scratch, dgain, norm->shift != NULL ? dshift : NULL,
+                        stream);
 }
 
 /* --- embedding: a block per row --- */
@@ -223,9 +336,9 @@ embedding_forward(ExecEmbedding e, const T *table, const T *positions, T *x)
 
 /*
  * dtable[token of row] += dx[row].  Block (c, g) owns THREADS columns of the tokens that are g
- * modulo gridDim.y and walks over all rows, so every element has one thread that adds to it, in row
- * order.  The addition does not wait for its result: one thread's additions to one address are done
- * in program order.
+ * modulo TOKEN_GROUPS and walks over all rows, so every element has one thread that adds to it, in
+ * row order.  The addition does not wait for its result: one thread's additions to one address are
+ * done in program order.
  */
 /* Groups of tokens: with 256 columns to a block, a row of 4096 gives 512 blocks, four for each of
  * an H100's 132 multiprocessors. */
@@ -237,12 +350,19 @@ embedding_backward_tokens(ExecEmbedding e, const T *dx, float *dtable)
 {
     const int64_t col = (int64_t)blockIdx.x * THREADS + threadIdx.x;
 
-    if (col >= e.cols)
-        return;
-    for (int64_t row = 0; row < e.rows; row++) {
-        const int64_t token = e.token[row] - e.first_token;
-        if (token >= 0 && token < e.n_tokens && token % gridDim.y == blockIdx.y)
-            atomicAdd(&dtable[token * e.cols + col], to_float(dx[row * e.cols + col]));
+    /* A warp looks at the tokens of 32 rows at once. */
+    for (int64_t first = 0; first < e.rows; first += WARP) {
+        const int64_t row = first + threadIdx.x % WARP;
+        const int64_t token = row < e.rows ? (int64_t)e.token[row] - e.first_token : -1;
+        const bool mine =
+            token >= 0 && token < e.n_tokens && (unsigned)token % TOKEN_GROUPS == blockIdx.y;
+        for (unsigned left = __ballot_sync(FULL, mine); left != 0; left &= left - 1) {
+            const int source = __ffs((int)left) - 1;
+            const int64_t at = __shfl_sync(FULL, (int)token, (unsigned)source);
+            if (col < e.cols)
+                atomicAdd(&dtable[at * e.cols + col],
+                          to_float(dx[(first + source) * e.cols + col]));
+        }
     }
 }
 
@@ -324,7 +444,7 @@ cross_entropy_stats(ExecCrossEntropy e, float *stats)
 {
     __shared__ float scratch[THREADS / WARP];
     const int64_t row = blockIdx.x, target = e.target[row] - e.first;
-    const T *logits = (const T *)e.logits + row * e.vocab;
+    const T *logits = (const T *)e.logits + row * e.stride;
     const RowSum r = row_statistics(logits, e.vocab, scratch);
 
     if (threadIdx.x == 0) {
@@ -358,7 +478,7 @@ cross_entropy(ExecCrossEntropy e, float *row_losses)
 {
     __shared__ float scratch[THREADS / WARP];
     const int64_t row = blockIdx.x, target = e.target[row] - e.first;
-    T *logits = (T *)e.logits + row * e.vocab;
+    T *logits = (T *)e.logits + row * e.stride;
     float target_logit;
     RowSum r;
 
@@ -371,9 +491,11 @@ cross_entropy(ExecCrossEntropy e, float *row_losses)
     if (threadIdx.x == 0)
         row_losses[row] = r.largest + logf(r.sum) - target_logit;
     __syncthreads(); /* the target's logit has been read */
-    for (int64_t j = threadIdx.x; j < e.vocab; j += THREADS)
-        logits[j] = from_float<T>(e.factor * (expf(to_float(logits[j]) - r.largest) / r.sum -
-                                              (j == target ? 1.0f : 0.0f)));
+    for (int64_t j = threadIdx.x; j < e.stride; j += THREADS)
+        logits[j] =
+            from_float<T>(j >= e.vocab ? 0.0f
+                                       : e.factor * (expf(to_float(logits[j]) - r.largest) / r.sum -
+                                                     (j == target ? 1.0f : 0.0f)));
 }
 
 /* One block; thread i adds rows i, i + THREADS, ... in double, then thread 0 the threads' sums. */

@@ -6,7 +6,7 @@
 #include "executor/cuda/nccl_comm.h"
 #include "executor/device/clock.h"
 
-/* Of announcements, on the host transport: the one that no message of a step has (gather.h's). */
+/* Of announcements, on the host transport: the one that no message of a step has (gather.c's). */
 #define ANNOUNCEMENT_TAG 1
 
 /* What its sender says of a message that it has handed to NCCL. */

@@ -9,10 +9,11 @@
  *
  *   collectives  have a communicator for each group (tp, cp, ep, copies of parameters) and run in
  *                the order of the backend's stream.  Their order of additions is NCCL's: the same
- * in equal runs, but not that of `local`. messages     have a communicator and a stream for each
- * direction between two neighbours, so that a send that waits for its receiver holds up nothing
- * else.  They are sent from a copy, and received into a copy as soon as the sender has announced
- * their tag and length over the host transport: a schedule may want messages in another order than
+ *                in equal runs, but not that of `local`.
+ *   messages     have a communicator and a stream for each direction between two neighbours, so
+ *                that a send that waits for its receiver holds up nothing else.  They are sent from
+ *                a copy, and received into a copy as soon as the sender has announced their tag and
+ *                length over the host transport: a schedule may want messages in another order than
  *                they were sent, and NCCL has no tags.
  *   barrier      waits for the device, and then for the barrier of the host transport.
  *
@@ -29,8 +30,6 @@
 #pragma once
 
 #include "executor/transport/transport.h"
-
-G_BEGIN_DECLS
 
 #define EXEC_NCCL_PLUGIN "exec_nccl_plugin"
 
@@ -58,5 +57,3 @@ typedef struct {
      * what is under way. */
     void (*free)(ExecTransport *transport);
 } ExecNcclPlugin;
-
-G_END_DECLS

@@ -15,8 +15,6 @@
 #include "executor/cuda/cuda.h"
 #include "executor/cuda/nccl.h"
 
-G_BEGIN_DECLS
-
 /* --- NCCL's --- */
 
 typedef enum {
@@ -155,5 +153,3 @@ bool exec_nccl_look(void *state, bool waits, GError **error);
 bool exec_nccl_finish(ExecNcclState *state, GError **error);
 /* Aborts the communicators that have not been ended, and frees all. */
 void exec_nccl_clear_comms(ExecNcclState *state);
-
-G_END_DECLS

@@ -11,6 +11,8 @@ typedef struct {
     CUresult (*describe)(CUdevResourceDesc *, CUdevResource *, unsigned);
     CUresult (*context)(CUgreenCtx *, CUdevResourceDesc, CUdevice, unsigned);
     CUresult (*stream)(CUstream *, CUgreenCtx, unsigned, int);
+    CUresult (*as_context)(CUcontext *, CUgreenCtx);
+    CUresult (*set_current)(CUcontext);
 } Driver;
 
 /* Green contexts came with CUDA 12.4, their streams with 12.5. */
@@ -46,7 +48,9 @@ open_driver(Driver *driver)
            driver_function("cuDevSmResourceSplitByCount", &driver->split) &&
            driver_function("cuDevResourceGenerateDesc", &driver->describe) &&
            driver_function("cuGreenCtxCreate", &driver->context) &&
-           driver_function("cuGreenCtxStreamCreate", &driver->stream);
+           driver_function("cuGreenCtxStreamCreate", &driver->stream) &&
+           driver_function("cuCtxFromGreenCtx", &driver->as_context) &&
+           driver_function("cuCtxSetCurrent", &driver->set_current);
 }
 
 /* Cuts the device into @n; false leaves the reason in shares->note. */
@@ -83,6 +87,41 @@ make_shares(const Driver *driver, int device, int n, Shares *shares)
     return true;
 }
 
+/* Whether @stream takes an event of the thread's present context, and the clock can read it. */
+static bool
+takes_events(cudaStream_t stream)
+{
+    cudaEvent_t event = NULL;
+    float ms;
+    const bool takes = cudaEventCreate(&event) == cudaSuccess &&
+                       cudaEventRecord(event, stream) == cudaSuccess &&
+                       cudaStreamSynchronize(stream) == cudaSuccess &&
+                       cudaEventElapsedTime(&ms, event, event) == cudaSuccess;
+
+    if (event != NULL)
+        cudaEventDestroy(event);
+    cudaGetLastError(); /* a refusal is an answer, not a broken device */
+    return takes;
+}
+
+/*
+ * Events are made in the context that is the thread's own.  That is the device's primary one, as
+ * the runtime wants it; where the driver refuses such events on the stream of a green context, the
+ * green context becomes the thread's own, and events and streams that the rank makes from then on
+ * belong to it.  False: its own are refused, too.
+ */
+static bool
+agree_on_events(const Driver *driver, CUgreenCtx green, ExecCudaShare *share)
+{
+    CUcontext context;
+
+    if (takes_events(share->stream))
+        return true;
+    share->has_own_context = driver->as_context(&context, green) == CUDA_SUCCESS &&
+                             driver->set_current(context) == CUDA_SUCCESS;
+    return share->has_own_context && takes_events(share->stream);
+}
+
 /* A stream on share @index; false with the reason in @note. */
 static bool
 open_green_stream(int device, int index, int n, ExecCudaShare *share)
@@ -92,6 +131,7 @@ open_green_stream(int device, int index, int n, ExecCudaShare *share)
     g_autoptr(GMutexLocker) locker = g_mutex_locker_new(&mutex);
     Driver driver = {0};
 
+    share->device = device;
     if (device >= MAX_DEVICES || n > MAX_SHARES) {
         share->note = g_strdup_printf("at most %d shares are made", MAX_SHARES);
         return false;
@@ -114,6 +154,11 @@ open_green_stream(int device, int index, int n, ExecCudaShare *share)
         share->note = g_strdup("the driver refuses a stream of a green context");
         return false;
     }
+    if (!agree_on_events(&driver, shares->contexts[index], share)) {
+        exec_cuda_share_close(share);
+        share->note = g_strdup("the driver refuses events on a stream of a green context");
+        return false;
+    }
     share->n_multiprocessors = shares->n_multiprocessors[index];
     return true;
 }
@@ -123,9 +168,10 @@ exec_cuda_share_open(int device, int index, int n, ExecCudaShare *share, GError 
 {
     g_return_val_if_fail(index >= 0 && index < n, false);
     *share = (ExecCudaShare){0};
+    const bool is_green = n > 1 && open_green_stream(device, index, n, share);
     TRY_CUDA(cudaDeviceGetAttribute(&share->n_on_device, cudaDevAttrMultiProcessorCount, device),
              error);
-    if (n > 1 && open_green_stream(device, index, n, share))
+    if (is_green)
         return true;
     share->n_multiprocessors = share->n_on_device;
     TRY_CUDA(cudaStreamCreateWithFlags(&share->stream, cudaStreamNonBlocking), error);
@@ -137,6 +183,8 @@ exec_cuda_share_close(ExecCudaShare *share)
 {
     if (share->stream != NULL)
         cudaStreamDestroy(share->stream);
+    if (share->has_own_context)
+        cudaSetDevice(share->device); /* the primary context is the thread's own again */
     g_free(share->note);
     *share = (ExecCudaShare){0};
 }

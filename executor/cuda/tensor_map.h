@@ -33,11 +33,9 @@ typedef struct {
     int rows;           /* of a box; <= 256 */
 } ExecCudaTensor;
 
-/*
- * Makes the map of @tensor, without a call of the device.  Returns cudaErrorNotSupported when the
+/* Makes the map of @tensor, without a call of the device.  Returns cudaErrorNotSupported when the
  * driver has no such function, which came with CUDA 12.0, and cudaErrorInvalidValue when it refuses
- * the tensor.
- */
+ * the tensor. */
 cudaError_t exec_cuda_tensor_map(const ExecCudaTensor *tensor, ExecCudaTensorMap *map);
 
 G_END_DECLS

@@ -27,15 +27,9 @@ exec_device_kind(const char *name)
 const char *const *
 exec_device_names(void)
 {
-    static const char *names[G_N_ELEMENTS(kinds)];
-    static gsize is_filled;
+    static const char *const *names;
 
-    if (g_once_init_enter(&is_filled)) {
-        for (size_t i = 0; i < G_N_ELEMENTS(kinds); i++)
-            names[i] = kinds[i].name;
-        g_once_init_leave(&is_filled, 1);
-    }
-    return names;
+    return text_names(&names, &kinds[0].name, sizeof kinds[0], G_N_ELEMENTS(kinds) - 1);
 }
 
 /* The interface of the kind's plugin; NULL on EXEC_ERROR_MISSING. */
@@ -125,9 +119,11 @@ exec_backend_describe(const ExecBackend *backend)
 }
 
 const char *
-exec_backend_attention_kernel(const ExecBackend *backend)
+exec_backend_attention_kernel(const ExecBackend *backend, int64_t head_dim)
 {
-    return backend->ops->attention_kernel != NULL ? backend->ops->attention_kernel(backend) : NULL;
+    return backend->ops->attention_kernel != NULL
+               ? backend->ops->attention_kernel(backend, head_dim)
+               : NULL;
 }
 
 int64_t
@@ -143,30 +139,6 @@ exec_backend_stamp(ExecBackend *backend, int64_t *ns)
         backend->ops->stamp(backend, ns);
     else
         *ns = exec_now_ns();
-}
-
-/* How many values are downloaded at a time: 256 KiB, which stay in an L2 cache. */
-#define PIECE 65536
-
-bool
-exec_sum_squares(ExecBackend *backend, int64_t n, const float *x, double *sum, GError **error)
-{
-    g_autofree float *piece = NULL;
-
-    if (backend->ops->sum_squares != NULL)
-        return backend->ops->sum_squares(backend, n, x, sum, error);
-    piece = g_new(float, PIECE);
-    *sum = 0;
-    for (int64_t i = 0; i < n; i += PIECE) {
-        const int64_t n_piece = MIN(PIECE, n - i);
-        double squares;
-        backend->ops->download(backend, (size_t)n_piece * sizeof *x, x + i, piece);
-        if (!backend->ops->synchronize(backend, error) ||
-            !exec_host_sum_squares(backend, n_piece, piece, &squares, error))
-            return false;
-        *sum += squares;
-    }
-    return true;
 }
 
 void

@@ -35,8 +35,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-G_BEGIN_DECLS
-
 /* The domain of the executor's errors: one name, so that the plugins' errors are of it too. */
 #define EXEC_ERROR g_quark_from_static_string("exec_error")
 
@@ -53,9 +51,10 @@ typedef enum {
     EXEC_ERROR_FAILED,      /* anything else */
 } ExecError;
 
-/* Sets @error to @code with a message as of printf().  The value is false, for "return
- * EXEC_FAIL(...)". */
+/* Sets @error to @code with a message as of printf().  The value, for "return EXEC_FAIL(...)", is
+ * false or NULL. */
 #define EXEC_FAIL(error, code, ...) (g_set_error(error, EXEC_ERROR, code, __VA_ARGS__), false)
+#define EXEC_FAIL_NULL(error, code, ...) (g_set_error(error, EXEC_ERROR, code, __VA_ARGS__), NULL)
 
 typedef struct ExecBackend ExecBackend;
 
@@ -106,10 +105,8 @@ typedef struct {
     float *rstd;
 } ExecNorm;
 
-/*
- * Rotary positions [Su et al. 2104.09864], in the convention of halves: elements i and
- * i + head_dim / 2 of every head are a pair that is turned by the i-th angle of the row's position.
- */
+/* Rotary positions [Su et al. 2104.09864], in the convention of halves: elements i and i + head_dim
+ * / 2 of every head are a pair that is turned by the i-th angle of the row's position. */
 typedef struct {
     int64_t rows, sequences, n_heads, head_dim;
     int64_t stride;          /* elements between rows of x */
@@ -140,7 +137,10 @@ typedef struct {
 typedef struct {
     const void *dout; /* shape of q */
     void *dq;         /* shape of q; overwritten */
-    void *dk, *dv;    /* strides of k and v; rows [0, context + tokens) are added to */
+    /* Strides of k and v, rows [0, context + tokens).  Of the storage and overwritten; or, with @sums, fp32 that is added
+     * to: slices of a sequence add to the gradients of their context. */
+    void *dk, *dv;
+    bool sums;
 } ExecAttentionGradients;
 
 /* Look-ups in the part of an embedding table that is here.  Tokens outside [first_token,
@@ -160,11 +160,13 @@ typedef struct {
  */
 typedef struct {
     int64_t rows, vocab;   /* @vocab columns are here; may be 0 */
+    int64_t stride;        /* >= @vocab: columns in memory; those from @vocab on are padding */
     int64_t first;         /* vocabulary index of column 0 */
     const int32_t *target; /* [rows] vocabulary indices */
     float factor;          /* that gradients are multiplied by */
-    void *logits;          /* [rows, vocab]; become factor * (softmax - one_hot) */
-    const float *stats;    /* [n_parts, 3, rows], of all ranks; NULL: all columns are here */
+    /* [rows, stride]; become factor * (softmax - one_hot).  Padding is not read and becomes 0. */
+    void *logits;
+    const float *stats; /* [n_parts, 3, rows], of all ranks; NULL: all columns are here */
     int64_t n_parts;
     double *loss; /* becomes the sum of the rows' losses, added in the order of rows */
 } ExecCrossEntropy;
@@ -177,10 +179,20 @@ typedef struct {
 /* A point in a backend's queue of work.  Opaque. */
 typedef struct ExecMark ExecMark;
 
+/* Into so many sums a backend may divide a sum over all elements. */
+#define EXEC_PARTIAL_SUMS 512
+
+/* How a gradient is clipped by its norm; in the backend's memory. */
+typedef struct {
+    double squares[EXEC_PARTIAL_SUMS]; /* together the sum of the squares of its elements */
+    float factor;                      /* that it is multiplied by */
+} ExecClip;
+
 /* The constants of one AdamW step [Loshchilov and Hutter 1711.05101]. */
 typedef struct {
     float learning_rate, beta1, beta2, epsilon, weight_decay;
-    int64_t step; /* the number of the step, from 1, for the bias correction */
+    int64_t step;        /* the number of the step, from 1, for the bias correction */
+    const float *factor; /* (nullable) in the backend's memory; the gradient is multiplied by it */
 } ExecAdamw;
 
 typedef struct {
@@ -207,7 +219,6 @@ typedef struct {
     void (*to_storage)(ExecBackend *backend, int64_t n, const float *x, void *y);
     void (*from_storage)(ExecBackend *backend, int64_t n, const void *x, float *y);
     void (*add)(ExecBackend *backend, int64_t n, const void *x, void *y); /* y += x */
-    void (*scale)(ExecBackend *backend, int64_t n, float factor, float *x);
     /* The product, without the members of ExecGemm that `fuses` leaves out.  Call exec_gemm(). */
     void (*gemm)(ExecBackend *backend, const ExecGemm *gemm);
     /* db += column sums of dy, whose rows are @stride apart */
@@ -241,15 +252,19 @@ typedef struct {
     void (*cross_entropy_stats)(ExecBackend *backend, const ExecCrossEntropy *entropy,
                                 float *stats);
     void (*cross_entropy)(ExecBackend *backend, const ExecCrossEntropy *entropy);
-    /* Updates @master, and writes it rounded to @weights, which is NULL where the storage is
-     * fp32. */
-    void (*adamw)(ExecBackend *backend, int64_t n, float *master, void *weights, const float *grad,
-                  float *m, float *v, const ExecAdamw *constants);
 
-    /* (optional; NULL: values are downloaded) The sum of squares, in fp32 or better.  Waits for
-     * it. */
-    bool (*sum_squares)(ExecBackend *backend, int64_t n, const float *x, double *sum,
-                        GError **error);
+    /* --- the end of a step --- */
+
+    /* Adds the squares of x to clip->squares, in double: which square to which of the sums is a
+     * matter of the backend. */
+    void (*sum_squares)(ExecBackend *backend, int64_t n, const float *x, ExecClip *clip);
+    /* clip->squares[0] becomes the sum of the first @n of them, and clip->factor what makes the
+     * norm of a gradient with this sum of squares @limit, or 1 if it is no longer than that. */
+    void (*clip)(ExecBackend *backend, int64_t n, double limit, ExecClip *clip);
+    /* Updates @master, and writes it rounded to @weights, which is NULL where the storage is fp32;
+     * @grad becomes 0. */
+    void (*adamw)(ExecBackend *backend, int64_t n, float *master, void *weights, float *grad,
+                  float *m, float *v, const ExecAdamw *constants);
 
     /* --- experts (optional; all NULL: models with experts are refused on this device) --- */
 
@@ -285,6 +300,9 @@ typedef struct {
     /* *ns becomes the time, on exec_now_ns()'s clock, at which the work of all slots called so far
      * was done.  It is there after the next synchronize(), so @ns must stay valid until then. */
     void (*stamp)(ExecBackend *backend, int64_t *ns);
+    /* (optional) Keeps the device busy for @ns before what the slots called next queue: then a stamp
+     * after it begins when their work is there, not when the host comes to queue it. */
+    void (*occupy)(ExecBackend *backend, int64_t ns);
     /* post() makes @parcel a copy of @data for another backend of the same device in this process;
      * false on EXEC_ERROR_MEMORY.  That backend takes it once, by fetch(), in the order of its own
      * slots; neither of them waits on the host.  With @add == DTYPE_N fetch() copies the parcel to
@@ -316,8 +334,8 @@ typedef struct {
 
     /* --- lifecycle --- */
     char *(*describe)(const ExecBackend *backend);
-    /* (optional; NULL: it has one) The name of the attention kernels that it uses: "mma". */
-    const char *(*attention_kernel)(const ExecBackend *backend);
+    /* (optional; NULL: it has one) See exec_backend_attention_kernel(). */
+    const char *(*attention_kernel)(const ExecBackend *backend, int64_t head_dim);
     /* (optional; NULL: 0) See exec_backend_workspace_bytes(). */
     int64_t (*workspace_bytes)(const ExecBackend *backend);
     void (*close)(ExecBackend *backend);
@@ -326,12 +344,11 @@ typedef struct {
 /* In a table of slots: those for which every backend has functions of its own, with the slots'
  * names. */
 #define EXEC_OWN_SLOTS                                                                             \
-    .add = add, .scale = scale, .gemm = gemm, .bias_backward = bias_backward,                      \
-    .norm_forward = norm_forward, .norm_backward = norm_backward, .gelu_forward = gelu_forward,    \
-    .gelu_backward = gelu_backward, .swiglu_forward = swiglu_forward,                              \
-    .swiglu_backward = swiglu_backward, .attention_forward = attention_forward,                    \
-    .attention_backward = attention_backward, .cross_entropy_stats = cross_entropy_stats,          \
-    .cross_entropy = cross_entropy, .adamw = adamw
+    .add = add, .gemm = gemm, .bias_backward = bias_backward, .norm_forward = norm_forward,        \
+    .norm_backward = norm_backward, .gelu_forward = gelu_forward, .gelu_backward = gelu_backward,  \
+    .swiglu_forward = swiglu_forward, .swiglu_backward = swiglu_backward,                          \
+    .attention_forward = attention_forward, .attention_backward = attention_backward,              \
+    .cross_entropy_stats = cross_entropy_stats, .cross_entropy = cross_entropy, .adamw = adamw
 
 struct ExecBackend {
     const ExecBackendOps *ops;
@@ -350,6 +367,11 @@ typedef struct {
     int64_t predicted_bytes;
     /* Threads that compute for this rank, on kinds that have threads; 0 is 1. */
     int n_threads;
+    /* (nullable) The attention kernels to use, by the name of exec_backend_attention_kernel(); NULL,
+     * and where the device lacks them: the usual ones.  The environment may decide otherwise. */
+    const char *attention;
+    /* Each run gives the same bits: no algorithm is chosen by how fast it was. */
+    bool deterministic;
 } ExecBackendOptions;
 
 /* A kind of device: one row of the table in backend.c, which says all that other parts of the
@@ -372,11 +394,9 @@ const ExecDeviceKind *exec_device_kind(const char *name);
 /* Returns: (borrowed) the names of all kinds, the usual one first, and NULL. */
 const char *const *exec_device_names(void);
 
-/*
- * Opens a device of the kind @name.  NULL, with a sentence, on EXEC_ERROR_MISSING (a library,
+/* Opens a device of the kind @name.  NULL, with a sentence, on EXEC_ERROR_MISSING (a library,
  * plugin or device is not there) or EXEC_ERROR_UNSUPPORTED (no such kind, or no such storage on
- * it).
- */
+ * it). */
 ExecBackend *exec_backend_open_with(const char *name, const ExecBackendOptions *options,
                                     GError **error);
 
@@ -425,16 +445,13 @@ exec_at(const ExecBackend *backend, const void *x, int64_t n)
  */
 void exec_gemm(ExecBackend *backend, const ExecGemm *gemm);
 
-/* Adds the squares of @n values in the backend's memory.  Waits for the sum. */
-bool exec_sum_squares(ExecBackend *backend, int64_t n, const float *x, double *sum, GError **error);
-
 /* Returns: (owned) what computes, in words for reports: "OpenBLAS 0.3.21 SkylakeX, 1 thread per
  * rank". */
 char *exec_backend_describe(const ExecBackend *backend);
 
-/* Returns: (nullable) the name of the attention kernels that the backend uses, where it has several
- * to choose from. */
-const char *exec_backend_attention_kernel(const ExecBackend *backend);
+/* Returns: (nullable) the name of the attention kernels that the backend uses for heads of @head_dim,
+ * such as "mma", where it has several to choose from. */
+const char *exec_backend_attention_kernel(const ExecBackend *backend, int64_t head_dim);
 
 /* Calls the stamp slot; *ns becomes now where the backend has none, because work is done at once.
  */
@@ -446,5 +463,3 @@ int64_t exec_backend_workspace_bytes(const ExecBackend *backend);
 
 /* Added to the variance or mean square of every norm, as in GPT-2 and Llama 2. */
 #define EXEC_NORM_EPSILON 1e-5f
-
-G_END_DECLS

@@ -71,12 +71,6 @@ add(ExecBackend *backend, int64_t n, const void *x, void *y)
         to[i] = bf16_from_float(bf16_to_float(to[i]) + bf16_to_float(((const uint16_t *)x)[i]));
 }
 
-static void
-scale(ExecBackend *backend, int64_t n, float factor, float *x)
-{
-    INNER(scale, n, factor, x);
-}
-
 /* --- products --- */
 
 /* Elements of a matrix as stored: @rows rows of @cols, @stride apart. */
@@ -242,12 +236,15 @@ attention_backward(ExecBackend *backend, const ExecAttention *a, const ExecAtten
     const ExecAttentionGradients gradients = {
         .dout = wide(backend, 4, g->dout, n_q),
         .dq = room(backend, 5, n_q),
-        .dk = wide(backend, 6, g->dk, n_kv),
-        .dv = wide(backend, 7, g->dv, n_kv),
+        .dk = g->sums ? g->dk : room(backend, 6, n_kv),
+        .dv = g->sums ? g->dv : room(backend, 7, n_kv),
+        .sums = g->sums,
     };
 
     INNER(attention_backward, &wider, &gradients);
     to_storage(backend, n_q, gradients.dq, g->dq);
+    if (g->sums)
+        return;
     round_rows(backend, rows, cols, a->kv_stride, gradients.dk, g->dk);
     round_rows(backend, rows, cols, a->kv_stride, gradients.dv, g->dv);
 }
@@ -286,7 +283,7 @@ cross_entropy_stats(ExecBackend *backend, const ExecCrossEntropy *e, float *stat
 {
     ExecCrossEntropy wider = *e;
 
-    wider.logits = wide(backend, 0, e->logits, e->rows * e->vocab);
+    wider.logits = wide(backend, 0, e->logits, e->rows * e->stride);
     INNER(cross_entropy_stats, &wider, stats);
 }
 
@@ -295,13 +292,13 @@ cross_entropy(ExecBackend *backend, const ExecCrossEntropy *e)
 {
     ExecCrossEntropy wider = *e;
 
-    wider.logits = wide(backend, 0, e->logits, e->rows * e->vocab);
+    wider.logits = wide(backend, 0, e->logits, e->rows * e->stride);
     INNER(cross_entropy, &wider);
-    to_storage(backend, e->rows * e->vocab, wider.logits, e->logits);
+    to_storage(backend, e->rows * e->stride, wider.logits, e->logits);
 }
 
 static void
-adamw(ExecBackend *backend, int64_t n, float *master, void *weights, const float *grad, float *m,
+adamw(ExecBackend *backend, int64_t n, float *master, void *weights, float *grad, float *m,
       float *v, const ExecAdamw *constants)
 {
     INNER(adamw, n, master, NULL, grad, m, v, constants);

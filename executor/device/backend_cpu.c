@@ -54,16 +54,8 @@ scale_row(int64_t n, float factor, float *x)
     }
 }
 
-EXEC_CLONES static void
-scale(ExecBackend *backend, int64_t n, float factor, float *x)
-{
-    scale_row(n, factor, x);
-}
-
-/*
- * gelu(x) = x / (1 + exp(-2u)), u = sqrt(2/pi) (x + 0.044715 x^3): the tanh form without tanh's
- * cancellation for negative x.
- */
+/* gelu(x) = x / (1 + exp(-2u)), u = sqrt(2/pi) (x + 0.044715 x^3): the tanh form without tanh's
+ * cancellation for negative x. */
 #define GELU_C 0.79788456080286535588f
 #define GELU_CUBE 0.044715f
 
@@ -365,7 +357,7 @@ cross_entropy_stats(ExecBackend *backend, const ExecCrossEntropy *e, float *stat
     float *row = scratch(backend, e->vocab);
 
     for (int64_t r = 0; r < e->rows; r++) {
-        const float *logits = (const float *)e->logits + r * e->vocab;
+        const float *logits = (const float *)e->logits + r * e->stride;
         const int64_t target = e->target[r] - e->first;
         const float largest = row_largest(e->vocab, logits);
         memcpy(row, logits, (size_t)e->vocab * sizeof *row);
@@ -381,7 +373,7 @@ cross_entropy(ExecBackend *backend, const ExecCrossEntropy *e)
     double loss = 0;
 
     for (int64_t r = 0; r < e->rows; r++) {
-        float *row = (float *)e->logits + r * e->vocab;
+        float *row = (float *)e->logits + r * e->stride;
         const int64_t target = e->target[r] - e->first;
         if (e->stats == NULL) {
             const float largest = row_largest(e->vocab, row);
@@ -398,26 +390,29 @@ cross_entropy(ExecBackend *backend, const ExecCrossEntropy *e)
         }
         if (target >= 0 && target < e->vocab)
             row[target] -= e->factor;
+        memset(row + e->vocab, 0, (size_t)(e->stride - e->vocab) * sizeof *row);
     }
     *e->loss = loss;
 }
 
 /* Plain loop: square root and division are one instruction each when vectorised. */
 EXEC_CLONES EXEC_VECTORIZE static void
-adamw(ExecBackend *backend, int64_t n, float *restrict param, void *weights,
-      const float *restrict grad, float *restrict m, float *restrict v, const ExecAdamw *c)
+adamw(ExecBackend *backend, int64_t n, float *restrict param, void *weights, float *restrict grad,
+      float *restrict m, float *restrict v, const ExecAdamw *c)
 {
     const float beta1 = c->beta1, beta2 = c->beta2, epsilon = c->epsilon;
     const float scale1 = (float)(1.0 / (1.0 - pow((double)beta1, (double)c->step)));
     const float scale2 = (float)(1.0 / (1.0 - pow((double)beta2, (double)c->step)));
     const float rate = c->learning_rate * scale1;
     const float keep = (float)(1.0 - (double)c->learning_rate * (double)c->weight_decay);
+    const float factor = c->factor != NULL ? *c->factor : 1.0f;
 
     for (int64_t i = 0; i < n; i++) {
-        const float g = grad[i];
+        const float g = factor * grad[i];
         m[i] = beta1 * m[i] + (1.0f - beta1) * g;
         v[i] = beta2 * v[i] + (1.0f - beta2) * g * g;
         param[i] = param[i] * keep - rate * m[i] / (sqrtf(v[i] * scale2) + epsilon);
+        grad[i] = 0;
     }
 }
 
@@ -602,6 +597,7 @@ attention_backward(ExecBackend *backend, const ExecAttention *a, const ExecAtten
     const int64_t n = BLOCK_ROWS * (a->context + a->tokens);
     float *score = scratch(backend, 2 * n);
 
+    exec_host_begin_gradients(a, g);
     for (int64_t b = 0; b < a->sequences; b++)
         for (int64_t head = 0; head < a->n_heads; head++) {
             const Head h = head_of(a, b, head);

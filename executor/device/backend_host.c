@@ -111,6 +111,17 @@ table_row(const ExecEmbedding *e, int64_t row)
 }
 
 void
+exec_host_begin_gradients(const ExecAttention *a, const ExecAttentionGradients *g)
+{
+    const size_t n_bytes = (size_t)(a->n_kv_heads * a->head_dim) * sizeof(float);
+
+    for (int64_t row = 0; !g->sums && row < (a->context + a->tokens) * a->sequences; row++) {
+        memset((float *)g->dk + row * a->kv_stride, 0, n_bytes);
+        memset((float *)g->dv + row * a->kv_stride, 0, n_bytes);
+    }
+}
+
+void
 exec_host_embedding_forward(ExecBackend *backend, const ExecEmbedding *e, const void *table,
                             const void *positions, void *x)
 {
@@ -181,11 +192,19 @@ sum_squares(int64_t n, const float *x)
     return sum;
 }
 
-bool
-exec_host_sum_squares(ExecBackend *backend, int64_t n, const float *x, double *sum, GError **error)
+void
+exec_host_sum_squares(ExecBackend *backend, int64_t n, const float *x, ExecClip *clip)
 {
-    *sum = sum_squares(n, x);
-    return true;
+    clip->squares[0] += sum_squares(n, x);
+}
+
+void
+exec_host_clip(ExecBackend *backend, int64_t n, double limit, ExecClip *clip)
+{
+    for (int64_t i = 1; i < n; i++)
+        clip->squares[0] += clip->squares[i];
+    const double norm = sqrt(clip->squares[0]);
+    clip->factor = norm > limit ? (float)(limit / norm) : 1.0f;
 }
 
 /* --- experts --- */

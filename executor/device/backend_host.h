@@ -11,8 +11,6 @@
 
 #include "executor/device/backend.h"
 
-G_BEGIN_DECLS
-
 /* --- the backends --- */
 
 /* Opens plain loops, the oracle of all backends; defined in backend_reference.c. */
@@ -32,14 +30,14 @@ void exec_host_release(ExecBackend *backend, void *memory);
 void exec_host_move(ExecBackend *backend, size_t n_bytes, const void *from, void *to);
 bool exec_host_synchronize(ExecBackend *backend, GError **error);
 void exec_host_zero(ExecBackend *backend, size_t n_bytes, void *x);
-bool exec_host_sum_squares(ExecBackend *backend, int64_t n, const float *x, double *sum,
-                           GError **error);
+void exec_host_sum_squares(ExecBackend *backend, int64_t n, const float *x, ExecClip *clip);
+void exec_host_clip(ExecBackend *backend, int64_t n, double limit, ExecClip *clip);
 
 /* In a table of slots: the functions above, which serve every storage. */
 #define EXEC_HOST_MEMORY_SLOTS                                                                     \
     .alloc = exec_host_alloc, .release = exec_host_release, .upload = exec_host_move,              \
     .download = exec_host_move, .synchronize = exec_host_synchronize, .zero = exec_host_zero,      \
-    .copy = exec_host_move, .sum_squares = exec_host_sum_squares
+    .copy = exec_host_move, .sum_squares = exec_host_sum_squares, .clip = exec_host_clip
 
 /* Host memory that grows with what is asked of it; {0} is none.  Its owner frees @data. */
 typedef struct {
@@ -57,6 +55,9 @@ int64_t exec_host_scratch_bytes(const ExecScratch *scratch);
 void exec_host_to_storage(ExecBackend *backend, int64_t n, const float *x, void *y);
 void exec_host_from_storage(ExecBackend *backend, int64_t n, const void *x, float *y);
 void exec_host_rope(ExecBackend *backend, const ExecRope *rope, void *x);
+/* Sets dk and dv, in fp32, to zero unless they are added to. */
+void exec_host_begin_gradients(const ExecAttention *attention,
+                               const ExecAttentionGradients *gradients);
 void exec_host_embedding_forward(ExecBackend *backend, const ExecEmbedding *embedding,
                                  const void *table, const void *positions, void *x);
 void exec_host_embedding_backward(ExecBackend *backend, const ExecEmbedding *embedding,
@@ -88,5 +89,3 @@ void exec_host_dot_rows(ExecBackend *backend, int64_t rows, int64_t cols, const 
  * the softmax' sum over the whole vocabulary, *target the logit of the row's target. */
 void exec_host_merge_stats(const ExecCrossEntropy *entropy, int64_t row, double *lse,
                            double *target);
-
-G_END_DECLS

@@ -124,13 +124,6 @@ add(ExecBackend *backend, int64_t n, const void *x, void *y)
 }
 
 static void
-scale(ExecBackend *backend, int64_t n, float factor, float *x)
-{
-    for (int64_t i = 0; i < n; i++)
-        x[i] *= factor;
-}
-
-static void
 bias_backward(ExecBackend *backend, int64_t rows, int64_t cols, const void *dy, int64_t stride,
               float *db)
 {
@@ -176,10 +169,8 @@ norm_forward(ExecBackend *backend, const ExecNorm *norm, void *y)
     }
 }
 
-/*
- * With z = (x - mean) rstd and g = dy gain: dx = rstd (g - mean(g) - z mean(g z)), the means over
- * the row; RMSNorm has no mean to follow, so mean(g) drops out.
- */
+/* With z = (x - mean) rstd and g = dy gain: dx = rstd (g - mean(g) - z mean(g z)), the means over
+ * the row; RMSNorm has no mean to follow, so mean(g) drops out. */
 static void
 norm_backward(ExecBackend *backend, const ExecNorm *norm, const void *dy_storage, void *dx_storage,
               float *dgain, float *dshift)
@@ -284,7 +275,7 @@ swiglu_backward(ExecBackend *backend, int64_t rows, int64_t width, const void *x
 static double
 row_sum(const ExecCrossEntropy *e, int64_t i, double *largest)
 {
-    const float *row = (const float *)e->logits + i * e->vocab;
+    const float *row = (const float *)e->logits + i * e->stride;
     double sum = 0;
 
     *largest = -INFINITY;
@@ -299,7 +290,7 @@ static void
 cross_entropy_stats(ExecBackend *backend, const ExecCrossEntropy *e, float *stats)
 {
     for (int64_t i = 0; i < e->rows; i++) {
-        const float *row = (const float *)e->logits + i * e->vocab;
+        const float *row = (const float *)e->logits + i * e->stride;
         const int64_t target = e->target[i] - e->first;
         double largest;
         stats[e->rows + i] = (float)row_sum(e, i, &largest);
@@ -320,7 +311,7 @@ cross_entropy_rows(int64_t begin, int64_t end, void *user_data)
     const ExecCrossEntropy *e = loss->entropy;
 
     for (int64_t i = begin; i < end; i++) {
-        float *row = (float *)e->logits + i * e->vocab;
+        float *row = (float *)e->logits + i * e->stride;
         double lse, target, largest;
         if (e->stats != NULL)
             exec_host_merge_stats(e, i, &lse, &target);
@@ -333,6 +324,7 @@ cross_entropy_rows(int64_t begin, int64_t end, void *user_data)
         for (int64_t j = 0; j < e->vocab; j++)
             row[j] = (float)((double)e->factor * (exp((double)row[j] - lse) -
                                                   (e->first + j == e->target[i] ? 1.0 : 0.0)));
+        memset(row + e->vocab, 0, (size_t)(e->stride - e->vocab) * sizeof *row);
     }
 }
 
@@ -349,8 +341,7 @@ cross_entropy(ExecBackend *backend, const ExecCrossEntropy *e)
 }
 
 typedef struct {
-    float *master, *m, *v;
-    const float *grad;
+    float *master, *grad, *m, *v;
     const ExecAdamw *constants;
 } Update;
 
@@ -363,9 +354,11 @@ adamw_elements(int64_t begin, int64_t end, void *user_data)
     const double correct1 = 1.0 - pow((double)c->beta1, (double)c->step);
     const double correct2 = 1.0 - pow((double)c->beta2, (double)c->step);
     const double rate = (double)c->learning_rate;
+    const float factor = c->factor != NULL ? *c->factor : 1.0f;
 
     for (int64_t i = begin; i < end; i++) {
-        const double g = (double)u->grad[i];
+        const float clipped = factor * u->grad[i];
+        const double g = (double)clipped;
         const double m_new = (double)c->beta1 * (double)m[i] + (1.0 - (double)c->beta1) * g;
         const double v_new = (double)c->beta2 * (double)v[i] + (1.0 - (double)c->beta2) * g * g;
         const double step = m_new / correct1 / (sqrt(v_new / correct2) + (double)c->epsilon);
@@ -373,11 +366,12 @@ adamw_elements(int64_t begin, int64_t end, void *user_data)
         master[i] = (float)(old - rate * (double)c->weight_decay * old - rate * step);
         m[i] = (float)m_new;
         v[i] = (float)v_new;
+        u->grad[i] = 0;
     }
 }
 
 static void
-adamw(ExecBackend *backend, int64_t n, float *master, void *weights, const float *grad, float *m,
+adamw(ExecBackend *backend, int64_t n, float *master, void *weights, float *grad, float *m,
       float *v, const ExecAdamw *constants)
 {
     exec_share_out(n_threads(backend), n, adamw_elements,
@@ -448,10 +442,8 @@ attention_row(const ExecAttention *a, int64_t t, int64_t b, int64_t h, double *s
     a->lse[(t * a->sequences + b) * a->n_heads + h] = (float)lse;
 }
 
-/*
- * With p the row's probabilities: dp_j = dout . v_j, ds_j = p_j (dp_j - sum_i p_i dp_i),
- * dq = scale sum_j ds_j k_j, dk_j += scale ds_j q, dv_j += p_j dout.
- */
+/* With p the row's probabilities: dp_j = dout . v_j, ds_j = p_j (dp_j - sum_i p_i dp_i), dq = scale
+ * sum_j ds_j k_j, dk_j += scale ds_j q, dv_j += p_j dout. */
 static void
 attention_row_backward(const ExecAttention *a, const ExecAttentionGradients *g, int64_t t,
                        int64_t b, int64_t h, double *score, double *dp)
@@ -520,6 +512,7 @@ attention_forward(ExecBackend *backend, const ExecAttention *a)
 static void
 attention_backward(ExecBackend *backend, const ExecAttention *a, const ExecAttentionGradients *g)
 {
+    exec_host_begin_gradients(a, g);
     exec_share_out(n_threads(backend), a->sequences * a->n_kv_heads, attention_pairs,
                    &(Work){.attention = a, .gradients = g});
 }

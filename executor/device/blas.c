@@ -1,7 +1,6 @@
 #include "executor/device/blas.h"
 
 #include <dlfcn.h>
-#include <string.h>
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif
@@ -122,13 +121,12 @@ exec_blas_open(GError **error)
     if (blas.sgemm != NULL)
         return &blas;
     void *library = open_library();
-    if (library == NULL) {
-        g_set_error(error, EXEC_ERROR, EXEC_ERROR_MISSING,
-                    "device cpu: OpenBLAS cannot be opened (%s); install libopenblas0, or use "
-                    "--device reference",
-                    dlerror());
-        return NULL;
-    }
+    if (library == NULL)
+        return EXEC_FAIL_NULL(
+            error, EXEC_ERROR_MISSING,
+            "device cpu: OpenBLAS cannot be opened (%s); install libopenblas0, or use "
+            "--device reference",
+            dlerror());
     *(void **)&blas.sgemm = dlsym(library, "cblas_sgemm");
     *(void **)&set_threads = dlsym(library, "openblas_set_num_threads");
     if (blas.sgemm == NULL) {

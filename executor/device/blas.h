@@ -17,9 +17,6 @@
 #pragma once
 
 #include <glib.h>
-#include <stdbool.h>
-
-G_BEGIN_DECLS
 
 /* cblas_sgemm with 32-bit integers, as Debian builds it. */
 typedef void (*ExecSgemm)(int order, int trans_a, int trans_b, int m, int n, int k, float alpha,
@@ -40,5 +37,3 @@ typedef struct {
 /* Returns: (borrowed, for ever) the library; NULL on EXEC_ERROR_MISSING, when there is none or it
  * has no cblas_sgemm. */
 const ExecBlas *exec_blas_open(GError **error);
-
-G_END_DECLS

@@ -8,8 +8,6 @@
 #include <glib.h>
 #include <stdint.h>
 
-G_BEGIN_DECLS
-
 /* How many cores this process may use. */
 int32_t exec_n_cores(void);
 
@@ -23,5 +21,3 @@ typedef void (*ExecShareFunc)(int64_t begin, int64_t end, void *user_data);
  * more.
  */
 void exec_share_out(int n_threads, int64_t n, ExecShareFunc func, void *user_data);
-
-G_END_DECLS

@@ -30,17 +30,15 @@ open_plugin(const char *name, const char *wanted_by, GError **error)
     g_autofree char *file = g_strdup_printf("degas-%s.so", name);
     g_autofree char *path = find_plugin(file);
 
-    if (path == NULL) {
-        g_set_error(error, EXEC_ERROR, EXEC_ERROR_MISSING,
-                    "%s: the plugin %s is not built (make prints what it found)", wanted_by, file);
-        return NULL;
-    }
+    if (path == NULL)
+        return EXEC_FAIL_NULL(error, EXEC_ERROR_MISSING,
+                              "%s: the plugin %s is not built (make prints what it found)",
+                              wanted_by, file);
     void *plugin = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (plugin == NULL) {
         g_autofree char *why = text_escape(dlerror(), 200);
-        g_set_error(error, EXEC_ERROR, EXEC_ERROR_MISSING, "%s: %s cannot be opened: %s", wanted_by,
-                    file, why);
-        return NULL;
+        return EXEC_FAIL_NULL(error, EXEC_ERROR_MISSING, "%s: %s cannot be opened: %s", wanted_by,
+                              file, why);
     }
     const int *abi = dlsym(plugin, "degas_plugin_abi");
     if (abi == NULL || *abi != EXEC_PLUGIN_ABI) {
@@ -52,6 +50,16 @@ open_plugin(const char *name, const char *wanted_by, GError **error)
         return NULL;
     }
     return plugin;
+}
+
+char *
+exec_plugin_path(const char *name, const char *wanted_by, GError **error)
+{
+    g_autofree char *file = g_strdup_printf("degas-%s.so", name);
+
+    if (exec_plugin_symbol(name, "degas_plugin_abi", wanted_by, error) == NULL)
+        return NULL;
+    return find_plugin(file);
 }
 
 void *

@@ -9,21 +9,23 @@
  * only in the folder that DEGAS_PLUGIN_DIR names.  It exports `degas_plugin_abi`, which must equal
  * EXEC_PLUGIN_ABI: a plugin of another build is refused and not called.
  *
- * Private to executor/.
+ * Private to executor/, but for exec_plugin_path().
  */
 #pragma once
 
 #include "executor/device/backend.h"
 
-G_BEGIN_DECLS
-
 /* Raised whenever a struct changes that program and plugins exchange. */
-#define EXEC_PLUGIN_ABI 9
+#define EXEC_PLUGIN_ABI 12
 
 /* Every plugin defines this once. */
 #define EXEC_PLUGIN_DEFINE_ABI                                                                     \
     extern const int degas_plugin_abi;                                                             \
     const int degas_plugin_abi = EXEC_PLUGIN_ABI;
+
+/* Returns: (owned) the path of the plugin degas-@name.so, which can be opened; NULL on
+ * EXEC_ERROR_MISSING, as exec_plugin_symbol(). */
+char *exec_plugin_path(const char *name, const char *wanted_by, GError **error);
 
 /* What the plugin of a kind of device exports under this name; backend.c makes
  * exec_backend_open_with(), exec_backend_n_devices() and exec_device_info() of it. */
@@ -44,5 +46,3 @@ typedef struct {
  */
 void *exec_plugin_symbol(const char *name, const char *symbol, const char *wanted_by,
                          GError **error);
-
-G_END_DECLS

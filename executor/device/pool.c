@@ -61,8 +61,7 @@ exec_pool_count(ExecPool *pool, TraceMemoryOwner owner, int64_t n_bytes)
         record(pool, owner, n_bytes, exec_now_ns() - pool->start_ns);
 }
 
-/* The smallest free slab that fits without wasting more than a quarter; sizes of a schedule are
- * few. */
+/* The smallest free slab that fits and wastes no more than a quarter; a schedule has few sizes. */
 static Slab *
 find_free(ExecPool *pool, int64_t n_bytes)
 {

@@ -15,8 +15,6 @@
 #include "executor/device/clock.h"
 #include "schedule/trace.h"
 
-G_BEGIN_DECLS
-
 typedef struct ExecPool ExecPool;
 
 /* A block that was taken; data == NULL: none. */
@@ -50,5 +48,3 @@ int64_t exec_pool_peak_bytes(const ExecPool *pool);
  * Times count from @start_ns on exec_now_ns()'s clock; what is in use now becomes events at time 0.
  */
 void exec_pool_record(ExecPool *pool, GArray *events, int32_t rank, int64_t start_ns);
-
-G_END_DECLS

@@ -14,8 +14,6 @@
 #include <stdint.h>
 #include <string.h>
 
-G_BEGIN_DECLS
-
 /* Compiles the function for several processors; for one only under the thread and address
  * sanitizers, whose run time must begin before the choice is made. */
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) &&                             \
@@ -121,11 +119,9 @@ exec_vec_lower(ExecVec *x, const ExecVec *ceiling)
     *x = (ExecVec)(((ExecIntVec)*ceiling & mask) | ((ExecIntVec)*x & ~mask));
 }
 
-/*
- * x = exp(x), below 2 ulp on [-87, 88]; smaller arguments give 0 or a tiny number, larger ones are
+/* x = exp(x), below 2 ulp on [-87, 88]; smaller arguments give 0 or a tiny number, larger ones are
  * cut at 88.  2^n e^r with n = round(x / ln 2), |r| <= ln 2 / 2, and the Taylor polynomial of
- * degree 7, whose remainder r^8/8! is below 6e-9.
- */
+ * degree 7, whose remainder r^8/8! is below 6e-9. */
 EXEC_INLINE void
 exec_vec_exp(ExecVec *x)
 {
@@ -153,5 +149,3 @@ exec_vec_exp(ExecVec *x)
     v = p * (ExecVec)power;
     *x = v;
 }
-
-G_END_DECLS

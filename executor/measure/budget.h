@@ -71,11 +71,9 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC(ExecBudgetLinks, exec_budget_links_free)
 /* Begins a pass. */
 void exec_budget_links_begin(ExecBudgetLinks *links);
 
-/*
- * Returns whether the next link, of @size bytes or elements, is timed.  The first of an op and
+/* Returns whether the next link, of @size bytes or elements, is timed.  The first of an op and
  * number of ranks always is.  Of the others those are for which there is time, if they take as long
- * as the one before in proportion to their size.
- */
+ * as the one before in proportion to their size. */
 bool exec_budget_links_next(ExecBudgetLinks *links, ProfileOp op, int64_t n_ranks, int64_t size);
 
 /* Notes how long the link took that was asked for last. */

@@ -77,6 +77,8 @@ SLOT(norm_backward, NORM,
      (backend, n, dy, dx, dgain, dshift))
 SLOT(zero, OTHER, (ExecBackend * backend, size_t n, void *x), (backend, n, x))
 SLOT(copy, OTHER, (ExecBackend * backend, size_t n, const void *x, void *y), (backend, n, x, y))
+SLOT(to_storage, OTHER, (ExecBackend * backend, int64_t n, const float *x, void *y),
+     (backend, n, x, y))
 SLOT(add, OTHER, (ExecBackend * backend, int64_t n, const void *x, void *y), (backend, n, x, y))
 SLOT(bias_backward, OTHER,
      (ExecBackend * backend, int64_t rows, int64_t cols, const void *dy, int64_t stride, float *db),
@@ -121,6 +123,7 @@ slots_over(const ExecBackendOps *inner)
     ops.norm_backward = norm_backward;
     ops.zero = zero;
     ops.copy = copy;
+    ops.to_storage = to_storage;
     ops.add = add;
     ops.bias_backward = bias_backward;
     ops.gelu_forward = gelu_forward;

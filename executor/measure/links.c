@@ -34,13 +34,12 @@ end_link(ExecMeasureRank *rank)
 static bool
 optimize(ExecModel *model, GError **error)
 {
-    const ExecAdamw constants = {1e-5f, 0.9f, 0.95f, 1e-8f, 0, 1};
-    double squares;
+    const ExecAdamw constants = {1e-5f, 0.9f, 0.95f, 1e-8f, 0, 1, &model->clip->factor};
 
+    model->backend->ops->zero(model->backend, sizeof *model->clip, model->clip);
     for (guint i = 0; i < exec_model_n_parameters(model); i++)
-        if (!exec_model_sum_squares(model, exec_model_parameter(model, i), &squares, error))
-            return false;
-    exec_model_scale_gradients(model, 1.0f);
+        exec_model_sum_squares(model, exec_model_parameter(model, i));
+    model->backend->ops->clip(model->backend, EXEC_PARTIAL_SUMS, 1, model->clip);
     return exec_model_adamw(model, &constants, EXEC_WEIGHT_DECAY, error);
 }
 
@@ -62,7 +61,8 @@ exec_measure_optimizer(ExecMeasureRank *rank, GError **error)
             return false;
         if (!is_timed || !rank->busy)
             continue;
-        if (!exec_measure_begin(rank, error))
+        exec_measure_empty_caches(rank);
+        if (!exec_measure_begin(rank, &key, 1, error))
             return false;
         rank->model->layout.parameters = some;
         const bool ok = optimize(rank->model, error);
@@ -256,7 +256,7 @@ exec_measure_launch(ExecMeasureRank *rank, GError **error)
         return true;
     const int64_t begin_ns = exec_now_ns();
     for (int i = 0; i < N_LAUNCHES; i++)
-        ops->scale(rank->backend, 1, 1.0f, rank->message.data);
+        ops->add(rank->backend, 1, rank->message.data, rank->message.data);
     const int64_t spent_ns = exec_now_ns() - begin_ns;
     if (rank->record)
         exec_samples_add(rank->shared->samples, &key, (double)spent_ns * 1e-9 / N_LAUNCHES, false);

@@ -48,11 +48,9 @@ find_sheet(const ExecDeviceInfo *info)
     return found;
 }
 
-/*
- * Dense bf16 operations per multiprocessor and cycle: A100 312e12 / (108 * 1.41e9), H100 989e12 /
+/* Dense bf16 operations per multiprocessor and cycle: A100 312e12 / (108 * 1.41e9), H100 989e12 /
  * (132 * 1.83e9), B200 2250e12 / (148 * 1.85e9), rounded to powers of two; 8.6 and 8.9 (GA10x,
- * AD10x) half of 8.0 [NVIDIA architecture whitepapers].  fp32: 128 multiply-adds, 64 on 8.0.
- */
+ * AD10x) half of 8.0 [NVIDIA architecture whitepapers].  fp32: 128 multiply-adds, 64 on 8.0. */
 static double
 operations_per_cycle(int capability, Dtype dtype)
 {
@@ -88,6 +86,19 @@ computed_device(const ExecDeviceInfo *info)
 }
 
 /* --- the cluster --- */
+
+static void
+set_parameter(Profile *profile, const char *name, double value, const char *source)
+{
+    for (int i = 0; i < PROFILE_PARAMETERS_N; i++) {
+        const ProfileParameterInfo *info = &profile_parameter_info[i];
+        if (!g_str_equal(info->name, name))
+            continue;
+        profile_parameter_set(&profile->parameters, i, CLAMP(value, info->min, info->max));
+        g_free(profile->parameter_sources[i]);
+        profile->parameter_sources[i] = g_strdup(source);
+    }
+}
 
 /* Makes the device one of @n equal parts of itself. */
 static void
@@ -151,6 +162,9 @@ describe_gpu(const ExecDeviceInfo *info, int64_t n_ranks)
     g_ptr_array_add(profile->cluster->sources, g_strdup(source));
     if (sheet != NULL)
         profile->parameters = sheet->parameters;
+    else
+        set_parameter(profile, "gemm_unaligned_fraction", 0.32,
+                      "an estimate, as on A100 (docs/cost-model.md 2.1)");
     return profile;
 }
 
@@ -242,19 +256,6 @@ largest_row(const Profile *profile, ProfileOp op, const ProfileMeasurement **fir
         last = row;
     }
     return last;
-}
-
-static void
-set_parameter(Profile *profile, const char *name, double value, const char *source)
-{
-    for (int i = 0; i < PROFILE_PARAMETERS_N; i++) {
-        const ProfileParameterInfo *info = &profile_parameter_info[i];
-        if (!g_str_equal(info->name, name))
-            continue;
-        profile_parameter_set(&profile->parameters, i, CLAMP(value, info->min, info->max));
-        g_free(profile->parameter_sources[i]);
-        profile->parameter_sources[i] = g_strdup(source);
-    }
 }
 
 void

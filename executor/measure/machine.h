@@ -44,7 +44,7 @@ char *exec_machine_describe(const char *device, const ExecBackend *backend);
  *
  * @stolen_fraction  which share of the cores the host took while all was timed (of a resumed
  *                   profile, since it was resumed); NaN: not known.  A small share explains
- * nothing, and "others" had the cores.
+ *                   nothing, and "others" had the cores.
  *
  * Returns: (owned, nullable) "the machine is busy, 12 of 80 timings were disturbed: ..."; NULL: so
  * few timings were disturbed that it is not worth a word.

@@ -659,7 +659,8 @@ finish(Measure *m, const ExecBackend *backend)
     profile->parameters.allocator_fraction = 0;
     profile->measured_arch = model_arch_copy(m->o.arch);
     profile->measured_on = exec_machine_describe(m->o.device, backend);
-    profile->measured_attention = g_strdup(exec_backend_attention_kernel(backend));
+    profile->measured_attention =
+        g_strdup(exec_backend_attention_kernel(backend, m->o.arch->head_dim));
     profile->measured_dtype = m->o.dtype;
     profile->measured_concurrency = m->o.concurrency;
     if (m->partial.between != NULL)
@@ -736,7 +737,8 @@ measure(Measure *m, GError **error)
     if (!check_options(&m->o, error))
         return NULL;
     /* Opened on this thread, before there are others: blas.h says why. */
-    g_autoptr(ExecBackend) backend = exec_backend_open(m->o.device, 0, m->o.dtype, error);
+    const ExecBackendOptions options = {.storage = m->o.dtype, .attention = m->o.attention};
+    g_autoptr(ExecBackend) backend = exec_backend_open_with(m->o.device, &options, error);
     m->watches_cores = !is_gpu(&m->o) && exec_thread_clock_is_fine();
     m->before = host_steal_now();
     if (backend == NULL || !exec_machine_init(&m->machine, m->o.device, m->o.concurrency, error))

@@ -15,6 +15,7 @@
  *   interference.h   a layer beside copies, collectives and other ranks
  *   variation.h      how timings vary from op to op and from rank to rank
  *   machine.h        what is known of the machine before and after timing
+ *   attention.h      which attention kernels are used, before all of that
  *
  * As many ranks are busy at once as the plan will have, so that shared caches, memory and clocks
  * are in the numbers.  Timings are warmed up, taken on the device's own clock, and on GPUs with
@@ -33,6 +34,7 @@ typedef struct {
     const ModelArch *arch;  /* (borrowed) */
     const char *device;     /* "cpu", "reference", "cuda" */
     Dtype dtype;            /* in which activations and weights are stored: fp32 or bf16 */
+    const char *attention;  /* (nullable) ExecBackendOptions.attention */
     int64_t seq_len;        /* 0: the model's */
     const int64_t *batches; /* (borrowed, nullable) micro-batch sizes; NULL: 1, 2, 4 as needed */
     size_t n_batches;
@@ -61,11 +63,9 @@ typedef struct {
     void *user_data;
 } ExecMeasureOptions;
 
-/*
- * Returns: (owned) a profile of this machine with measured rows.  NULL on an EXEC_ERROR, or, of the
+/* Returns: (owned) a profile of this machine with measured rows.  NULL on an EXEC_ERROR, or, of the
  * partial file, JSON_ERROR_INVALID, G_FILE_ERROR or EXEC_ERROR_DATA (it belongs to another
- * profile).
- */
+ * profile). */
 Profile *exec_measure(const ExecMeasureOptions *options, GError **error);
 
 /* Returns whether the lists are in their bounds and the model is one that this executor runs: else

@@ -28,6 +28,8 @@ exec_measure_plan(const ExecMeasureOptions *o, int64_t tp)
     plan->degrees.vpp = G_N_ELEMENTS(stages);
     plan->degrees.tp = tp;
     plan->degrees.dp = (o->concurrency + tp - 1) / tp;
+    plan->conventions.pads_vocab =
+        plan_framework_pads_vocab(plan->conventions.framework, exec_device_kind(o->device)->is_gpu);
     g_array_append_vals(plan->stages, stages, G_N_ELEMENTS(stages));
     g_array_append_val(plan->slices, o->seq_len);
     return plan;
@@ -90,6 +92,8 @@ exec_measure_begin_plain(ExecMeasureRank *rank, GError **error)
     if (rank->n_timings == EXEC_MEASURE_MAX_TIMINGS && !exec_measure_collect(rank, error))
         return false;
     ExecMeasureTiming *timing = &rank->timings[rank->n_timings];
+    timing->cache = rank->cache;
+    timing->queue_ns = 0;
     if (rank->shared->watches_cores)
         timing->thread_begin_ns = exec_thread_ns();
     exec_backend_stamp(rank->backend, &timing->begin_ns);
@@ -108,6 +112,32 @@ exec_measure_end_plain(ExecMeasureRank *rank, const ProfileMeasurement *key, dou
     timing->share = share;
 }
 
+void
+exec_measure_empty_caches(ExecMeasureRank *rank)
+{
+    if (rank->flush.data != NULL)
+        rank->backend->ops->zero(rank->backend, (size_t)rank->flush.n_bytes, rank->flush.data);
+}
+
+/* The device is kept busy for so much more than the host took at the least, and the stamps around
+ * each kernel of an op by kind count as much as its launch; an op that takes the host longer than
+ * MOST_HIDDEN_S is not one of short kernels. */
+#define HIDDEN_FACTOR 1.5
+#define HIDDEN_EXTRA_S 20e-6
+#define MOST_HIDDEN_S 0.02
+
+static void
+hide_queueing(ExecMeasureRank *rank, const ProfileMeasurement *key, double share)
+{
+    const double least_s =
+        exec_samples_least(rank->shared->samples, key, EXEC_SAMPLE_QUEUE) / share;
+    const double hidden_s = HIDDEN_FACTOR * (rank->by_kind ? 2.0 : 1.0) * least_s + HIDDEN_EXTRA_S;
+
+    if (rank->backend->ops->occupy != NULL && least_s > 0.0)
+        rank->backend->ops->occupy(rank->backend, (int64_t)(MIN(hidden_s, MOST_HIDDEN_S) * 1e9));
+    rank->queue_begin_ns = exec_now_ns();
+}
+
 /*
  * Where cores are shared, the scheduler runs the ops of some threads without a break while other
  * threads wait for a core, and a thread's own time says nothing.  Then the clock runs from the last
@@ -115,13 +145,12 @@ exec_measure_end_plain(ExecMeasureRank *rank, const ProfileMeasurement *key, dou
  * all ranks are busy.
  */
 bool
-exec_measure_begin(ExecMeasureRank *rank, GError **error)
+exec_measure_begin(ExecMeasureRank *rank, const ProfileMeasurement *key, double share,
+                   GError **error)
 {
     const ExecMeasureShared *shared = rank->shared;
 
-    /* This also keeps the device busy while the kernels of the op are queued. */
-    if (rank->flush.data != NULL)
-        rank->backend->ops->zero(rank->backend, (size_t)rank->flush.n_bytes, rank->flush.data);
+    hide_queueing(rank, key, share);
     if (!exec_measure_begin_plain(rank, error))
         return false;
     if (!shared->shares_cores)
@@ -138,6 +167,7 @@ exec_measure_end(ExecMeasureRank *rank, const ProfileMeasurement *key, double sh
 {
     const ExecMeasureShared *shared = rank->shared;
 
+    rank->timings[rank->n_timings].queue_ns = exec_now_ns() - rank->queue_begin_ns;
     exec_measure_end_plain(rank, key, share);
     if (!shared->shares_cores)
         return true;
@@ -162,13 +192,21 @@ exec_measure_collect(ExecMeasureRank *rank, GError **error)
 {
     if (!rank->backend->ops->synchronize(rank->backend, error))
         return false;
-    for (int i = 0; rank->record && rank->busy && i < rank->n_timings; i++) {
+    for (int i = 0; rank->busy && i < rank->n_timings; i++) {
         const ExecMeasureTiming *timing = &rank->timings[i];
         const double seconds = exec_measure_seconds(timing);
+        const bool in_step = timing->cache == EXEC_SAMPLE_TIME;
+        /* Also of what warms up: the next time it is known. */
+        if (in_step && timing->queue_ns > 0 && rank->backend->ops->occupy != NULL)
+            exec_samples_add(rank->shared->samples, &timing->key,
+                             (double)timing->queue_ns * 1e-9 * timing->share, EXEC_SAMPLE_QUEUE);
+        if (!rank->record)
+            continue;
         exec_samples_add(rank->shared->samples, &timing->key, seconds * timing->share,
-                         exec_measure_is_disturbed(rank, timing));
+                         in_step && exec_measure_is_disturbed(rank, timing) ? EXEC_SAMPLE_DISTURBED
+                                                                            : timing->cache);
         /* A disturbed timing counts too: it shows how the machine varies. */
-        if (rank->shared->variation != NULL)
+        if (rank->shared->variation != NULL && in_step)
             exec_variation_add(rank->shared->variation, rank->transport.rank, &timing->key,
                                timing->begin_ns, seconds);
     }
@@ -290,15 +328,24 @@ exec_measure_op(ExecMeasureRank *rank, ExecStageRun *run, int32_t stage, Profile
         .context = s.context,
         .tp = rank->shared->plan->degrees.tp,
     };
+    const double share = 1.0 / (double)MAX(n_layers, 1);
 
+    /* As in a step: the op before has written the input, and others' weights were used since. */
+    if (rank->cache == EXEC_SAMPLE_TIME)
+        exec_measure_empty_caches(rank);
     if (!check_interrupted(rank, error) ||
         !bring_input(rank, run, stage, pass, micro_batch, slice, error))
         return false;
-    if (rank->by_kind)
+    if (rank->cache == EXEC_SAMPLE_COLD)
+        exec_measure_empty_caches(rank);
+    if (rank->by_kind) {
+        hide_queueing(rank, &key, share);
         return exec_kinds_begin(rank->kinds, &key, error) &&
                run_op_by_kind(rank, run, &key, micro_batch, slice, error);
-    return exec_measure_begin(rank, error) && run_op(rank, run, pass, micro_batch, slice, error) &&
-           exec_measure_end(rank, &key, 1.0 / (double)MAX(n_layers, 1), error);
+    }
+    return exec_measure_begin(rank, &key, share, error) &&
+           run_op(rank, run, pass, micro_batch, slice, error) &&
+           exec_measure_end(rank, &key, share, error);
 }
 
 /* Times one pass of a micro-batch, slice after slice; all busy threads begin together. */
@@ -366,7 +413,17 @@ exec_measure_point(ExecMeasureRank *rank, const ExecGridPoint *point, bool by_ki
         for (int splits = 0; splits <= 1; splits++)
             if (!time_stage(rank, stage, point, splits != 0, error))
                 return false;
-    return !by_kind || time_kinds(rank, point, error);
+    if (by_kind && !time_kinds(rank, point, error))
+        return false;
+    static const ExecSample caches[] = {EXEC_SAMPLE_COLD, EXEC_SAMPLE_WARM};
+    const bool has_caches = by_kind && rank->flush.data != NULL;
+    bool ok = true;
+    for (size_t i = 0; ok && has_caches && i < G_N_ELEMENTS(caches); i++) {
+        rank->cache = caches[i];
+        ok = time_stage(rank, EXEC_MEASURE_LAYERS, point, false, error);
+    }
+    rank->cache = EXEC_SAMPLE_TIME;
+    return ok;
 }
 
 /* --- a rank --- */
@@ -380,6 +437,7 @@ open_backend(ExecMeasureRank *rank, GError **error)
         .storage = shared->o->dtype,
         .share = rank->busy ? rank->host_transport.rank : 0,
         .n_shares = rank->busy ? shared->n_busy : 1,
+        .attention = shared->o->attention,
     };
 
     rank->backend = exec_backend_open_with(shared->o->device, &options, error);

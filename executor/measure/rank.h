@@ -35,7 +35,7 @@ typedef struct {
     int32_t n_threads;           /* >= 2: messages need a pair */
     int32_t n_busy;              /* how many of them compute: the concurrency */
     int64_t largest_batch;       /* of the micro-batches that the job runs */
-    int64_t flush_bytes;         /* written before every op, to empty the cache; 0: none */
+    int64_t flush_bytes;         /* written to empty the caches; 0: they cannot be emptied */
     bool has_optimizer;          /* whether ranks hold the optimizer's state */
     bool has_collectives;        /* collectives between GPUs are known: none are timed on one */
     bool shares_cores;      /* more threads are busy than there are cores: exec_measure_begin() */
@@ -72,14 +72,17 @@ enum {
 };
 
 /* Returns: (owned) the plan that ranks are made from: embedding, layers and head as three chunks of
- * one rank, and tp times dp ranks, which are @o's concurrency in whole groups of @tp. */
+ * one rank, and tp times dp ranks, which are @o's concurrency in whole groups of @tp.  The
+ * vocabulary is padded on GPUs, as in degas's plans for them. */
 Plan *exec_measure_plan(const ExecMeasureOptions *o, int64_t tp);
 
 /* An op whose stamps have not been read yet. */
 typedef struct {
     ProfileMeasurement key;
-    double share; /* of the time between the stamps, for the row */
+    double share;     /* of the time between the stamps, for the row */
+    ExecSample cache; /* EXEC_SAMPLE_TIME, _COLD or _WARM: what the caches held */
     int64_t begin_ns, end_ns;
+    int64_t queue_ns;                       /* how long the host took to queue it; 0: not known */
     int64_t thread_begin_ns, thread_end_ns; /* exec_thread_ns() before and after these */
 } ExecMeasureTiming;
 
@@ -96,6 +99,8 @@ struct ExecMeasureRank {
     ExecStageScratch scratch;
     ExecKinds *kinds;                /* (owned) */
     bool by_kind;                    /* ops are timed by kind, not whole */
+    ExecSample cache;                /* of ops that are timed now: ExecMeasureTiming */
+    int64_t queue_begin_ns;          /* of the op that is being timed */
     ExecBlock message, x, dx, flush; /* x, dx: what stages get from their neighbours */
     int32_t *tokens;                 /* (owned by the backend) */
     double *loss;                    /* (owned by the backend) */
@@ -129,14 +134,21 @@ bool exec_measure_decide(ExecMeasureRank *rank,
 
 /*
  * Times what is queued between the two, on the device's own clock; the row of @key gets @share of
- * it at the next exec_measure_collect().  The caches are cold, where the device can say so
- * (shared->flush_bytes).  Where cores are shared the threads go in step, so all busy ones call it.
+ * it at the next exec_measure_collect().  The device is kept busy before the first stamp for about
+ * as long as the host took to queue the op before (the least time so far, and half as much again):
+ * else the time of an op of many short kernels is the host's.  What the host takes becomes
+ * ProfileMeasurement.queue_s.  Where cores are shared the threads go in step, so all busy ones call
+ * it.
  */
-bool exec_measure_begin(ExecMeasureRank *rank, GError **error);
+bool exec_measure_begin(ExecMeasureRank *rank, const ProfileMeasurement *key, double share,
+                        GError **error);
 bool exec_measure_end(ExecMeasureRank *rank, const ProfileMeasurement *key, double share,
                       GError **error);
 
-/* The same with caches as they are, and nobody is waited for. */
+/* Empties the device's caches, where that is possible. */
+void exec_measure_empty_caches(ExecMeasureRank *rank);
+
+/* The same with an idle device, and nobody is waited for. */
 bool exec_measure_begin_plain(ExecMeasureRank *rank, GError **error);
 void exec_measure_end_plain(ExecMeasureRank *rank, const ProfileMeasurement *key, double share);
 
@@ -165,6 +177,7 @@ bool exec_measure_op(ExecMeasureRank *rank, ExecStageRun *run, int32_t stage, Pr
                      int32_t micro_batch, int32_t slice, GError **error);
 
 /* Times embedding, layers and head at @point: every context and pass and, with @by_kind, layers
- * once more by the kinds of their ops. */
+ * once more by the kinds of their ops and, where caches can be emptied, with cold and with warm
+ * ones. */
 bool exec_measure_point(ExecMeasureRank *rank, const ExecGridPoint *point, bool by_kind,
                         GError **error);

@@ -165,11 +165,9 @@ end_while(While *w, GArray *found)
     w->seconds = 0;
 }
 
-/*
- * Adds to @found what timings in the order of turns say.  Timings of one row and turn are compared
+/* Adds to @found what timings in the order of turns say.  Timings of one row and turn are compared
  * if they began at most @apart_ns after the first of them; with @joins_rows all rows of a turn make
- * one deviation together.
- */
+ * one deviation together. */
 static void
 compare_ranks(While *w, const GArray *timings, int64_t apart_ns, bool joins_rows, GArray *found)
 {

@@ -27,10 +27,10 @@ token_elements(const ExecLayer *layer)
     return layer->slice.sequences * 2 * layer->widths->kv_width;
 }
 
-/* Copies K and V between the order of the sequence (@whole) and the order in which the ranks
- * exchange them (@ring: rank after rank, each with its chunks of slice after slice). */
+/* Copies K and V from the order in which the ranks exchange them (scratch->ring: rank after rank, each with its chunks of
+ * slice after slice) to the order of the sequence, or @back their gradients, which are rounded to the storage. */
 static void
-reorder(const ExecLayer *layer, void *whole, void *ring, bool to_ring)
+reorder(const ExecLayer *layer, bool back)
 {
     const ExecSlice *slice = &layer->slice;
     ExecBackend *backend = layer->backend;
@@ -43,10 +43,13 @@ reorder(const ExecLayer *layer, void *whole, void *ring, bool to_ring)
             ExecChunk chunks[2];
             const int n_chunks = exec_slice_chunks(slice->lengths[s], cp, rank, chunks);
             for (int i = 0; i < n_chunks; i++) {
-                void *a = exec_at(backend, whole, (context + chunks[i].begin) * n);
-                void *b = exec_at(backend, ring, at * n);
-                backend->ops->copy(backend, (size_t)exec_storage_bytes(backend, chunks[i].n * n),
-                                   to_ring ? a : b, to_ring ? b : a);
+                const int64_t whole = (context + chunks[i].begin) * n, n_piece = chunks[i].n * n;
+                void *ring = exec_at(backend, layer->scratch->ring, at * n);
+                if (back)
+                    backend->ops->to_storage(backend, n_piece, layer->scratch->d_kv + whole, ring);
+                else
+                    backend->ops->copy(backend, (size_t)exec_storage_bytes(backend, n_piece), ring,
+                                       exec_at(backend, layer->scratch->kv, whole));
                 at += chunks[i].n;
             }
             context += slice->lengths[s];
@@ -79,21 +82,22 @@ kv_gather(const ExecLayer *layer)
     backend->ops->copy(backend, (size_t)exec_storage_bytes(backend, n_own), layer->kv,
                        exec_at(backend, layer->scratch->ring, begin));
     exec_comm_all_gather(layer->comm, EXEC_DIM_CP, backend->storage, n, layer->scratch->ring);
-    reorder(layer, layer->scratch->kv, layer->scratch->ring, false);
+    reorder(layer, false);
     return layer->scratch->kv;
 }
 
-/* Adds the gradients in scratch->d_kv, of all ranks, to this rank's rows of layer->d_kv. */
-static void
-kv_reduce(const ExecLayer *layer)
+/* The sum over the ranks of the gradients in scratch->d_kv.  Returns: (borrowed) this rank's @n_own elements of it, in
+ * scratch->ring. */
+static const void *
+kv_reduce(const ExecLayer *layer, int64_t *n_own)
 {
-    ExecBackend *backend = layer->backend;
-    int64_t begin, n_own;
-    const int64_t n = ring_elements(layer, &begin, &n_own);
+    int64_t begin;
+    const int64_t n = ring_elements(layer, &begin, n_own);
 
-    reorder(layer, layer->scratch->d_kv, layer->scratch->ring, true);
-    exec_comm_reduce_scatter(layer->comm, EXEC_DIM_CP, backend->storage, n, layer->scratch->ring);
-    backend->ops->add(backend, n_own, exec_at(backend, layer->scratch->ring, begin), layer->d_kv);
+    reorder(layer, true);
+    exec_comm_reduce_scatter(layer->comm, EXEC_DIM_CP, layer->backend->storage, n,
+                             layer->scratch->ring);
+    return exec_at(layer->backend, layer->scratch->ring, begin);
 }
 
 /* --- products --- */
@@ -119,13 +123,13 @@ proj_of(const ExecLayer *layer)
                              &layer->tensors->proj_weight, &layer->tensors->proj_bias);
 }
 
-/* This slice's rows of kv or d_kv. */
-static void *
-own_rows(const ExecLayer *layer, void *kv)
+/* Where this slice's rows begin in kv and d_kv. */
+static int64_t
+own_at(const ExecLayer *layer)
 {
     const ExecSlice *s = &layer->slice;
 
-    return exec_at(layer->backend, kv, s->own_context * s->sequences * 2 * layer->widths->kv_width);
+    return s->own_context * s->sequences * 2 * layer->widths->kv_width;
 }
 
 /* Turns q and this slice's K by their positions, or their gradients back. */
@@ -178,10 +182,10 @@ attention_of(const ExecLayer *layer, const ExecChunk *chunk, int64_t row, const 
 
 /* --- the core --- */
 
-/* Scores, softmax and its product with V, of all chunks; or with @d_q (nullable), the gradients of
- * q, k and v from that of attention's output (scratch->d_attention). */
+/* Scores, softmax and its product with V, of all chunks; or with @g (nullable), whose members are those of the first
+ * row, the gradients of q, k and v from that of attention's output. */
 static void
-each_chunk(const ExecLayer *layer, const void *kv, void *d_q, void *d_kv)
+each_chunk(const ExecLayer *layer, const void *kv, const ExecAttentionGradients *g)
 {
     ExecBackend *backend = layer->backend;
     const ExecWidths *w = layer->widths;
@@ -192,15 +196,12 @@ each_chunk(const ExecLayer *layer, const void *kv, void *d_q, void *d_kv)
 
     for (int i = 0; i < n; i++) {
         const ExecAttention attention = attention_of(layer, &chunks[i], row, kv);
-        if (d_q == NULL) {
+        if (g == NULL) {
             backend->ops->attention_forward(backend, &attention);
         } else {
-            const ExecAttentionGradients gradients = {
-                .dout = exec_at(backend, layer->scratch->d_attention, row * w->q_width),
-                .dq = exec_at(backend, d_q, row * w->q_width),
-                .dk = d_kv,
-                .dv = exec_at(backend, d_kv, w->kv_width),
-            };
+            ExecAttentionGradients gradients = *g;
+            gradients.dout = exec_at(backend, g->dout, row * w->q_width);
+            gradients.dq = exec_at(backend, g->dq, row * w->q_width);
             backend->ops->attention_backward(backend, &attention, &gradients);
         }
         row += chunks[i].n * layer->slice.sequences;
@@ -212,60 +213,74 @@ exec_attention_forward(const ExecLayer *layer)
 {
     const ExecLinear q = q_of(layer), kv = kv_of(layer), proj = proj_of(layer);
     const void *x = exec_gather_rows(layer, layer->a.norm1);
-    void *own_kv = own_rows(layer, layer->kv);
+    void *own_kv = exec_at(layer->backend, layer->kv, own_at(layer));
 
     exec_linear_forward(layer->backend, &q, x, NULL, layer->a.q);
     exec_linear_forward(layer->backend, &kv, x, NULL, own_kv);
     rotate(layer, layer->a.q, own_kv, false);
-    each_chunk(layer, kv_gather(layer), NULL, NULL);
+    each_chunk(layer, kv_gather(layer), NULL);
     exec_row_split_forward(layer, &proj, layer->a.attention, layer->x, layer->a.x2);
 }
 
+/* To the gradients of q, and of this slice's K and V.  With several slices these are summed in layer->d_kv, and over
+ * cp ranks in scratch->d_kv, in fp32. */
 static void
-core_backward(const ExecLayer *layer, void *d_q)
+core_backward(const ExecLayer *layer, const ExecLayerKept *kept)
 {
     ExecBackend *backend = layer->backend;
-    const bool gathers = layer->widths->cp > 1;
+    const ExecBackendOps *ops = backend->ops;
+    const bool gathers = layer->widths->cp > 1, sums = gathers || layer->d_kv != NULL;
+    const int64_t kv_width = layer->widths->kv_width, n = token_elements(layer);
     const void *kv = kv_gather(layer);
-    void *d_kv = gathers ? layer->scratch->d_kv : layer->d_kv;
-    const int64_t n_kv = (layer->slice.context + layer->slice.tokens) * token_elements(layer);
+    float *sum = gathers ? layer->scratch->d_kv : layer->d_kv;
+    int64_t n_own = layer->slice.own_tokens * n;
 
     if (layer->core_again)
-        each_chunk(layer, kv, NULL, NULL);
+        each_chunk(layer, kv, NULL);
     if (gathers)
-        backend->ops->zero(backend, (size_t)exec_storage_bytes(backend, n_kv), d_kv);
-    each_chunk(layer, kv, d_q, d_kv);
-    if (gathers)
-        kv_reduce(layer);
+        ops->zero(backend, (size_t)((layer->slice.context + layer->slice.tokens) * n) * sizeof *sum,
+                  sum);
+    each_chunk(layer, kv,
+               &(ExecAttentionGradients){
+                   .dout = layer->scratch->d_attention,
+                   .dq = kept->d_q,
+                   .dk = sums ? sum : kept->d_kv,
+                   .dv = sums ? (void *)(sum + kv_width) : exec_at(backend, kept->d_kv, kv_width),
+                   .sums = sums,
+               });
+    if (gathers) {
+        const void *own = kv_reduce(layer, &n_own);
+        if (layer->d_kv == NULL)
+            ops->copy(backend, (size_t)exec_storage_bytes(backend, n_own), own, kept->d_kv);
+        else /* each is the sum of a column of one row */
+            ops->bias_backward(backend, 1, n_own, own, n_own, layer->d_kv);
+    }
+    if (layer->d_kv != NULL)
+        ops->to_storage(backend, layer->slice.own_tokens * n, layer->d_kv + own_at(layer),
+                        kept->d_kv);
 }
 
 const void *
-exec_attention_backward(const ExecLayer *layer, void *d_q, const void *dy)
+exec_attention_backward(const ExecLayer *layer, const ExecLayerKept *kept, const void *dy)
 {
     const ExecLinear q = q_of(layer), kv = kv_of(layer), proj = proj_of(layer);
     const ExecLayerScratch *scratch = layer->scratch;
-    void *d_own_kv = own_rows(layer, layer->d_kv);
-    const int64_t n_kv =
-        layer->widths->seq_len / layer->widths->cp * layer->slice.sequences * kv.cols;
 
-    if (layer->d_kv_begins)
-        layer->backend->ops->zero(layer->backend, (size_t)exec_storage_bytes(layer->backend, n_kv),
-                                  layer->d_kv);
     exec_linear_backward(layer->backend, &proj, dy, false, NULL, scratch->d_attention);
-    core_backward(layer, d_q);
-    rotate(layer, d_q, d_own_kv, true);
-    exec_linear_backward(layer->backend, &q, d_q, false, NULL, scratch->partial);
-    exec_linear_backward(layer->backend, &kv, d_own_kv, true, NULL, scratch->partial);
+    core_backward(layer, kept);
+    rotate(layer, kept->d_q, kept->d_kv, true);
+    exec_linear_backward(layer->backend, &q, kept->d_q, false, NULL, scratch->partial);
+    exec_linear_backward(layer->backend, &kv, kept->d_kv, true, NULL, scratch->partial);
     return exec_reduce_rows(layer, scratch->partial);
 }
 
 void
-exec_attention_weight(const ExecLayer *layer, const void *d_q, const void *d_proj)
+exec_attention_weight(const ExecLayer *layer, const ExecLayerKept *kept, const void *d_proj)
 {
     const ExecLinear q = q_of(layer), kv = kv_of(layer), proj = proj_of(layer);
 
     exec_linear_weight(layer->backend, &proj, layer->a.attention, d_proj);
     const void *x = exec_gather_rows(layer, layer->a.norm1);
-    exec_linear_weight(layer->backend, &q, x, d_q);
-    exec_linear_weight(layer->backend, &kv, x, own_rows(layer, layer->d_kv));
+    exec_linear_weight(layer->backend, &q, x, kept->d_q);
+    exec_linear_weight(layer->backend, &kv, x, kept->d_kv);
 }

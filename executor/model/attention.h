@@ -29,9 +29,11 @@ int exec_slice_chunks(int64_t tokens, int64_t cp, int64_t index, ExecChunk chunk
 /* x2 = x + attention(q, k, v) Wproj. */
 void exec_attention_forward(const ExecLayer *layer);
 
-/* From the gradient of x2 (@dy, all rows) to that of norm1.  @d_q  (out) what W will need.
+/* From the gradient of x2 (@dy, all rows) to that of norm1.  Writes the d_q and d_kv of @kept, which W will need.
  * Returns: (borrowed) [local rows, hidden]. */
-const void *exec_attention_backward(const ExecLayer *layer, void *d_q, const void *dy);
+const void *exec_attention_backward(const ExecLayer *layer, const ExecLayerKept *kept,
+                                    const void *dy);
 
-/* Adds the gradients of Wproj, Wq and Wkv.  @d_proj  all rows; may be scratch->rows. */
-void exec_attention_weight(const ExecLayer *layer, const void *d_q, const void *d_proj);
+/* Adds the gradients of Wproj, and from d_q and d_kv of @kept those of Wq and Wkv.  @d_proj  all rows; may be
+ * scratch->rows. */
+void exec_attention_weight(const ExecLayer *layer, const ExecLayerKept *kept, const void *d_proj);

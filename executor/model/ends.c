@@ -63,7 +63,7 @@ exec_head_activations(const ExecWidths *w, int64_t rows, void *x, ExecCutter *cu
     if (w->rms_norm)
         head.mean = NULL;
     head.rstd = exec_cut_words(cutter, local_rows);
-    head.logits = exec_cut(cutter, rows * w->vocab);
+    head.logits = exec_cut(cutter, rows * w->padded_vocab);
     return head;
 }
 
@@ -90,13 +90,14 @@ norm_of(const ExecLayer *layer, const ExecEndTensors *ends, const ExecHeadActiva
     };
 }
 
-/* The table [vocab, hidden] as a weight.  The head multiplies with its transpose, so that its
- * forward is the backward of such a product, and its backward the forward. */
+/* The table [padded_vocab, hidden] as a weight.  The head multiplies with its transpose, so that
+ * its forward is the backward of such a product, and its backward the forward. */
 static ExecLinear
 table_of(const ExecLayer *layer, const ExecEndTensors *ends)
 {
-    return exec_layer_linear(layer, layer->widths->vocab, layer->widths->hidden, &ends->head_table,
-                             NULL);
+    const ExecWidths *w = layer->widths;
+
+    return exec_layer_linear(layer, w->padded_vocab, w->hidden, &ends->head_table, NULL);
 }
 
 /* The loss, and the logits' gradient in their place.  Several tp ranks give each other statistics
@@ -111,6 +112,7 @@ cross_entropy(const ExecLayer *layer, const ExecHeadActivations *head, const int
     ExecCrossEntropy entropy = {
         .rows = exec_slice_rows(&layer->slice),
         .vocab = w->vocab,
+        .stride = w->padded_vocab,
         .first = w->first_token,
         .target = targets,
         .factor = factor,

@@ -2,9 +2,11 @@
  * executor/model/ends.h - forward and backward of the embedding, and of the head: the last norm,
  * the product with the head's table, and the loss.
  *
- * Both tables are [vocab, hidden], and their rows are split over tp: a rank looks up the tokens
- * that it has, and the sum over tp is the embedding; it computes the logits of its rows of the
- * table, and the loss is put together from statistics of every rank's columns.
+ * Both tables are [padded_vocab, hidden], and their rows are split over tp: a rank looks up the
+ * tokens that it has, and the sum over tp is the embedding; it computes the logits of its rows of
+ * the table, and the loss is put together from statistics of every rank's columns.  The columns of
+ * padding are computed with the others, because products are fast where rows of logits begin at
+ * multiples of many bytes; the loss does not read them, and their gradients are zero.
  *
  * @layer below is any layer of the op: its slice, comm, widths and scratch are read, its tensors
  * are not.
@@ -27,7 +29,7 @@ typedef struct {
     void *x; /* [local rows, hidden] the last layer's output */
     void *norm;
     float *mean, *rstd;
-    void *logits; /* [rows, vocab]; after the forward their gradient */
+    void *logits; /* [rows, padded_vocab]; after the forward their gradient */
 } ExecHeadActivations;
 
 /* Cuts all but @x off @cutter. */

@@ -76,6 +76,7 @@ exec_layer_kept(const ExecWidths *w, int64_t rows, bool moe, ExecCutter *cutter)
     ExecLayerKept kept;
 
     kept.d_q = exec_cut(cutter, rows * w->q_width);
+    kept.d_kv = exec_cut(cutter, rows * 2 * w->kv_width);
     kept.d_proj = exec_cut(cutter, rows * w->hidden);
     kept.d_up = exec_cut(cutter, rows * up_width(w, moe));
     kept.d_down = exec_cut(cutter, has_mlp(w, moe) ? rows * w->hidden : 0);
@@ -104,11 +105,10 @@ exec_layer_scratch(const ExecWidths *w, int64_t rows, int64_t sequences, Schedul
     ExecCutter mlp = *cutter; /* attention and the MLP do not need the rest at the same time */
     scratch.d_attention = exec_cut(cutter, backward ? rows * w->q_width : 0);
     scratch.kv = exec_cut(cutter, forward || backward ? kv : 0);
-    scratch.d_kv = exec_cut(cutter, backward ? kv : 0);
+    scratch.d_kv = exec_cut_words(cutter, backward ? kv : 0);
     scratch.ring = exec_cut(cutter, forward || backward ? kv : 0);
-    scratch.own_d_kv =
-        exec_cut(cutter, whole ? w->seq_len / w->cp * sequences * 2 * w->kv_width : 0);
     scratch.kept.d_q = exec_cut(cutter, whole ? rows * w->q_width : 0);
+    scratch.kept.d_kv = exec_cut(cutter, whole ? rows * 2 * w->kv_width : 0);
     if (backward)
         scratch.kept.d_up = exec_cut(&mlp, rows * (whole ? MAX(w->hidden, up) : w->hidden));
     cutter->n_bytes = MAX(cutter->n_bytes, mlp.n_bytes);
@@ -261,9 +261,9 @@ exec_layer_backward(const ExecLayer *layer, const ExecLayerKept *kept, void *d)
         mlp_weight(layer, to->d_up, dy);
     ops->norm_backward(backend, &norm2, d_norm, d, t->norm2_gain.gradient, t->norm2_shift.gradient);
     dy = gather_gradient(layer, d, kept != NULL ? kept->d_proj : NULL);
-    d_norm = exec_attention_backward(layer, to->d_q, dy);
+    d_norm = exec_attention_backward(layer, to, dy);
     if (kept == NULL)
-        exec_attention_weight(layer, to->d_q, dy);
+        exec_attention_weight(layer, to, dy);
     ops->norm_backward(backend, &norm1, d_norm, d, t->norm1_gain.gradient, t->norm1_shift.gradient);
 }
 
@@ -271,5 +271,5 @@ void
 exec_layer_backward_weight(const ExecLayer *layer, const ExecLayerKept *kept)
 {
     mlp_weight(layer, kept->d_up, kept->d_down);
-    exec_attention_weight(layer, kept->d_q, kept->d_proj);
+    exec_attention_weight(layer, kept, kept->d_proj);
 }

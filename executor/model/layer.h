@@ -10,9 +10,9 @@
  *
  * Slices: the K and V rows of a slice are written into a buffer of the whole sequence, one for each
  * (micro-batch, layer); its queries see rows [0, end of the slice).  Backward runs the slices from
- * last to first.  Each adds dK and dV to rows [0, end) of a buffer of the same shape, in which its
- * own rows are then complete, because all later slices have been there  [Li et al. 2102.07988
- * section 3.2].
+ * last to first.  Each adds dK and dV to rows [0, end) of a buffer of the same shape in fp32, in
+ * which its own rows are then complete, because all later slices have been there  [Li et al.
+ * 2102.07988 section 3.2]; they are rounded to the storage once.
  *
  * Backward is one op (B), or two: the gradient of the input now (I), and those of the weights later
  * (W)  [Qi et al. 2401.10241].  Then the gradients of the products' outputs are kept in between.
@@ -118,6 +118,7 @@ typedef struct {
 /* What is kept from I to W: the gradients of the products' outputs. */
 typedef struct {
     void *d_q;    /* [rows, q_width] */
+    void *d_kv;   /* [rows, 2 kv_width] */
     void *d_proj; /* [rows, hidden] */
     void *d_up;   /* [rows, up_width] */
     void *d_down; /* [rows, hidden]; NULL where the layer has experts and none is shared */
@@ -128,11 +129,11 @@ typedef struct {
     void *rows;        /* [rows, hidden] what was gathered; sequence parallelism only */
     void *partial;     /* [rows, hidden] what will be reduced; the gradient of a norm's output */
     void *d_attention; /* [rows, q_width] */
-    void *kv, *d_kv;   /* [seq_len, sequences, 2 kv_width] of all ranks; cp > 1 only */
-    void *ring;        /* the same in the order in which cp ranks exchange it */
-    void *own_d_kv;    /* as ExecLayer.kv */
+    void *kv;          /* [seq_len, sequences, 2 kv_width] of all ranks; cp > 1 only */
+    float *d_kv;       /* its gradient */
+    void *ring;        /* either in the order in which cp ranks exchange it */
     void *d_active;    /* [rows, ffn_hidden] where gated; it lies where partial does */
-    /* B: d_q and d_up.  I: d_up is [local rows, hidden] for the output of a second forward. */
+    /* B: d_q, d_kv and d_up.  I: d_up is [local rows, hidden] for the output of a second forward. */
     ExecLayerKept kept;
 } ExecLayerScratch;
 
@@ -166,11 +167,11 @@ typedef struct ExecLayer {
     ExecSlice slice;
     const void *x; /* input [local rows, hidden] */
     ExecLayerActivations a;
-    bool core_again;  /* a.lse was not kept: backward runs the core of attention once more */
-    void *kv;         /* [seq_len / cp, sequences, 2 kv_width] this rank's K columns, then V */
-    void *d_kv;       /* its gradient; rows from this slice's end on are not touched */
-    bool d_kv_begins; /* the micro-batch is not sliced: backward sets d_kv to zero first */
-    ExecMoe *moe;     /* NULL: the layer is dense */
+    bool core_again; /* a.lse was not kept: backward runs the core of attention once more */
+    void *kv;        /* [seq_len / cp, sequences, 2 kv_width] this rank's K columns, then V */
+    /* The sum of its gradient over slices; rows from this slice's end on are not touched.  NULL: there is one slice. */
+    float *d_kv;
+    ExecMoe *moe; /* NULL: the layer is dense */
 } ExecLayer;
 
 /* y [local rows, hidden] may not overlap x. */

@@ -4,13 +4,16 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "base/order.h"
+
 ExecWidths
 exec_widths(const ExecModelOptions *options, Dtype storage)
 {
     const ModelArch *arch = options->arch;
     const Plan *plan = options->plan;
     const int64_t tp = plan->degrees.tp, ep = plan->degrees.ep;
-    const int64_t rows = (arch->vocab + tp - 1) / tp;
+    const ModelArch padded = model_arch_padded(arch, tp, plan_vocab_multiple(&plan->conventions));
+    const int64_t rows = model_ceil_div(padded.vocab, tp);
     const ModelExperts *experts = &arch->experts;
     ExecWidths w = {
         .storage = storage,
@@ -28,6 +31,7 @@ exec_widths(const ExecModelOptions *options, Dtype storage)
         .head_dim = arch->head_dim,
         .ffn_hidden = model_layer_is_moe(arch, 0) ? 0 : arch->ffn_hidden / tp,
         .first_token = MIN(arch->vocab, options->tp_index * rows),
+        .padded_vocab = rows,
         .n_experts = experts->n_experts,
         .top_k = experts->top_k,
         .n_local_experts = experts->n_experts / ep,
@@ -238,10 +242,12 @@ add_to(Builder *b, ExecRegionKind region, const char *name, size_t member, ExecS
                    b->number, name);
     /* Only tables are asked for twice, and only they are searched for. */
     if (b->layer >= 0 || !exec_layout_find(layout, parameter.name, &binding.parameter)) {
-        layout->overflow |=
-            __builtin_mul_overflow(shard.n_rows, exec_shard_cols(&shard), &parameter.n) ||
-            __builtin_add_overflow(layout->n, parameter.n, &layout->n) ||
-            layout->n > INT64_MAX / 64;
+        int64_t n;
+        layout->overflow |= __builtin_mul_overflow(shard.n_rows + shard.n_padding_rows,
+                                                   exec_shard_cols(&shard), &n) ||
+                            __builtin_add_overflow(layout->n, n, &layout->n) ||
+                            layout->n > INT64_MAX / 64;
+        parameter.n = layout->overflow ? 0 : exec_shard_n(&shard);
         if (layout->overflow)
             layout->n = 0;
         layout->n = (layout->n + 31) / 32 * 32; /* a cache line in either storage */
@@ -387,15 +393,24 @@ add_layer(Builder *b)
     end_unit(b);
 }
 
+/* The rows of a table that belong to this rank's tokens. */
+static void
+add_table(Builder *b, const char *name, size_t member)
+{
+    const ExecWidths *w = &b->w;
+    ExecShard shard = rows_of(b->o->arch->vocab, w->hidden, w->first_token, w->vocab);
+
+    shard.n_padding_rows = w->padded_vocab - w->vocab;
+    add_weight(b, name, member, shard, EXEC_SHARE_OWN, b->deviation);
+}
+
 /* Positions are added to all rows of the embedding, before these are split over tp. */
 static void
 add_embedding(Builder *b)
 {
     const ModelArch *arch = b->o->arch;
 
-    add_weight(b, "embedding.token", END(token_table),
-               rows_of(arch->vocab, arch->hidden, b->w.first_token, b->w.vocab), EXEC_SHARE_OWN,
-               b->deviation);
+    add_table(b, "embedding.token", END(token_table));
     /* A unit of its own: the head's rank has the tied table without the positions. */
     end_unit(b);
     if (!b->w.rotary)
@@ -407,12 +422,8 @@ add_embedding(Builder *b)
 static void
 add_head(Builder *b)
 {
-    const ModelArch *arch = b->o->arch;
-
     add_norm(b, "norm.gain", END(norm_gain), "norm.shift", END(norm_shift));
-    add_weight(b, arch->tied_embeddings ? "embedding.token" : "head.weight", END(head_table),
-               rows_of(arch->vocab, arch->hidden, b->w.first_token, b->w.vocab), EXEC_SHARE_OWN,
-               b->deviation);
+    add_table(b, b->o->arch->tied_embeddings ? "embedding.token" : "head.weight", END(head_table));
     end_unit(b);
 }
 
@@ -443,9 +454,7 @@ add_stages(Builder *b)
 static int
 compare_bindings(const void *a, const void *b)
 {
-    const ExecBinding *x = a, *y = b;
-
-    return (x->parameter > y->parameter) - (x->parameter < y->parameter);
+    return ORDER(((const ExecBinding *)a)->parameter, ((const ExecBinding *)b)->parameter);
 }
 
 /* Sorts the bindings by parameter, and notes in every unit which are its own. */

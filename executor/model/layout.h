@@ -25,9 +25,11 @@
  *
  * Weights are stored [input, output].  The gate's columns lie before those of the up projection;
  * the experts of a layer lie below each other as one matrix.  A tied head reads the embedding's
- * table. Where two pipeline ranks hold the same parameter (a tied head, both directions of
- * DualPipe), the gradients of both are summed before every step, so that both stay equal bit by
- * bit.
+ * table.  Every tp rank has equally many rows of a table in memory, of which the last ones may be
+ * padding: their weights and gradients are zero and stay so, and since they are no elements of the
+ * parameter, neither the optimizer nor checkpoints nor the verification see them.  Where two
+ * pipeline ranks hold the same parameter (a tied head, both directions of DualPipe), the gradients
+ * of both are summed before every step, so that both stay equal bit by bit.
  */
 #pragma once
 
@@ -48,7 +50,8 @@ typedef struct {
     int64_t ffn_hidden, up_width; /* of dense layers; 0: there are none.  up_width is 2 ffn_hidden
                                      where gated */
     int64_t first_token, vocab;   /* which rows of the tables this rank has */
-    int64_t n_experts, top_k;     /* whole; n_experts 0: no layer has experts */
+    int64_t padded_vocab;     /* rows of its tables and columns of its logits: those and zeros */
+    int64_t n_experts, top_k; /* whole; n_experts 0: no layer has experts */
     int64_t first_expert, n_local_experts;
     int64_t expert_hidden, shared_hidden; /* of one expert; of all shared experts together */
     bool balance_experts;                 /* ExecRunOptions */
@@ -88,6 +91,7 @@ typedef enum {
 typedef struct {
     int64_t rows, cols; /* of the whole matrix */
     int64_t row_begin, n_rows;
+    int64_t n_padding_rows; /* rows of zeros behind them that are in memory only */
     int32_t n_runs;
     struct {
         int64_t begin, n;
@@ -169,10 +173,10 @@ typedef struct {
 
 /* The parameters of embedding and head. */
 typedef struct {
-    ExecTensor token_table;           /* [vocab, hidden]; with the embedding, or a tied head */
-    ExecTensor position_table;        /* [max_seq_len, hidden]; with the embedding of family gpt */
+    ExecTensor token_table;    /* [padded_vocab, hidden]; with the embedding, or a tied head */
+    ExecTensor position_table; /* [max_seq_len, hidden]; with the embedding of family gpt */
     ExecTensor norm_gain, norm_shift; /* with the head */
-    ExecTensor head_table;            /* [vocab, hidden]; token_table where the head is tied */
+    ExecTensor head_table;            /* [padded_vocab, hidden]; token_table of a tied head */
     int32_t token_unit, position_unit, head_unit; /* -1: none */
 } ExecEndTensors;
 

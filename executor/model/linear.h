@@ -42,8 +42,7 @@ void exec_linear_weight(ExecBackend *backend, const ExecLinear *linear, const vo
  * scratch->rows. */
 const void *exec_gather_rows(const ExecLayer *layer, const void *x);
 
-/* Sums @full [rows, hidden] over tp, in place.  Returns: (borrowed) this rank's local rows of the
- * sum. */
+/* Sums @full [rows, hidden] over tp, in place.  Returns: (borrowed) this rank's rows of the sum. */
 void *exec_reduce_rows(const ExecLayer *layer, void *full);
 
 /* The row-split product: y [local rows, hidden] = sum over tp of x W, + b, + residual (nullable).

@@ -1,8 +1,6 @@
 #include "executor/model/model.h"
 
-#include <math.h>
 #include <stddef.h>
-#include <string.h>
 
 #include "executor/model/random.h"
 #include "executor/model/state.h"
@@ -102,9 +100,7 @@ initial_values(const ExecParameter *p, uint64_t key, int64_t at, int64_t n, floa
     }
 }
 
-/* Writes @n initial values of @p from @at on to the weights and master weights that this rank
- * keeps.
- */
+/* Writes @n initial values of @p from @at on to the weights and master weights of this rank. */
 static bool
 store_initial(ExecModel *model, const ExecParameter *p, int64_t at, int64_t n, float *values,
               float *staging, GError **error)
@@ -186,7 +182,13 @@ take_buffers(ExecModel *model, const ExecModelOptions *o, GError **error)
             return false;
         model->backend->ops->zero(model->backend, (size_t)n_bytes, buffers[i].block->data);
     }
-    if (!o->optimizer || o->offload == NULL)
+    if (!o->optimizer)
+        return true;
+    model->clip = model->backend->ops->alloc(model->backend, sizeof *model->clip,
+                                             "the gradient's norm", error);
+    if (model->clip == NULL)
+        return false;
+    if (o->offload == NULL)
         return true;
     ExecOffloadOptions offload = *o->offload;
     offload.parameters = o->plan->offload_parameters;
@@ -220,12 +222,10 @@ exec_model_new(const ExecModelOptions *options, ExecBackend *backend, ExecPool *
     model->stages = g_array_new(false, true, sizeof(ExecStage));
     model->backend = backend;
     model->pool = pool;
-    if (model->layout.overflow) {
-        g_set_error(error, EXEC_ERROR, EXEC_ERROR_MEMORY,
-                    "the parameters of pipeline rank %d are more than memory can hold",
-                    options->pipeline_rank);
-        return NULL;
-    }
+    if (model->layout.overflow)
+        return EXEC_FAIL_NULL(error, EXEC_ERROR_MEMORY,
+                              "the parameters of pipeline rank %d are more than memory can hold",
+                              options->pipeline_rank);
     if (!take_buffers(model, options, error))
         return NULL;
     add_stages(model, options);
@@ -248,6 +248,7 @@ exec_model_free(ExecModel *model)
     exec_pool_give(model->pool, &model->master);
     exec_pool_give(model->pool, &model->moments1);
     exec_pool_give(model->pool, &model->moments2);
+    model->backend->ops->release(model->backend, model->clip);
     exec_offload_free(model->offload);
     g_free(model);
 }
@@ -361,17 +362,4 @@ exec_model_bind(ExecModel *model, const ExecUnit *unit, void *weights, float *gr
             .gradient = gradients == NULL ? NULL : gradients + at,
         };
     }
-}
-
-void
-exec_model_zero_gradients(ExecModel *model, const ExecParameter *p)
-{
-    const ExecUnit *unit = exec_model_unit(model, p->unit);
-    const bool sharded = exec_model_region(model, unit)->sharded[EXEC_CONTENT_GRADIENTS];
-    int64_t begin = 0;
-    const int64_t n = sharded ? exec_model_own_elements(model, p, &begin) : p->n;
-
-    if (n > 0)
-        model->backend->ops->zero(model->backend, (size_t)n * sizeof(float),
-                                  exec_model_own_gradients(model, p, begin));
 }

@@ -45,6 +45,7 @@ typedef struct {
     ExecBlock weights, gradients, master, moments1, moments2;
     ExecOffload *offload; /* (owned, nullable) holds the optimizer's state instead of the last three
                              blocks, and the weights of regions whose weights_off is set */
+    ExecClip *clip; /* (owned by the backend, nullable) of the step; NULL without an optimizer */
     ExecBackend *backend; /* (borrowed) */
     ExecPool *pool;       /* (borrowed) */
 } ExecModel;
@@ -120,9 +121,6 @@ int64_t exec_model_parameter_at(const ExecModel *model, ExecContent content, con
 
 /* The gradients of @p from element @i on, which is an own one or one of a unit kept whole. */
 float *exec_model_own_gradients(const ExecModel *model, const ExecParameter *p, int64_t i);
-
-/* Sets to zero all gradients of @p that this rank keeps. */
-void exec_model_zero_gradients(ExecModel *model, const ExecParameter *p);
 
 /* --- whole units --- */
 

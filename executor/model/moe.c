@@ -377,8 +377,7 @@ exchange_take(const ExecLayer *layer, Exchange *exchange)
 }
 
 /* Sends @row_bytes of every row of @x, in the order of @order, to the experts: @y ordered by
- * expert.
- */
+ * expert. */
 static void
 send_to_experts(const ExecLayer *layer, const Exchange *exchange, int64_t row_bytes,
                 const int32_t *order, const void *x, void *y)

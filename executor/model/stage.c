@@ -20,8 +20,8 @@ typedef struct {
 
 /* A micro-batch in flight that is sliced. */
 typedef struct {
-    ExecBlock kv, d_kv;         /* of all layers and slices */
-    int32_t n_backward, n_done; /* slices whose B or I, and whose B or W, has ended */
+    ExecBlock kv, d_kv; /* of all layers and slices */
+    int32_t n_backward; /* slices whose B or I has ended */
 } MicroBatchState;
 
 struct ExecStageRun {
@@ -61,14 +61,14 @@ boundary_bytes(const Op *op)
     return exec_padded_bytes(boundary_of(op->widths, op->rows));
 }
 
-/* K and V of one layer, of this rank's tokens of whole sequences. */
+/* K and V of one layer, of this rank's tokens of whole sequences, or the sums of their gradients. */
 static int64_t
-kv_bytes(const Op *op)
+kv_bytes(const Op *op, Dtype dtype)
 {
     const ExecWidths *w = op->widths;
 
     return exec_padded_bytes(w->seq_len / w->cp * op->slice.sequences * 2 * w->kv_width *
-                             dtype_bytes(w->storage));
+                             dtype_bytes(dtype));
 }
 
 static bool
@@ -81,14 +81,14 @@ is_sliced(const Op *op)
 static int64_t
 own_kv_bytes(const Op *op)
 {
-    return is_sliced(op) ? 0 : kv_bytes(op);
+    return is_sliced(op) ? 0 : kv_bytes(op, op->widths->storage);
 }
 
-/* K and V of all layers where they lie in the micro-batch's block. */
+/* The same of all layers where they lie in the micro-batch's block. */
 static int64_t
-micro_batch_kv_bytes(const Op *op)
+micro_batch_kv_bytes(const Op *op, Dtype dtype)
 {
-    return is_sliced(op) ? op->stage->n_layers * kv_bytes(op) : 0;
+    return is_sliced(op) ? op->stage->n_layers * kv_bytes(op, dtype) : 0;
 }
 
 static bool
@@ -225,17 +225,14 @@ set_kv(const Op *op, const PartBlocks *part, int64_t l, ExecLayer *layer)
     const MicroBatchState *whole = op->micro_batch;
     const bool moe = is_moe(op, l);
 
-    layer->d_kv_begins = !is_sliced(op);
     if (is_sliced(op)) {
-        layer->kv = at(&whole->kv, l * kv_bytes(op));
-        layer->d_kv = at(&whole->d_kv, l * kv_bytes(op));
+        layer->kv = at(&whole->kv, l * kv_bytes(op, op->widths->storage));
+        layer->d_kv = at(&whole->d_kv, l * kv_bytes(op, DTYPE_FP32));
         return;
     }
     layer->kv = recomputes_all(op)
                     ? at(&op->run->again, again_kv_at(op))
                     : at(&part->inputs, boundary_bytes(op) + activation_bytes(op, moe, false));
-    layer->d_kv = part->gradients.data != NULL ? at(&part->gradients, kept_bytes(op, moe))
-                                               : op->scratch.own_d_kv;
 }
 
 /* Layer @l of the op.  For n_layers only what all layers have in common is set. */
@@ -529,7 +526,8 @@ exec_stage_begin_forward(ExecStageRun *run, int32_t micro_batch, int32_t slice, 
                              &parts[l].products, error)))
             return false;
     }
-    if (kv->data == NULL && !take(run, TRACE_MEMORY_KV, micro_batch_kv_bytes(&op), kv, error))
+    if (kv->data == NULL &&
+        !take(run, TRACE_MEMORY_KV, micro_batch_kv_bytes(&op, op.widths->storage), kv, error))
         return false;
     *x = parts[0].inputs.data;
     return begin_op(&op, error);
@@ -578,15 +576,15 @@ exec_stage_gradient(ExecStageRun *run)
     return run->o.scratch->d;
 }
 
-/* Counts a slice of a micro-batch whose ops have ended in @n.  After the last one nobody reads
- * @block any more, and it goes back: K and V after B or I, their gradients after B or W. */
+/* Counts a slice whose B or I has ended.  After the last one K, V and the sums of their gradients go back. */
 static void
-finish(const ExecStageRun *run, int32_t *n, ExecBlock *block)
+finish(const ExecStageRun *run, MicroBatchState *micro_batch)
 {
-    if (++*n < run->o.n_slices)
+    if (++micro_batch->n_backward < run->o.n_slices)
         return;
-    *n = 0;
-    exec_pool_give(run->o.pool, block);
+    micro_batch->n_backward = 0;
+    exec_pool_give(run->o.pool, &micro_batch->d_kv);
+    exec_pool_give(run->o.pool, &micro_batch->kv);
 }
 
 /* Begins a B or I.  With the first one of a sliced micro-batch, the sum of the gradients of K and V
@@ -596,7 +594,7 @@ begin_backward(Op *op, GError **error)
 {
     ExecBackend *backend = op->run->o.comm->backend;
     ExecBlock *d_kv = &op->micro_batch->d_kv;
-    const int64_t n_bytes = micro_batch_kv_bytes(op);
+    const int64_t n_bytes = micro_batch_kv_bytes(op, DTYPE_FP32);
 
     if (n_bytes > 0 && d_kv->data == NULL) {
         if (!exec_pool_take(op->run->o.pool, TRACE_MEMORY_KV, n_bytes, d_kv, error))
@@ -631,11 +629,10 @@ take_kept(const Op *op, int64_t l)
     ExecStageRun *run = op->run;
     PartBlocks *part = &op->state->parts[l];
     GError *error = NULL;
-    const bool ok =
-        (!recomputes_all(op) ||
-         take(run, TRACE_MEMORY_ACTIVATIONS, product_bytes(op, l), &part->products, &error)) &&
-        take(run, TRACE_MEMORY_ACTIVATIONS, kept_bytes(op, is_moe(op, l)) + own_kv_bytes(op),
-             &part->gradients, &error);
+    const bool ok = (!recomputes_all(op) || take(run, TRACE_MEMORY_ACTIVATIONS,
+                                                 product_bytes(op, l), &part->products, &error)) &&
+                    take(run, TRACE_MEMORY_ACTIVATIONS, kept_bytes(op, is_moe(op, l)),
+                         &part->gradients, &error);
 
     if (!ok)
         exec_comm_fail(run->o.comm, error);
@@ -689,9 +686,7 @@ exec_stage_backward(ExecStageRun *run, int32_t micro_batch, int32_t slice, const
     }
     end_op(run);
     give_inputs(run, op.state, stage->n_layers); /* of a stage without layers */
-    if (!split)
-        finish(run, &op.micro_batch->n_done, &op.micro_batch->d_kv);
-    finish(run, &op.micro_batch->n_backward, &op.micro_batch->kv);
+    finish(run, op.micro_batch);
     *dx = run->o.scratch->d;
     return true;
 }
@@ -726,7 +721,6 @@ exec_stage_backward_weight(ExecStageRun *run, int32_t micro_batch, int32_t slice
         exec_comm_poll(run->o.comm);
     }
     end_op(run);
-    finish(run, &op.micro_batch->n_done, &op.micro_batch->d_kv);
 }
 
 /* --- scratch and tables of all stages --- */

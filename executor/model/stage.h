@@ -12,12 +12,15 @@
  * activations of another lay.
  *
  *   recompute none       `inputs`: the layer's input and what only the input's gradient reads (K
- * and V too where the micro-batch is not sliced), until B or I; `products`: the inputs of the
- * layer's products, until B or W; `gradients`: of the products' outputs (of K and V too where the
- * micro-batch is not sliced), from I to W recompute selective  the same without what the core of
- * attention would keep (lse): the core runs again before its backward recompute full       only the
- * layer's input; the layer's activations are computed again in one block that lives during an op.
- * I puts the inputs of the products into a block of the layer's own, for W
+ *                        and V too where the micro-batch is not sliced), until B or I; `products`:
+ *                        the inputs of the layer's products, until B or W; `gradients`: of the
+ *                        products' outputs (of K and V too where the micro-batch is not sliced),
+ *                        from I to W
+ *   recompute selective  the same without what the core of attention would keep (lse): the core
+ *                        runs again before its backward
+ *   recompute full       only the layer's input; the layer's activations are computed again in one
+ *                        block that lives during an op.  I puts the inputs of the products into a
+ *                        block of the layer's own, for W
  *
  * Behind the layers' blocks come the head's: the last layer's output; its norm and logits.  The
  * output of a stage without a head is sent away, and not kept.
@@ -82,10 +85,8 @@ ExecSlice exec_stage_slice(const ExecStageRun *run, int32_t micro_batch, int32_t
 /* Bytes of the stage's input, which are those of its output: [local rows, hidden]. */
 int64_t exec_stage_boundary_bytes(const ExecStageRun *run, int32_t micro_batch, int32_t slice);
 
-/*
- * Begins F: takes its memory.  @x  (out, borrowed) where the caller puts the stage's input; the
- * stage with the embedding fills it itself.  False on EXEC_ERROR_MEMORY.
- */
+/* Begins F: takes its memory.  @x  (out, borrowed) where the caller puts the stage's input; the
+ * stage with the embedding fills it itself.  False on EXEC_ERROR_MEMORY. */
 bool exec_stage_begin_forward(ExecStageRun *run, int32_t micro_batch, int32_t slice, void **x,
                               GError **error);
 

@@ -106,28 +106,15 @@ exec_model_write_weights(ExecModel *model, const ExecParameter *p, int64_t i, in
 
 /* --- steps --- */
 
-bool
-exec_model_sum_squares(const ExecModel *model, const ExecParameter *p, double *sum, GError **error)
+void
+exec_model_sum_squares(ExecModel *model, const ExecParameter *p)
 {
     int64_t begin;
     const int64_t n = exec_model_own_elements(model, p, &begin);
 
-    *sum = 0;
-    return n == 0 || exec_sum_squares(model->backend, n, exec_model_own_gradients(model, p, begin),
-                                      sum, error);
-}
-
-void
-exec_model_scale_gradients(ExecModel *model, float factor)
-{
-    for (guint i = 0; i < exec_model_n_parameters(model); i++) {
-        const ExecParameter *p = exec_model_parameter(model, i);
-        int64_t begin;
-        const int64_t n = exec_model_own_elements(model, p, &begin);
-        if (n > 0)
-            model->backend->ops->scale(model->backend, n, factor,
-                                       exec_model_own_gradients(model, p, begin));
-    }
+    if (n > 0)
+        model->backend->ops->sum_squares(model->backend, n,
+                                         exec_model_own_gradients(model, p, begin), model->clip);
 }
 
 static ExecAdamw
@@ -137,6 +124,15 @@ constants_of(const ExecParameter *p, const ExecAdamw *constants, float weight_de
 
     c.weight_decay = p->decays ? weight_decay : 0.0f;
     return c;
+}
+
+/* Sets to zero gradients [begin, end) of @p, which is whole on this rank. */
+static void
+zero_gradients(ExecModel *model, const ExecParameter *p, int64_t begin, int64_t end)
+{
+    if (begin < end)
+        model->backend->ops->zero(model->backend, (size_t)(end - begin) * sizeof(float),
+                                  exec_model_own_gradients(model, p, begin));
 }
 
 static void
@@ -158,7 +154,11 @@ step_on_device(ExecModel *model, const ExecAdamw *constants, float weight_decay)
             backend->ops->adamw(backend, n, narrow ? (float *)model->master.data + state : weights,
                                 narrow ? weights : NULL, exec_model_own_gradients(model, p, begin),
                                 moments1 + state, moments2 + state, &c);
-        exec_model_zero_gradients(model, p);
+        /* What other replicas step. */
+        if (!region_of(model, p)->sharded[EXEC_CONTENT_GRADIENTS]) {
+            zero_gradients(model, p, 0, begin);
+            zero_gradients(model, p, begin + n, p->n);
+        }
     }
 }
 
@@ -238,10 +238,19 @@ step_piece(ExecBackend *host, int64_t at, int64_t n, void *const *arrays, void *
 static bool
 step_off_device(ExecModel *model, const ExecAdamw *constants, float weight_decay, GError **error)
 {
-    OffloadStep s = {.model = model, .constants = constants, .weight_decay = weight_decay};
+    ExecBackend *backend = model->backend;
+    ExecAdamw on_host = *constants;
+    OffloadStep s = {.model = model, .constants = &on_host, .weight_decay = weight_decay};
     const size_t n = EXEC_OFFLOAD_PIECE;
+    float factor = 1.0f;
 
-    if (model->backend->storage != DTYPE_FP32 &&
+    if (constants->factor != NULL) {
+        on_host.factor = &factor;
+        backend->ops->download(backend, sizeof factor, constants->factor, &factor);
+        if (!backend->ops->synchronize(backend, error))
+            return false;
+    }
+    if (backend->storage != DTYPE_FP32 &&
         !exec_pool_take(model->pool, TRACE_MEMORY_WORKSPACE, (int64_t)(n * sizeof(float)),
                         &s.staging, error))
         return false;
@@ -251,8 +260,7 @@ step_off_device(ExecModel *model, const ExecAdamw *constants, float weight_decay
     g_free(s.gradients);
     g_free(s.weights);
     exec_pool_give(model->pool, &s.staging);
-    for (guint i = 0; i < exec_model_n_parameters(model); i++)
-        exec_model_zero_gradients(model, exec_model_parameter(model, i));
+    backend->ops->zero(backend, (size_t)model->gradients.n_bytes, model->gradients.data);
     return ok;
 }
 

@@ -14,12 +14,8 @@
 /* GPT-3's [Brown et al. 2005.14165 appendix B]. */
 #define EXEC_WEIGHT_DECAY 0.1f
 
-/* Sets @sum to the sum of squares of the own gradients of @p. */
-bool exec_model_sum_squares(const ExecModel *model, const ExecParameter *p, double *sum,
-                            GError **error);
-
-/* Multiplies all own gradients by @factor. */
-void exec_model_scale_gradients(ExecModel *model, float factor);
+/* Adds the squares of the own gradients of @p to model->clip. */
+void exec_model_sum_squares(ExecModel *model, const ExecParameter *p);
 
 /* One AdamW step of all own elements; then all gradients are zero.  The decay in @constants is not
  * read: parameters that decay have @weight_decay, the others 0. */

@@ -144,12 +144,6 @@ region_of(const ExecUnits *units, int32_t unit)
     return &units->o.model->layout.regions[unit_at(units, unit)->region];
 }
 
-static const ExecGroup *
-group_of(const ExecUnits *units, int32_t unit)
-{
-    return &units->o.comm->groups[exec_region_dim(unit_at(units, unit)->region)];
-}
-
 static Prefetched *
 prefetched(const ExecUnits *units, guint i)
 {
@@ -253,7 +247,7 @@ fetched_shard(ExecUnits *units, guint i, int k)
 static bool
 exchange_shards(ExecUnits *units, int32_t unit, void *shard, void *whole)
 {
-    const ExecGroup *group = group_of(units, unit);
+    const ExecGroup *group = &units->o.comm->groups[exec_region_dim(unit_at(units, unit)->region)];
     const ExecBackend *backend = units->o.model->backend;
     ExecTransport *t = units->o.comm->transport;
     GError *error = NULL;

@@ -90,11 +90,9 @@ piece_new(State *state, int64_t n_bytes, bool elsewhere, GError **error)
         return piece;
     }
     Piece *piece = aligned_alloc(64, (sizeof(Piece) + (size_t)room_bytes + 63) / 64 * 64);
-    if (piece == NULL) {
-        g_set_error(error, EXEC_ERROR, EXEC_ERROR_MEMORY,
-                    "no memory for a message of %" G_GINT64_FORMAT " bytes", n_bytes);
-        return NULL;
-    }
+    if (piece == NULL)
+        return EXEC_FAIL_NULL(error, EXEC_ERROR_MEMORY,
+                              "no memory for a message of %" G_GINT64_FORMAT " bytes", n_bytes);
     *piece = (Piece){.n_bytes = n_bytes, .room_bytes = room_bytes, .request = MPI_REQUEST_NULL};
     atomic_fetch_add(&state->buffer_bytes, room_bytes);
     return piece;
@@ -180,11 +178,10 @@ check_tag(const State *state, int64_t tag, GError **error)
 {
     if (tag <= state->max_tag)
         return true;
-    g_set_error(
-        error, EXEC_ERROR, EXEC_ERROR_UNSUPPORTED,
+    return EXEC_FAIL(
+        error, EXEC_ERROR_UNSUPPORTED,
         "transport mpi: the plan has more messages than this MPI has tags (%" G_GINT64_FORMAT ")",
         state->max_tag);
-    return false;
 }
 
 /* MPI counts in int. */
@@ -455,14 +452,17 @@ all_reduce(ExecTransport *transport, const ExecGroup *group, Dtype dtype, void *
     return finish(transport, &request, error);
 }
 
-/* Counts and offsets of the chunks. */
-static void
-cut(const ExecGroup *group, int64_t n, int *counts, int *begins)
+/* Returns: (owned) the chunks' lengths, then where they begin. */
+static int *
+cut(const ExecGroup *group, int64_t n)
 {
+    int *counts = g_new(int, 2 * (size_t)group->n), *begins = counts + group->n;
+
     for (int32_t i = 0; i < group->n; i++) {
         begins[i] = (int)exec_group_chunk_begin(group, n, i);
         counts[i] = (int)exec_group_chunk_begin(group, n, i + 1) - begins[i];
     }
+    return counts;
 }
 
 static bool
@@ -475,12 +475,11 @@ reduce_scatter(ExecTransport *transport, const ExecGroup *group, Dtype dtype, vo
     g_return_val_if_fail(dtype == DTYPE_FP32 || dtype == DTYPE_BF16, false);
     if (!is_native(transport, group, n))
         return exec_wire_reduce_scatter(transport, group, dtype, data, n, error);
-    g_autofree int *counts = g_new(int, (size_t)group->n);
-    g_autofree int *begins = g_new(int, (size_t)group->n);
+    g_autofree int *counts = cut(group, n);
+    const int *begins = counts + group->n;
     const MPI_Comm comm = comm_of(state, group, error);
     if (comm == MPI_COMM_NULL)
         return false;
-    cut(group, n, counts, begins);
     TRY_MPI(MPI_Ireduce_scatter(MPI_IN_PLACE, data, counts, mpi_type(dtype), mpi_sum(state, dtype),
                                 comm, &request));
     if (!finish(transport, &request, error))
@@ -499,12 +498,11 @@ all_gather(ExecTransport *transport, const ExecGroup *group, Dtype dtype, void *
 
     if (!is_native(transport, group, n))
         return exec_wire_all_gather(transport, group, dtype, data, n, error);
-    g_autofree int *counts = g_new(int, (size_t)group->n);
-    g_autofree int *begins = g_new(int, (size_t)group->n);
+    g_autofree int *counts = cut(group, n);
+    const int *begins = counts + group->n;
     const MPI_Comm comm = comm_of(transport->state, group, error);
     if (comm == MPI_COMM_NULL)
         return false;
-    cut(group, n, counts, begins);
     TRY_MPI(MPI_Iallgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, data, counts, begins,
                             mpi_type(dtype), comm, &request));
     return finish(transport, &request, error);

@@ -12,6 +12,7 @@
 #include "base/json.h"
 #include "base/order.h"
 #include "base/text.h"
+#include "base/units.h"
 
 /* The ranks of a run that was killed end sooner [measured: 2.8 s]. */
 #define LOCK_PATIENCE_US (5 * G_USEC_PER_SEC)
@@ -78,7 +79,7 @@ GArray *
 exec_checkpoint_steps(const char *dir, GError **error)
 {
     g_autoptr(GArray) steps = g_array_new(false, false, sizeof(int64_t));
-    GError *reason = NULL;
+    g_autoptr(GError) reason = NULL;
     g_autoptr(GDir) opened = g_dir_open(dir, 0, &reason);
     const char *name;
 
@@ -86,7 +87,6 @@ exec_checkpoint_steps(const char *dir, GError **error)
         const bool is_missing = g_error_matches(reason, G_FILE_ERROR, G_FILE_ERROR_NOENT);
         if (!is_missing)
             g_set_error_literal(error, EXEC_ERROR, EXEC_ERROR_IO, reason->message);
-        g_error_free(reason);
         return is_missing ? g_steal_pointer(&steps) : NULL;
     }
     while ((name = g_dir_read_name(opened)) != NULL) {
@@ -118,15 +118,8 @@ check_file(const char *path, int64_t expected, GError **error)
     if (expected < 0 || status.st_size == expected)
         return true;
     return EXEC_FAIL(error, EXEC_ERROR_DATA,
-                     "%s: the checkpoint is damaged: %" G_GINT64_FORMAT
-                     " bytes instead of %" G_GINT64_FORMAT,
-                     path, (int64_t)status.st_size, expected);
-}
-
-static bool
-read_hash(const char *text, uint64_t *hash)
-{
-    return strlen(text) == 16 && g_ascii_string_to_unsigned(text, 16, 0, UINT64_MAX, hash, NULL);
+                     "%s: the checkpoint is damaged: " INT " bytes instead of " INT, path,
+                     (int64_t)status.st_size, expected);
 }
 
 static void
@@ -143,7 +136,8 @@ read_parameter(JsonDoc *doc, const JsonValue *value, ExecCheckpoint *checkpoint)
     if (strlen(name) >= sizeof p.name || *name == 0 || *name == '.' || strchr(name, '/') != NULL)
         json_fail(doc, json_member(doc, value, "name"), "is no parameter's name");
     g_strlcpy(p.name, name, sizeof p.name);
-    if (!read_hash(json_string(doc, value, "hash"), &p.hash))
+    const char *hash = json_string(doc, value, "hash");
+    if (strlen(hash) != 16 || !g_ascii_string_to_unsigned(hash, 16, 0, UINT64_MAX, &p.hash, NULL))
         json_fail(doc, json_member(doc, value, "hash"), "expected 16 hexadecimal digits");
     if (__builtin_mul_overflow(p.rows, p.cols, &bytes) || bytes > INT64_MAX / 16)
         json_fail(doc, value, "is larger than any file");
@@ -237,15 +231,6 @@ read_manifest(const char *path, GError **error)
     return g_steal_pointer(&checkpoint);
 }
 
-static bool
-check_parameter(const ExecCheckpoint *checkpoint, const ExecCheckpointParameter *p, GError **error)
-{
-    g_autofree char *path = exec_checkpoint_file(checkpoint->path, p->name);
-
-    return check_file(path, p->rows * p->cols * (int64_t)sizeof(float) * checkpoint->n_parts,
-                      error);
-}
-
 ExecCheckpoint *
 exec_checkpoint_open(const char *dir, int64_t step, GError **error)
 {
@@ -256,24 +241,23 @@ exec_checkpoint_open(const char *dir, int64_t step, GError **error)
     if (checkpoint == NULL)
         return NULL;
     checkpoint->path = g_steal_pointer(&folder);
-    if (checkpoint->step != step) {
-        g_set_error(error, EXEC_ERROR, EXEC_ERROR_DATA,
-                    "%s: is of step %" G_GINT64_FORMAT ", not of its folder's", manifest,
-                    checkpoint->step);
-        return NULL;
-    }
-    for (guint i = 0; i < checkpoint->parameters->len; i++)
-        if (!check_parameter(checkpoint,
-                             &g_array_index(checkpoint->parameters, ExecCheckpointParameter, i),
-                             error))
+    if (checkpoint->step != step)
+        return EXEC_FAIL_NULL(error, EXEC_ERROR_DATA, "%s: is of step " INT ", not of its folder's",
+                              manifest, checkpoint->step);
+    for (guint i = 0; i < checkpoint->parameters->len; i++) {
+        const ExecCheckpointParameter *p =
+            &g_array_index(checkpoint->parameters, ExecCheckpointParameter, i);
+        const int64_t n_bytes = p->rows * p->cols * (int64_t)sizeof(float) * checkpoint->n_parts;
+        g_autofree char *path = exec_checkpoint_file(checkpoint->path, p->name);
+        if (!check_file(path, n_bytes, error))
             return NULL;
+    }
     return g_steal_pointer(&checkpoint);
 }
 
 /* --- removing --- */
 
-/* Removes a folder with its files; it holds no folders.  What cannot be removed stays, and nobody
- * reads it. */
+/* Removes a folder with its files; it holds no folders.  Nobody reads what cannot be removed. */
 static void
 remove_folder(const char *path)
 {
@@ -325,9 +309,9 @@ holder_of(int fd)
 }
 
 static bool
-take_lock(int fd, int kind, int64_t patience_us)
+take_lock(int fd, int kind)
 {
-    const int64_t end = g_get_monotonic_time() + patience_us;
+    const int64_t end = g_get_monotonic_time() + LOCK_PATIENCE_US;
 
     while (flock(fd, kind | LOCK_NB) != 0) {
         if ((errno != EWOULDBLOCK && errno != EINTR) || g_get_monotonic_time() >= end)
@@ -351,8 +335,7 @@ exec_checkpoint_lock(const char *dir, bool leads, GError **error)
         io_failed(error, path, "cannot open", errno);
         return -1;
     }
-    if (leads ? take_lock(fd, LOCK_EX, LOCK_PATIENCE_US)
-              : take_lock(fd, LOCK_SH, LOCK_PATIENCE_US)) {
+    if (take_lock(fd, leads ? LOCK_EX : LOCK_SH)) {
         if (leads) {
             g_autofree char *who =
                 g_strdup_printf("process %d on %s\n", (int)getpid(), g_get_host_name());
@@ -463,13 +446,10 @@ exec_checkpoint_finish(const char *dir, const ExecCheckpoint *checkpoint, const 
     g_autofree char *manifest = g_build_filename(aside, "checkpoint.json", NULL);
     size_t n_bytes;
     g_autofree char *text = manifest_text(checkpoint, arch, &n_bytes);
-    GError *reason = NULL;
+    g_autoptr(GError) reason = NULL;
 
-    if (!file_write(manifest, text, n_bytes, &reason)) {
-        g_set_error_literal(error, EXEC_ERROR, EXEC_ERROR_IO, reason->message);
-        g_error_free(reason);
-        return false;
-    }
+    if (!file_write(manifest, text, n_bytes, &reason))
+        return EXEC_FAIL(error, EXEC_ERROR_IO, "%s", reason->message);
     if (!sync_folder(aside, error))
         return false;
     if (g_rename(aside, folder) != 0)

@@ -13,7 +13,7 @@
  * A checkpoint is written into a folder with another name (".step-00000020").  Every file is
  * synced, the manifest is written last, and then the folder gets its own name: a folder that has
  * its name is complete.  The last two are kept.  Every rank writes and reads its own elements in
- * place (checkpoint_state.h), so all hosts must share the file system.
+ * place (rank.h), so all hosts must share the file system.
  *
  * A parameter's hash is the sum, modulo 2^64, of a mix of every element's offset and bits, so that
  * ranks can add theirs up in any order.  Before the first step, loading compares sizes, shapes and

@@ -1,4 +1,4 @@
-#include "executor/run/checkpoint_state.h"
+#include "executor/run/rank.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "executor/model/random.h"
+#include "base/random.h"
 #include "executor/model/state.h"
 #include "executor/run/optimize.h"
 
@@ -39,7 +39,7 @@ hash_span(const float *values, int64_t n, int64_t offset)
     for (int64_t i = 0; i < n; i++) {
         uint32_t bits;
         memcpy(&bits, &values[i], sizeof bits);
-        sum += exec_random_at(bits, (uint64_t)(offset + i));
+        sum += random_at(bits, (uint64_t)(offset + i));
     }
     return sum;
 }

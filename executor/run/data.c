@@ -3,11 +3,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <glib/gstdio.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/units.h"
 #include "executor/model/random.h"
 
 struct ExecData {
@@ -51,8 +51,7 @@ check_token(const ExecData *data, int32_t token, int64_t at, GError **error)
     if (token < data->vocab)
         return true;
     return EXEC_FAIL(error, EXEC_ERROR_DATA,
-                     "%s: token %d at %s %" G_GINT64_FORMAT
-                     " is beyond the model's vocabulary of %" G_GINT64_FORMAT,
+                     "%s: token %d at %s " INT " is beyond the model's vocabulary of " INT,
                      data->path, token, data->token_bytes == 1 ? "byte" : "token", at, data->vocab);
 }
 
@@ -91,8 +90,7 @@ open_file(ExecData *data, GError **error)
                          data->path, S_ISDIR(status.st_mode) ? ", this is a directory" : "");
     if (data->token_bytes == 2 && status.st_size % 2 != 0)
         return EXEC_FAIL(error, EXEC_ERROR_DATA,
-                         "%s: a .bin file holds tokens of 2 bytes, this one has %" G_GINT64_FORMAT
-                         " bytes",
+                         "%s: a .bin file holds tokens of 2 bytes, this one has " INT " bytes",
                          data->path, (int64_t)status.st_size);
     data->n_tokens = (int64_t)status.st_size / data->token_bytes;
     return true;
@@ -114,13 +112,11 @@ exec_data_open(const char *path, int64_t vocab, int64_t seq_len, uint64_t seed, 
         return g_steal_pointer(&data);
     if (!open_file(data, error))
         return NULL;
-    if (data->n_tokens <= seq_len) {
-        g_set_error(error, EXEC_ERROR, EXEC_ERROR_DATA,
-                    "%s: %" G_GINT64_FORMAT " tokens are too few: a sequence of %" G_GINT64_FORMAT
-                    " needs at least %" G_GINT64_FORMAT,
-                    path, data->n_tokens, seq_len, seq_len + 1);
-        return NULL;
-    }
+    if (data->n_tokens <= seq_len)
+        return EXEC_FAIL_NULL(error, EXEC_ERROR_DATA,
+                              "%s: " INT " tokens are too few: a sequence of " INT
+                              " needs at least " INT,
+                              path, data->n_tokens, seq_len, seq_len + 1);
     if (!scan(data, error))
         return NULL;
     return g_steal_pointer(&data);
@@ -142,10 +138,10 @@ static void
 synthesize(const ExecData *data, uint64_t key, int32_t *tokens)
 {
     const uint64_t vocab = (uint64_t)data->vocab;
-    uint64_t token = exec_random_at(key, 0) % vocab;
+    uint64_t token = random_at(key, 0) % vocab;
 
     for (int64_t i = 0; i <= data->seq_len; i++) {
-        const uint64_t draw = exec_random_at(key, (uint64_t)i + 1);
+        const uint64_t draw = random_at(key, (uint64_t)i + 1);
         tokens[i] = (int32_t)token;
         token = draw % 8 == 0 ? (draw >> 3) % vocab : (token + 1) % vocab;
     }
@@ -155,7 +151,7 @@ bool
 exec_data_sequence(const ExecData *data, int64_t step, int64_t index, int32_t *tokens,
                    GError **error)
 {
-    const uint64_t key = exec_random_at(exec_random_at(data->key, (uint64_t)step), (uint64_t)index);
+    const uint64_t key = random_at(random_at(data->key, (uint64_t)step), (uint64_t)index);
 
     if (data->fd < 0) {
         synthesize(data, key, tokens);

@@ -1,4 +1,4 @@
-#include "executor/run/gather.h"
+#include "executor/run/rank.h"
 
 #include <string.h>
 
@@ -70,8 +70,7 @@ exec_gather_clocks(ExecRank *rank, bool at_end, GError **error)
     return true;
 }
 
-/* Translates @time_ns of a rank's clock to rank 0's: the offset is a straight line between two
- * readings. */
+/* Translates @time_ns of a rank's clock to rank 0's: between two readings the offset is linear. */
 static int64_t
 on_our_clock(const ExecClock *clock, int64_t time_ns)
 {

@@ -1,7 +1,6 @@
-#include "executor/run/ops.h"
+#include "executor/run/rank.h"
 
 #include "executor/device/clock.h"
-#include "executor/run/prepare.h"
 
 /* --- messages --- */
 
@@ -247,11 +246,9 @@ rows_of(const ExecRank *rank, const int32_t *rows, ScheduleOp op, const ExecStag
                               rank->slice_at[op.slice] * rank->sequences[micro_batch];
 }
 
-/*
- * The computation of an op is between these two.  Its event gets its times when the backend knows
+/* The computation of an op is between these two.  Its event gets its times when the backend knows
  * them: at once on the host, at the end of the step on a device, which is not waited for between
- * ops.
- */
+ * ops. */
 static void
 begin_work(ExecRank *rank, ScheduleOp op, const ExecStage *stage)
 {

@@ -4,7 +4,6 @@
 
 #include "executor/device/clock.h"
 #include "executor/model/state.h"
-#include "executor/run/ops.h"
 
 /* --- sums over ranks --- */
 
@@ -214,61 +213,34 @@ exec_learning_rate(const ExecRunOptions *options, int64_t step)
 
 /* --- clipping --- */
 
-/* The sum of squares of the gradients that this rank counts. */
+/* Computes how the model's whole gradient is clipped, whose elements are counted once each; ranks
+ * are added in order.  Where there are several, *squares becomes the sum of squares. */
 static bool
-sum_own_squares(ExecRank *rank, double *sum, GError **error)
-{
-    const ExecModel *model = rank->model;
-
-    *sum = 0;
-    for (guint i = 0; i < exec_model_n_parameters(model); i++) {
-        double squares;
-        if (!exec_rank_speaks_for(rank, i))
-            continue;
-        if (!exec_model_sum_squares(model, exec_model_parameter(model, i), &squares, error))
-            return false;
-        *sum += squares;
-    }
-    return true;
-}
-
-/* The norm of the model's whole gradient, whose elements are counted once each; ranks are added in
- * order. */
-static bool
-global_norm(ExecRank *rank, double *norm, GError **error)
-{
-    const ExecGroup everyone = exec_rank_everyone(rank);
-    ExecTransport *t = exec_rank_host_transport(rank);
-    g_autofree double *squares = g_new0(double, (size_t)everyone.n);
-    double sum = 0;
-
-    if (!sum_own_squares(rank, &squares[everyone.index], error))
-        return false;
-    /* To gather is to copy: a double travels as two elements of four bytes. */
-    if (everyone.n > 1 &&
-        !t->ops->all_gather(t, &everyone, DTYPE_FP32, squares, 2 * (int64_t)everyone.n, error))
-        return false;
-    for (int32_t i = 0; i < everyone.n; i++)
-        sum += squares[i];
-    *norm = sqrt(sum);
-    if (isfinite(*norm))
-        return true;
-    return EXEC_FAIL(error, EXEC_ERROR_FAILED,
-                     "the gradient is not finite (learning rate too high?)");
-}
-
-static bool
-clip(ExecRank *rank, GError **error)
+clip(ExecRank *rank, double *squares, GError **error)
 {
     const double limit = (double)rank->shared->o.clip_norm;
-    double norm;
+    const ExecGroup everyone = exec_rank_everyone(rank);
+    ExecTransport *t = exec_rank_host_transport(rank);
+    ExecBackend *backend = rank->backend;
+    ExecModel *model = rank->model;
+    g_autofree double *parts = g_new0(double, (size_t)everyone.n);
 
-    if (limit == 0)
+    backend->ops->zero(backend, sizeof *model->clip, model->clip);
+    for (guint i = 0; i < exec_model_n_parameters(model); i++)
+        if (exec_rank_speaks_for(rank, i))
+            exec_model_sum_squares(model, exec_model_parameter(model, i));
+    backend->ops->clip(backend, EXEC_PARTIAL_SUMS, limit, model->clip);
+    if (everyone.n == 1)
         return true;
-    if (!global_norm(rank, &norm, error))
+    backend->ops->download(backend, sizeof *parts, model->clip->squares, &parts[everyone.index]);
+    /* To gather is to copy: a double travels as two elements of four bytes. */
+    if (!backend->ops->synchronize(backend, error) ||
+        !t->ops->all_gather(t, &everyone, DTYPE_FP32, parts, 2 * (int64_t)everyone.n, error))
         return false;
-    if (norm > limit)
-        exec_model_scale_gradients(rank->model, (float)(limit / norm));
+    for (int32_t i = 0; i < everyone.n; i++)
+        *squares += parts[i];
+    backend->ops->upload(backend, sizeof *squares, squares, model->clip->squares);
+    backend->ops->clip(backend, 1, limit, model->clip);
     return true;
 }
 
@@ -278,7 +250,7 @@ bool
 exec_rank_optimize(ExecRank *rank, GError **error)
 {
     /* GPT-3's [Brown et al. 2005.14165 appendix B]. */
-    const ExecAdamw constants = {
+    ExecAdamw constants = {
         .learning_rate = (float)exec_learning_rate(&rank->shared->o, rank->step),
         .beta1 = 0.9f,
         .beta2 = 0.95f,
@@ -286,20 +258,31 @@ exec_rank_optimize(ExecRank *rank, GError **error)
         .step = rank->step + 1,
     };
     const bool steps = rank->shared->plan->conventions.optimizer_step;
+    const bool clips = steps && rank->shared->o.clip_norm > 0;
+    ExecBackend *backend = rank->backend;
+    double squares = 0;
     int64_t begin, end;
 
     exec_rank_set_doing(rank, EXEC_DOING_OPTIMIZER, 0);
-    exec_backend_stamp(rank->backend, &begin);
-    if (steps && !clip(rank, error))
+    exec_backend_stamp(backend, &begin);
+    if (clips && !clip(rank, &squares, error))
         return false;
+    if (clips)
+        constants.factor = &rank->model->clip->factor;
     if (!steps)
-        rank->backend->ops->zero(rank->backend, (size_t)rank->model->gradients.n_bytes,
-                                 rank->model->gradients.data);
+        backend->ops->zero(backend, (size_t)rank->model->gradients.n_bytes,
+                           rank->model->gradients.data);
     else if (!exec_model_adamw(rank->model, &constants, EXEC_WEIGHT_DECAY, error))
         return false;
-    exec_backend_stamp(rank->backend, &end);
-    if (!rank->backend->ops->synchronize(rank->backend, error))
+    exec_backend_stamp(backend, &end);
+    /* One rank alone has waited for nothing: its sum comes with the end of the step. */
+    if (clips && rank->shared->n_ranks == 1)
+        backend->ops->download(backend, sizeof squares, rank->model->clip->squares, &squares);
+    if (!backend->ops->synchronize(backend, error))
         return false;
+    if (!isfinite(squares))
+        return EXEC_FAIL(error, EXEC_ERROR_FAILED,
+                         "the gradient is not finite (learning rate too high?)");
     exec_rank_read_op_times(rank);
     if (rank->units != NULL)
         exec_units_tell_step(rank->units);

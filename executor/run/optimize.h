@@ -3,6 +3,9 @@
  * parameter, clipped by their global norm, and stepped by AdamW; then the weights are gathered
  * where replicas hold shards of the optimizer's state.
  *
+ * What clips is computed where the gradients are, and AdamW reads it there; several ranks tell each
+ * other their sums of squares through host memory.  A norm that is not finite ends the run.
+ *
  * The learning rate rises linearly over EXEC_WARM_UP_STEPS steps (short, because runs are), then it
  * is constant, or falls as a cosine to a tenth of its peak.  AdamW's constants and the clipped norm
  * are GPT-3's [Brown et al. 2005.14165 appendix B].

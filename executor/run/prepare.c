@@ -1,9 +1,7 @@
-#include "executor/run/prepare.h"
+#include "executor/run/rank.h"
 
 #include "base/units.h"
-#include "executor/run/gather.h"
 #include "executor/device/plugin.h"
-#include "executor/run/ops.h"
 #include "executor/watch/member.h"
 #include "profiles/workload/zero3.h"
 
@@ -71,7 +69,8 @@ tell_device(ExecRank *rank)
 
     g_mutex_lock(&shared->mutex);
     shared->backend = g_strjoin(", ", backend, nccl, NULL);
-    shared->attention = g_strdup(exec_backend_attention_kernel(rank->backend));
+    shared->attention =
+        g_strdup(exec_backend_attention_kernel(rank->backend, shared->arch->head_dim));
     g_mutex_unlock(&shared->mutex);
 }
 
@@ -96,6 +95,8 @@ open_rank(ExecRank *rank, GError **error)
         .predicted_bytes =
             shared->predicted_bytes == NULL ? 0 : shared->predicted_bytes[rank->pipeline],
         .n_threads = shared->o.n_threads,
+        .attention = shared->wanted_attention,
+        .deterministic = shared->o.deterministic,
     };
     if (!choose_device(rank, &backend_options, error))
         return false;

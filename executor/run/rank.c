@@ -1,18 +1,13 @@
 #include "executor/run/rank.h"
 
 #include <math.h>
-#include <string.h>
 
 #include "base/host_steal.h"
 #include "executor/device/clock.h"
 #include "executor/device/plugin.h"
 #include "executor/model/attention.h"
 #include "executor/mpi/transport.h"
-#include "executor/run/checkpoint_state.h"
-#include "executor/run/gather.h"
-#include "executor/run/ops.h"
 #include "executor/run/optimize.h"
-#include "executor/run/prepare.h"
 #include "executor/transport/measured_collectives.h"
 #include "executor/transport/peers.h"
 #include "executor/watch/launch.h"
@@ -284,10 +279,17 @@ static bool
 open_between_processes(ExecRank *rank, GError **error)
 {
     const ExecShared *shared = rank->shared;
-    g_autofree char *secret = exec_job_secret();
 
-    if (shared->o.without_mpi && secret != NULL)
-        return exec_peers_open(secret, rank->rank, shared->n_ranks, &rank->transport, error);
+    if (shared->o.without_mpi) {
+        g_autofree char *meeting = exec_job_meeting(error);
+        const ExecPeersOptions options = {
+            .meeting = meeting,
+            .rank = rank->rank,
+            .n_ranks = shared->n_ranks,
+            .timeout_s = shared->o.timeout_s,
+        };
+        return meeting != NULL && exec_peers_open(&options, &rank->transport, error);
+    }
     const ExecMpiPlugin *plugin =
         exec_plugin_symbol("mpi", EXEC_MPI_PLUGIN, "ranks that are processes", error);
     return plugin != NULL &&
@@ -351,13 +353,6 @@ lock_checkpoints(ExecRank *rank, GError **error)
     if (rank->rank != 0 && exec_shared_is_distributed(shared))
         shared->lock = exec_checkpoint_lock(shared->checkpoint_dir, false, error);
     return shared->lock >= 0 || (rank->rank != 0 && !exec_shared_is_distributed(shared));
-}
-
-static bool
-restore(ExecRank *rank, GError **error)
-{
-    return lock_checkpoints(rank, error) &&
-           (rank->shared->checkpoint == NULL || exec_checkpoint_load(rank, error));
 }
 
 /* Saves the state after @n_steps steps if that is due: every so many steps, and at the run's end.
@@ -468,7 +463,9 @@ keep_peak(ExecRank *rank)
 static bool
 run_rank(ExecRank *rank, GError **error)
 {
-    if (!open_transport(rank, error) || !exec_rank_prepare(rank, error) || !restore(rank, error) ||
+    if (!open_transport(rank, error) || !exec_rank_prepare(rank, error) ||
+        !lock_checkpoints(rank, error) ||
+        (rank->shared->checkpoint != NULL && !exec_checkpoint_load(rank, error)) ||
         !exec_gather_clocks(rank, false, error) || !run_steps(rank, error) ||
         !time_collectives(rank, error))
         return false;

@@ -1,10 +1,7 @@
 /*
  * executor/run/rank.h - ExecRank is one rank: its thread opens the transport, prepares, runs the
  * ops of its pipeline rank step after step, and leaves its record behind.
- *
- *   prepare.h   the backend, the parameters and the memory of a rank
- *   ops.h       the ops of a step with their messages
- *   optimize.h  the end of a step: sums of gradients, clipping, AdamW, weights for the replicas
+ * The end of a step (sums of gradients, clipping, AdamW) is in optimize.h.
  *
  * Private to executor/run/.
  */
@@ -97,3 +94,68 @@ exec_rank_ops(const ExecRank *rank, int64_t *end)
     *end = begin[1];
     return begin[0];
 }
+
+/* --- prepare.c: what a rank needs before its first op, and the release of all that --- */
+
+/* Prepares @rank, which is zero but for its numbers, its record and its host memory's transport. */
+bool exec_rank_prepare(ExecRank *rank, GError **error);
+
+/* Frees what exec_rank_prepare() has made, also where it failed. */
+void exec_rank_clear(ExecRank *rank);
+
+/* Whether weights are gathered in the device's second queue: with ZeRO 3, where they are prefetched
+ * or come from the host.  Known once the backend and its transport are open. */
+bool exec_rank_gathers_aside(const ExecRank *rank);
+
+/* --- ops.c: each op receives its message, computes, and sends its message --- */
+
+/* A message goes from a stage to the next one of its chain, forward or backward.  With tp ranks,
+ * each sends its own copy or shard; or, where the plan's conventions say so, they share the work
+ * (plan.h: scatter_gather_p2p, broadcast_p2p).  All of it becomes events of the trace. */
+
+/* Runs op @index of the schedule.  While it computes, what the next op receives is on its way. */
+bool exec_rank_run_op(ExecRank *rank, int64_t index, GError **error);
+
+/* Writes the times of this step's ops into their events; after the backend's synchronize(), because
+ * a device is not waited for between its ops. */
+void exec_rank_read_op_times(ExecRank *rank);
+
+/* Before the first step: lets all groups and neighbours meet, where the transport wants that. */
+bool exec_rank_meet(ExecRank *rank, GError **error);
+
+/* A tag that no message of a step has. */
+int64_t exec_rank_free_tag(const ExecRank *rank);
+
+/* --- gather.c: what rank 0 learns of ranks that are other processes --- */
+
+/*
+ * Hosts have clocks of their own.  Rank 0 asks every rank for its time, again and again; the answer
+ * of the fastest round was given in the middle of it, to within half its length [Cristian 1989]. It
+ * asks before the first step and after the last, and takes the drift in between as a straight line.
+ *
+ * With transport `local` nothing is done: everything is in this process's memory, on one clock.
+ */
+
+/* Sets @local_rank to how many lower ranks run on this machine.  All ranks call it at once. */
+bool exec_gather_local_rank(ExecRank *rank, int32_t *local_rank, GError **error);
+
+/* Compares the clocks of all ranks with rank 0's.  All ranks call it before the first step, and
+ * again after the last (@at_end). */
+bool exec_gather_clocks(ExecRank *rank, bool at_end, GError **error);
+
+/* Sends rank 0 this rank's loss and times of the step that has just ended. */
+bool exec_gather_step(ExecRank *rank, GError **error);
+
+/* Sends rank 0 this rank's ExecRankRecord; rank 0 translates its times to its own clock. */
+bool exec_gather_record(ExecRank *rank, GError **error);
+
+/* --- checkpoint_state.c: the state of all ranks to a checkpoint (checkpoint.h) and back --- */
+
+/* All ranks call these at the same step.  All succeed, or all have an error: the rank that fails
+ * its own, and the others one that names it. */
+
+/* Saves the state after @n_steps steps. */
+bool exec_checkpoint_save(ExecRank *rank, int64_t n_steps, GError **error);
+
+/* Replaces the rank's initial values by those of shared->checkpoint. */
+bool exec_checkpoint_load(ExecRank *rank, GError **error);

@@ -1,11 +1,10 @@
 #include "executor/run/run.h"
 
 #include <math.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "base/text.h"
-#include "executor/device/clock.h"
+#include "base/units.h"
 #include "executor/device/plugin.h"
 #include "executor/model/layout.h"
 #include "executor/run/supervise.h"
@@ -180,6 +179,8 @@ check_model(const ModelArch *arch, GError **error)
         return refuse(error, "experts in models of family gpt");
     if (arch->mla.kv_lora_rank > 0)
         return refuse(error, "multi-head latent attention");
+    if (arch->proj_bias && arch->family == MODEL_FAMILY_LLAMA)
+        return refuse(error, "models of family llama with proj_bias");
     if (arch->qk_norm)
         return refuse(error, "models with qk_norm");
     if (arch->vocab == 0)
@@ -223,8 +224,8 @@ check_split(const ModelArch *arch, const Plan *plan, GError **error)
         if (tokens % parts == 0)
             continue;
         return EXEC_FAIL(error, EXEC_ERROR_UNSUPPORTED,
-                         "degas run cannot execute slices[%u]: %s %" G_GINT64_FORMAT
-                         " does not divide %" G_GINT64_FORMAT " tokens",
+                         "degas run cannot execute slices[%u]: %s " INT " does not divide " INT
+                         " tokens",
                          i, divides_rows && d->tp > 1 ? "cp * tp" : "cp", parts, tokens);
     }
     return true;
@@ -288,26 +289,31 @@ check_machine(const ModelArch *arch, const Plan *plan, GError **error)
         total / (double)(1 << 30), machine / (double)(1 << 30));
 }
 
+/* @here  all ranks are on this machine */
+static bool
+check_plan(const ModelArch *arch, const Plan *plan, bool here, GError **error)
+{
+    if (!check_model(arch, error) || !check_splits_we_know(plan, error) ||
+        !check_numbers(plan, error) || !plan_check(plan, arch->n_layers, error) ||
+        (here && !check_machine(arch, plan, error)) || !check_split(arch, plan, error))
+        return false;
+    if (plan->seq_len > arch->max_seq_len)
+        return EXEC_FAIL(error, EXEC_ERROR_UNSUPPORTED,
+                         "seq_len " INT " is beyond the model's " INT " positions", plan->seq_len,
+                         arch->max_seq_len);
+    if (plan_n_devices(plan) > MAX_RANKS)
+        return EXEC_FAIL(
+            error, EXEC_ERROR_UNSUPPORTED,
+            INT " ranks (tp * cp * dp * pp) are more than the %d threads of transport local",
+            plan_n_devices(plan), MAX_RANKS);
+    return check_schedule(plan, error);
+}
+
 bool
 exec_plan_supported(const ModelArch *arch, const Plan *plan, GError **error)
 {
     g_return_val_if_fail(arch != NULL && plan != NULL, false);
-    if (!check_model(arch, error) || !check_splits_we_know(plan, error) ||
-        !check_numbers(plan, error) || !plan_check(plan, arch->n_layers, error) ||
-        !check_machine(arch, plan, error) || !check_split(arch, plan, error))
-        return false;
-    if (plan->seq_len > arch->max_seq_len)
-        return EXEC_FAIL(error, EXEC_ERROR_UNSUPPORTED,
-                         "seq_len %" G_GINT64_FORMAT " is beyond the model's %" G_GINT64_FORMAT
-                         " positions",
-                         plan->seq_len, arch->max_seq_len);
-    if (plan_n_devices(plan) > MAX_RANKS)
-        return EXEC_FAIL(
-            error, EXEC_ERROR_UNSUPPORTED,
-            "%" G_GINT64_FORMAT
-            " ranks (tp * cp * dp * pp) are more than the %d threads of transport local",
-            plan_n_devices(plan), MAX_RANKS);
-    return check_schedule(plan, error);
+    return check_plan(arch, plan, true, error);
 }
 
 /* Checks that there are GPUs and NCCL, and MPI unless the ranks of one machine meet by sockets. */
@@ -337,14 +343,14 @@ check_transport(const ExecRunOptions *options, GError **error)
 
     if (kind->is_nccl)
         return check_nccl(options, error);
-    if (kind->in_processes)
+    if (kind->in_processes && !kind->without_mpi)
         return exec_plugin_symbol("mpi", EXEC_MPI_PLUGIN, "transport mpi", error) != NULL;
     if (kind->name != NULL)
         return true;
     g_autofree char *shown = text_escape(options->transport, 64);
     g_autofree char *suggestion = text_suggestion(options->transport, exec_transport_names());
     return EXEC_FAIL(error, EXEC_ERROR_UNSUPPORTED,
-                     "transport \"%s\" is unknown%s (expected local, mpi or nccl)", shown,
+                     "transport \"%s\" is unknown%s (expected local, mpi, tcp or nccl)", shown,
                      suggestion);
 }
 
@@ -352,7 +358,7 @@ static bool
 check_options(const ExecRunOptions *options, GError **error)
 {
     return check_transport(options, error) &&
-           exec_plan_supported(options->arch, options->plan, error);
+           check_plan(options->arch, options->plan, !options->other_machines, error);
 }
 
 bool
@@ -436,8 +442,10 @@ exec_run(const ExecRunOptions *options, ExecRunResult *result, GError **error)
     const bool mine = has_result(shared);
     result->collectives = g_steal_pointer(&shared->collectives);
     if (ok) {
-        result->backend =
-            backend != NULL ? exec_backend_describe(backend) : g_steal_pointer(&shared->backend);
+        /* Rank 0's, which knows its share of a device, unless it was interrupted before that. */
+        result->backend = shared->backend != NULL || backend == NULL
+                              ? g_steal_pointer(&shared->backend)
+                              : exec_backend_describe(backend);
         result->attention = g_steal_pointer(&shared->attention);
     }
     exec_shared_unref(shared);

@@ -6,10 +6,10 @@
  *   run.h         what a run is asked for, what is refused, and its results
  *   supervise.h   starts the ranks' threads, and notices failures
  *   shared.h      what all ranks of a run share
- *   rank.h        one rank: its transport, its steps, and what it leaves behind
- *   prepare.h, ops.h, optimize.h   before the first step; the ops of a step; the end of a step
- *   data.h        training data          gather.h   what rank 0 learns of other processes
- *   checkpoint.h, checkpoint_state.h     the training state on disk
+ *   rank.h        one rank: its transport, its steps, its ops, and what it leaves behind
+ *   optimize.h    the end of a step
+ *   data.h        training data
+ *   checkpoint.h  the training state on disk
  *   verify.h      the same step on one device
  *
  * Only run.h is for others: executor/measure/ and cli/ run jobs with it.
@@ -47,7 +47,8 @@ typedef struct {
     const int64_t *predicted_bytes;
     const char *device;    /* "cpu", "reference", "cuda" */
     int n_threads;         /* with which a rank computes on "reference"; 0: 1 */
-    const char *transport; /* "local", "mpi", "nccl" */
+    const char *attention; /* (nullable) ExecBackendOptions.attention */
+    const char *transport; /* "local", "mpi", "tcp", "nccl" */
     const char *data_path; /* (nullable) data.h; NULL: synthetic tokens from the seed */
     int64_t n_steps;       /* the run ends after so many, counted from the start of training */
     uint64_t seed;
@@ -57,7 +58,9 @@ typedef struct {
     float clip_norm;      /* gradients with a larger global norm are scaled down to it; 0: never */
     bool verify; /* compare loss and every gradient with one device on the reference backend */
     double verify_tolerance; /* exec_verify_tolerance() */
-    bool deterministic;      /* transport mpi: sums in the order in which transport local adds */
+    /* Transport mpi: sums in the order in which transport local adds.  Device cuda: no kernel is
+     * chosen by its time. */
+    bool deterministic;
     /* Device cuda: from the second step on every op is launched as one CUDA graph, unless there are
      * collectives or experts in ops. */
     bool graphs;
@@ -65,15 +68,17 @@ typedef struct {
      * as where routers have been trained for balance.  For times and memory: nothing useful is
      * trained. */
     bool balance_experts;
-    const int *stop; /* (nullable) when it is not 0, the run ends after the present step */
-    /* Transports mpi and nccl: which rank this process is (launch.h), where the watcher listens
+    /* (nullable) When it is not 0, the run ends after the present step: within EXEC_STOP_S, or with
+     * EXEC_STOP_PATIENTLY (launch.h) whenever that step has ended. */
+    const int *stop;
+    /* Transports between processes: which rank this process is (launch.h), where the watcher listens
      * (only rank 0's process needs to know), and whether the ranks meet by sockets instead of MPI.
      */
     int32_t process_rank;
     const char *watch_where; /* (nullable) */
     bool without_mpi;
-    /* Checkpoints are saved after the last step, and after every @checkpoint_every steps (0: not).
-     */
+    bool other_machines; /* ranks may be on several: this one need not hold all of their state */
+    /* Checkpoints are saved after the last step, and every @checkpoint_every steps (0: not). */
     const char *checkpoint_dir; /* (nullable) NULL: none are saved */
     int64_t checkpoint_every;
     bool resume;         /* the run goes on from the checkpoint of @resume_step */
@@ -133,15 +138,12 @@ G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(ExecRunResult, exec_run_result_clear)
  * fp32, 2e-2 in narrower formats (bf16 stores 8 bits). */
 double exec_verify_tolerance(Dtype dtype);
 
-/*
- * Whether this executor can run the plan for the model.  EXEC_ERROR_UNSUPPORTED names what it
+/* Whether this executor can run the plan for the model.  EXEC_ERROR_UNSUPPORTED names what it
  * cannot do, PLAN_ERROR_INVALID what contradicts itself; EXEC_ERROR_MEMORY: the state is larger
- * than this machine's memory.
- */
+ * than this machine's memory. */
 bool exec_plan_supported(const ModelArch *arch, const Plan *plan, GError **error);
 
-/* Checks what exec_run() would refuse before it starts a rank: plan, transport, data, checkpoint.
- */
+/* Checks what exec_run() refuses before it starts a rank: plan, transport, data, checkpoint. */
 bool exec_run_check(const ExecRunOptions *options, GError **error);
 
 /*

@@ -4,6 +4,7 @@
 
 #include "base/order.h"
 #include "base/text.h"
+#include "base/units.h"
 #include "executor/device/clock.h"
 
 static bool
@@ -19,8 +20,8 @@ alloc_steps(ExecShared *shared, GError **error)
     if (shared->losses != NULL && shared->begin_ns != NULL && shared->end_ns != NULL)
         return true;
     return EXEC_FAIL(error, EXEC_ERROR_MEMORY,
-                     "no memory for the record of %" G_GINT64_FORMAT " steps on %d ranks",
-                     shared->o.n_steps, shared->n_ranks);
+                     "no memory for the record of " INT " steps on %d ranks", shared->o.n_steps,
+                     shared->n_ranks);
 }
 
 static bool
@@ -28,8 +29,7 @@ refuse(GError **error, const char *dir, const char *why, int64_t step)
 {
     g_autofree char *shown = text_escape(dir, 200);
 
-    return EXEC_FAIL(error, EXEC_ERROR_UNSUPPORTED, "%s: %s (step %" G_GINT64_FORMAT ")", shown,
-                     why, step);
+    return EXEC_FAIL(error, EXEC_ERROR_UNSUPPORTED, "%s: %s (step " INT ")", shown, why, step);
 }
 
 bool
@@ -83,6 +83,7 @@ exec_shared_new(const ExecRunOptions *options, GError **error)
     shared->arch = model_arch_copy(options->arch);
     shared->plan = plan_copy(options->plan);
     shared->device = g_strdup(options->device);
+    shared->wanted_attention = g_strdup(options->attention);
     shared->predicted_bytes =
         g_memdup2(options->predicted_bytes, (size_t)options->plan->degrees.pp * sizeof(int64_t));
     shared->n_ranks = (int32_t)plan_n_devices(options->plan);
@@ -151,6 +152,7 @@ exec_shared_unref(ExecShared *shared)
     plan_free(shared->plan);
     model_arch_free(shared->arch);
     g_free(shared->device);
+    g_free(shared->wanted_attention);
     g_free(shared->backend);
     g_free(shared->attention);
     g_free(shared->collectives);
@@ -284,9 +286,8 @@ exec_shared_doing(ExecShared *shared, int32_t rank)
 
     if (doing == EXEC_DOING_OP)
         schedule_op_name(shared->schedule, shared->schedule->ops[op], name);
-    return texts[doing].has_step
-               ? g_strdup_printf("%s%s %" G_GINT64_FORMAT, name, texts[doing].text, step)
-               : g_strdup(texts[doing].text);
+    return texts[doing].has_step ? g_strdup_printf("%s%s " INT, name, texts[doing].text, step)
+                                 : g_strdup(texts[doing].text);
 }
 
 /* The error code of a run whose rank has failed with @error: errors of memory, data and files keep

@@ -3,7 +3,7 @@
  * the data, the times and losses of all steps, what each rank is doing, and the first failure.
  *
  * With transport `local` all ranks are threads of this process.  With `mpi` and `nccl` this process
- * has one of them, and rank 0's process gathers what the others leave behind (gather.h).
+ * has one of them, and rank 0's process gathers what the others leave behind (gather.c).
  *
  * An ExecShared is freed by the last who uses it: a rank that hangs keeps it alive after the run
  * has been given up.  So it holds copies of what the caller lent.
@@ -66,6 +66,7 @@ typedef struct {
     ExecData *data;           /* (owned) */
     ExecLocalHub *hub;        /* (owned, nullable) transport local */
     char *device;             /* (owned) */
+    char *wanted_attention;   /* (owned, nullable) ExecRunOptions.attention */
     int64_t *predicted_bytes; /* (owned, nullable) [pp] */
     ExecRunOptions o;         /* ranks may not follow its pointers, which are the caller's */
     int32_t n_ranks;

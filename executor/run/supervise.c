@@ -90,6 +90,13 @@ connect_line(ExecShared *shared, Line *line)
         line->member = exec_member_connect(shared->watch_where, shared->own_rank, &shared->error);
 }
 
+/* Whether somebody wants the run to end, as ExecRunOptions.stop. */
+static int
+stop_of(const ExecShared *shared)
+{
+    return shared->o.stop == NULL ? 0 : g_atomic_int_get(shared->o.stop);
+}
+
 static void
 send_pulse(ExecShared *shared, Line *line, int64_t n_steps_done)
 {
@@ -100,6 +107,7 @@ send_pulse(ExecShared *shared, Line *line, int64_t n_steps_done)
         .waiting_for = own.waiting_for,
         .step = n_steps_done,
         .idle_ns = own.idle_ns,
+        .wants_stop = stop_of(shared) != 0,
     };
 
     if (shared->own_rank == 0) {
@@ -175,13 +183,18 @@ report_progress(ExecShared *shared, int64_t *n_reported)
     }
 }
 
-/* An interruption that lasts too long becomes an error; the mutex is held. */
+/* An interruption that lasts too long becomes an error, unless it leaves the step its time; the
+ * mutex is held. */
 static void
 watch_stop(ExecShared *shared, int64_t *stop_us)
 {
-    if (shared->o.stop == NULL || g_atomic_int_get(shared->o.stop) == 0)
+    const int stop = stop_of(shared);
+
+    if (stop == 0)
         return;
     atomic_store(&shared->stop_wanted, true);
+    if (stop == EXEC_STOP_PATIENTLY)
+        return;
     if (*stop_us == 0)
         *stop_us = g_get_monotonic_time();
     if ((double)(g_get_monotonic_time() - *stop_us) * 1e-6 > EXEC_STOP_S)
@@ -301,6 +314,9 @@ exec_supervise(ExecShared *shared, bool *told, GError **error)
         g_propagate_error(error, g_error_copy(shared->error));
     g_mutex_unlock(&shared->mutex);
     *told = line.told;
-    exec_member_free(line.member);
+    if (ok)
+        exec_member_free(line.member);
+    else
+        exec_member_keep_until_exit(line.member);
     return ok;
 }

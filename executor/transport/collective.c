@@ -87,11 +87,9 @@ take_back(ExecTransport *transport, const void *data, int64_t n_bytes, bool ok, 
     return ok;
 }
 
-/*
- * n-1 steps; in step s member i sends chunk i-1-s onwards and adds chunk i-2-s from behind (all
+/* n-1 steps; in step s member i sends chunk i-1-s onwards and adds chunk i-2-s from behind (all
  * modulo n), so that after the last one chunk i is complete: the sum begins at member i+1 and goes
- * round the ring in order.  What was sent does not change any more.
- */
+ * round the ring in order.  What was sent does not change any more. */
 bool
 exec_wire_reduce_scatter(ExecTransport *transport, const ExecGroup *group, Dtype dtype, void *data,
                          int64_t n, GError **error)
@@ -138,8 +136,7 @@ give_oneself(ExecTransport *transport, const void *from, void *to, int64_t n_byt
         memcpy(to, from, (size_t)n_bytes);
 }
 
-/* Round d: to the member d places on, from the one d places back; so nobody is sent to by all at
- * once. */
+/* Round d: to the member d places on, from the one d places back: not all send to one at once. */
 bool
 exec_wire_all_to_all(ExecTransport *transport, const ExecGroup *group, const ExecExchange *exchange,
                      GError **error)

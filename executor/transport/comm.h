@@ -56,16 +56,14 @@ void exec_comm_fail(ExecComm *comm, GError *error);
 /* Returns false with the first failure since the last call, if there was one. */
 bool exec_comm_check(ExecComm *comm, GError **error);
 
-/* The collectives of transport.h, in place on @n elements.  They do nothing where the group has one
- * rank. */
+/* The collectives of transport.h, in place on @n elements.  A group of one rank needs nothing. */
 void exec_comm_all_reduce(ExecComm *comm, ExecDim dim, Dtype dtype, int64_t n, void *data);
 void exec_comm_reduce_scatter(ExecComm *comm, ExecDim dim, Dtype dtype, int64_t n, void *data);
 void exec_comm_all_gather(ExecComm *comm, ExecDim dim, Dtype dtype, int64_t n, void *data);
 /* Where the group has one rank, it copies what the rank gives to itself. */
 void exec_comm_all_to_all(ExecComm *comm, ExecDim dim, const ExecExchange *exchange);
 
-/* Moves on messages that are under way (ExecTransportOps.poll); called between pieces of
- * computing. */
+/* Moves on messages that are under way (ExecTransportOps.poll), between pieces of computing. */
 void exec_comm_poll(ExecComm *comm);
 
 /* Returns how many of @n elements are in this rank's chunk, and in @begin where they begin. */

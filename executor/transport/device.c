@@ -164,29 +164,17 @@ staged(ExecTransport *transport, InPlace collective, const ExecGroup *group, Dty
     return counted(transport, true);
 }
 
-static bool
-reduce_scatter(ExecTransport *transport, const ExecGroup *group, Dtype dtype, void *data, int64_t n,
-               GError **error)
-{
-    return staged(transport, device_of(transport)->inner->ops->reduce_scatter, group, dtype, data,
-                  n, error);
-}
-
-static bool
-all_gather(ExecTransport *transport, const ExecGroup *group, Dtype dtype, void *data, int64_t n,
-           GError **error)
-{
-    return staged(transport, device_of(transport)->inner->ops->all_gather, group, dtype, data, n,
-                  error);
-}
-
-static bool
-all_reduce(ExecTransport *transport, const ExecGroup *group, Dtype dtype, void *data, int64_t n,
-           GError **error)
-{
-    return staged(transport, device_of(transport)->inner->ops->all_reduce, group, dtype, data, n,
-                  error);
-}
+/* The slot of that name. */
+#define STAGED(slot)                                                                               \
+    static bool slot(ExecTransport *transport, const ExecGroup *group, Dtype dtype, void *data,    \
+                     int64_t n, GError **error)                                                    \
+    {                                                                                              \
+        return staged(transport, device_of(transport)->inner->ops->slot, group, dtype, data, n,    \
+                      error);                                                                      \
+    }
+STAGED(reduce_scatter)
+STAGED(all_gather)
+STAGED(all_reduce)
 
 static bool
 all_to_all(ExecTransport *transport, const ExecGroup *group, const ExecExchange *exchange,

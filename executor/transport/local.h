@@ -1,7 +1,7 @@
 /*
  * executor/transport/local.h - transport `local`: the ranks are threads of one process.
  *
- * The same code serves ranks that are processes of one machine (peers.h): each process then has the
+ * The same code serves ranks that are processes without MPI (peers.h): each process then has the
  * mailbox of its own rank here, and a function that sends to the others.
  *
  * Private to executor/.
@@ -10,7 +10,7 @@
 
 #include "executor/transport/transport.h"
 
-/* The rank of this process, where ranks are processes of one machine (peers.h), and how it reaches
+/* The rank of this process, where ranks are processes without MPI (peers.h), and how it reaches
  * the others: messages for them go to @send, messages of theirs come by exec_local_hub_deliver().
  */
 typedef struct {

@@ -2,14 +2,18 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "base/units.h"
 #include "executor/device/clock.h"
+#include "executor/transport/addresses.h"
 #include "executor/transport/local.h"
 
 /* How long a send that waits for room sleeps before it looks for an abort: as long as local.c. */
@@ -26,7 +30,86 @@ typedef struct {
     GThread *reader;
 } Peers;
 
+/* --- bytes --- */
+
+static bool
+read_all(int fd, void *to, size_t n_bytes)
+{
+    size_t done = 0;
+
+    while (done < n_bytes) {
+        const ssize_t n = recv(fd, (char *)to + done, n_bytes - done, MSG_WAITALL);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return false;
+        done += (size_t)n;
+    }
+    return true;
+}
+
+/* The other side always reads, unless it is stopped: then somebody aborts. */
+static bool
+write_all(const Peers *p, int32_t to, const void *from, size_t n_bytes, GError **error)
+{
+    size_t done = 0;
+
+    while (done < n_bytes) {
+        const ssize_t n = send(p->fds[to], (const char *)from + done, n_bytes - done,
+                               MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (n >= 0) {
+            done += (size_t)n;
+            continue;
+        }
+        struct pollfd wait = {.fd = p->fds[to], .events = POLLOUT};
+        if (errno != EAGAIN && errno != EINTR)
+            return EXEC_FAIL(error, EXEC_ERROR_RANK_DIED,
+                             "rank %d has closed its connection to rank %d", to, p->rank);
+        poll(&wait, 1, LOOK_MS);
+        if (!exec_abort_check(&p->hub->abort, error))
+            return false;
+    }
+    return true;
+}
+
 /* --- meeting --- */
+
+#define MAGIC UINT32_C(0x64677031) /* "dgp1" */
+#define NAME_BYTES 64
+#define WHERE_BYTES 256
+/* How long a caller may take to say who it is, and a rank that is called to answer. */
+#define GREETING_MS 2000
+/* How long a rank waits before it calls again. */
+#define CALL_AGAIN_US 5000
+
+/* What a caller says first, and what it is answered; the caller confirms the answer with a byte.
+ * Texts end in a NUL. */
+typedef struct {
+    uint32_t magic;
+    int32_t from, to, n_ranks;
+    char name[NAME_BYTES];   /* of the run */
+    char where[WHERE_BYTES]; /* at which addresses the sender listens; empty on one machine */
+} Greeting;
+
+/* How and until when ranks meet. */
+typedef struct {
+    bool remote; /* between machines */
+    char name[NAME_BYTES];
+    char own[WHERE_BYTES];
+    const char *called;          /* (borrowed) where rank 0 is said to listen */
+    char (*wheres)[WHERE_BYTES]; /* (owned) [n_ranks] where each listens, as far as it is known */
+    int listener;
+    int64_t until_ns;
+} Meeting;
+
+static void
+meeting_clear(Meeting *meeting)
+{
+    g_free(meeting->wheres);
+    if (meeting->listener >= 0)
+        close(meeting->listener);
+}
+G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(Meeting, meeting_clear)
 
 /* The abstract name of a rank's socket: it is gone with the process. */
 static socklen_t
@@ -54,100 +137,252 @@ is_ours(int fd)
     return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &caller, &size) == 0 && caller.uid == getuid();
 }
 
-/* To rank @to, which may not have been started yet. */
+/* From now on a read waits for @limit_ms; 0: for ever. */
+static void
+limit_reads(int fd, int64_t limit_ms)
+{
+    const struct timeval limit = {.tv_sec = limit_ms / 1000, .tv_usec = limit_ms % 1000 * 1000};
+
+    fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK);
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+}
+
+static int64_t
+left_ms(const Meeting *meeting)
+{
+    return MAX((meeting->until_ns - exec_now_ns()) / 1000000, 0);
+}
+
 static bool
-call_on(Peers *p, const char *secret, int32_t to, int64_t until_ns, GError **error)
+send_greeting(const Peers *p, const Meeting *meeting, int fd, int32_t to)
+{
+    Greeting greeting = {.magic = MAGIC, .from = p->rank, .to = to, .n_ranks = p->n_ranks};
+
+    g_strlcpy(greeting.name, meeting->name, sizeof greeting.name);
+    g_strlcpy(greeting.where, meeting->own, sizeof greeting.where);
+    return send(fd, &greeting, sizeof greeting, MSG_NOSIGNAL) == sizeof greeting;
+}
+
+/* Whether somebody of this run speaks, to this rank. */
+static bool
+read_greeting(const Peers *p, const Meeting *meeting, int fd, Greeting *greeting)
+{
+    limit_reads(fd, GREETING_MS);
+    if ((!meeting->remote && !is_ours(fd)) ||
+        recv(fd, greeting, sizeof *greeting, MSG_WAITALL) != sizeof *greeting ||
+        greeting->magic != MAGIC || greeting->to != p->rank || greeting->n_ranks != p->n_ranks ||
+        greeting->from < 0 || greeting->from >= p->n_ranks)
+        return false;
+    greeting->name[NAME_BYTES - 1] = greeting->where[WHERE_BYTES - 1] = 0;
+    return g_str_equal(greeting->name, meeting->name);
+}
+
+/* Whether whoever listens at the other end of @fd is rank @to, which now knows of this one. */
+static bool
+greet(const Peers *p, const Meeting *meeting, int fd, int32_t to)
+{
+    Greeting answer;
+
+    return send_greeting(p, meeting, fd, to) && read_greeting(p, meeting, fd, &answer) &&
+           answer.from == to && send(fd, "", 1, MSG_NOSIGNAL) == 1;
+}
+
+/* Returns a socket to rank @to of this machine, or -1: it is not there yet. */
+static int
+call_here(const Peers *p, const Meeting *meeting, int32_t to)
 {
     struct sockaddr_un address;
-    const socklen_t size = address_of(secret, to, &address);
+    const socklen_t size = address_of(meeting->name, to, &address);
     const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
-    if (fd < 0)
-        return fail(error, p->rank, "open a socket");
-    p->fds[to] = fd;
-    while (connect(fd, (const struct sockaddr *)&address, size) != 0) {
-        if (exec_now_ns() > until_ns)
-            return fail(error, p->rank, "reach the other ranks");
-        g_usleep(2000);
+    if (fd >= 0 && connect(fd, (const struct sockaddr *)&address, size) == 0 &&
+        greet(p, meeting, fd, to))
+        return fd;
+    if (fd >= 0)
+        close(fd);
+    return -1;
+}
+
+/* The same of a rank on any machine.  Some of its addresses may lead to others from here. */
+static int
+call_there(const Peers *p, const Meeting *meeting, int32_t to)
+{
+    const char *where = meeting->wheres[to], *colon = strrchr(where, ':');
+
+    if (colon == NULL)
+        return -1;
+    g_autofree char *hosts = g_strndup(where, (size_t)(colon - where));
+    g_auto(GStrv) list = g_strsplit(hosts, ",", -1);
+    for (size_t i = 0; list[i] != NULL; i++) {
+        g_autofree char *one = g_strconcat(list[i], colon, NULL);
+        const int fd = exec_addresses_connect(one);
+        if (fd >= 0 && greet(p, meeting, fd, to))
+            return fd;
+        if (fd >= 0)
+            close(fd);
     }
-    if (!is_ours(fd) || send(fd, &p->rank, sizeof p->rank, MSG_NOSIGNAL) != sizeof p->rank)
-        return fail(error, p->rank, "reach the other ranks");
-    return true;
+    return -1;
+}
+
+/* Calls rank @to, which may not have been started yet, until it answers. */
+static bool
+call_on(Peers *p, const Meeting *meeting, int32_t to, GError **error)
+{
+    for (;;) {
+        p->fds[to] = meeting->remote ? call_there(p, meeting, to) : call_here(p, meeting, to);
+        if (p->fds[to] >= 0)
+            return true;
+        if (left_ms(meeting) == 0)
+            return EXEC_FAIL(error, EXEC_ERROR_FAILED, "rank %d on %s cannot reach rank %d%s%s",
+                             p->rank, g_get_host_name(), to, meeting->remote ? " at " : "",
+                             meeting->remote ? meeting->wheres[to] : "");
+        g_usleep(CALL_AGAIN_US);
+    }
+}
+
+/* Returns: (owned) "rank 2 and 5 others": those that have not come. */
+static char *
+describe_missing(const Peers *p)
+{
+    int32_t n = 0, first = 0;
+
+    for (int32_t r = p->n_ranks - 1; r >= 0; r--)
+        if (r != p->rank && p->fds[r] < 0) {
+            n++;
+            first = r;
+        }
+    return n == 1 ? g_strdup_printf("rank %d", first)
+                  : g_strdup_printf("rank %d and %d others", first, n - 1);
 }
 
 /* Whoever calls, of the ranks above. */
 static bool
-answer_one(Peers *p, int listener, int64_t until_ns, GError **error)
+answer_one(Peers *p, Meeting *meeting, GError **error)
 {
-    struct pollfd wait = {.fd = listener, .events = POLLIN};
-    int32_t from = -1;
-    /* Read once: a negative limit would be none. */
-    const int64_t left_ms = (until_ns - exec_now_ns()) / 1000000;
+    struct pollfd wait = {.fd = meeting->listener, .events = POLLIN};
+    Greeting caller;
+    char confirmed;
 
-    errno = ETIMEDOUT;
-    if (poll(&wait, 1, (int)MAX(left_ms, 0)) != 1)
-        return fail(error, p->rank, "wait for the other ranks any longer");
-    const int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+    const int64_t wait_ms = left_ms(meeting);
+    if (wait_ms == 0 || poll(&wait, 1, (int)MIN(wait_ms, INT_MAX)) < 1) {
+        g_autofree char *missing = describe_missing(p);
+        return left_ms(meeting) > 0 ||
+               EXEC_FAIL(error, EXEC_ERROR_FAILED, "rank %d has waited in vain for %s%s%s", p->rank,
+                         missing, meeting->remote ? ", who look for rank 0 at " : "",
+                         meeting->remote ? meeting->called : "");
+    }
+    const int fd = accept4(meeting->listener, NULL, NULL, SOCK_CLOEXEC);
     if (fd < 0)
-        return fail(error, p->rank, "answer another rank");
-    if (!is_ours(fd) || recv(fd, &from, sizeof from, MSG_WAITALL) != sizeof from ||
-        from <= p->rank || from >= p->n_ranks || p->fds[from] >= 0) {
-        close(fd); /* nobody of this run */
+        return errno == EINTR || errno == EAGAIN || errno == ECONNABORTED ||
+               fail(error, p->rank, "answer another rank");
+    if (!read_greeting(p, meeting, fd, &caller) || caller.from <= p->rank ||
+        p->fds[caller.from] >= 0 || !send_greeting(p, meeting, fd, caller.from) ||
+        recv(fd, &confirmed, 1, 0) != 1) {
+        close(fd); /* nobody of this run, or one that has not waited for the answer */
         return true;
     }
-    p->fds[from] = fd;
+    if (meeting->remote)
+        exec_addresses_no_delay(fd);
+    p->fds[caller.from] = fd;
+    g_strlcpy(meeting->wheres[caller.from], caller.where, WHERE_BYTES);
     return true;
 }
 
-static int32_t
-n_missing(const Peers *p)
+static bool
+is_complete(const Peers *p)
 {
-    int32_t n = 0;
+    bool complete = true;
 
     for (int32_t r = 0; r < p->n_ranks; r++)
-        n += r != p->rank && p->fds[r] < 0;
-    return n;
+        complete &= r == p->rank || p->fds[r] >= 0;
+    return complete;
+}
+
+/* Opens this rank's socket to listen at. */
+static bool
+listen_for_ranks(const Peers *p, Meeting *meeting, GError **error)
+{
+    struct sockaddr_un address;
+
+    if (meeting->remote) {
+        const char *colon = strrchr(meeting->wheres[0], ':');
+        const int64_t port = p->rank == 0 && colon != NULL ? strtol(colon + 1, NULL, 10) : 0;
+        g_autofree char *own = NULL;
+
+        meeting->listener = exec_addresses_listen(true, (uint16_t)port, &own);
+        if (meeting->listener < 0)
+            return EXEC_FAIL(error, EXEC_ERROR_FAILED,
+                             "rank %d cannot listen on port %d (MASTER_PORT names another): %s",
+                             p->rank, (int)port, g_strerror(errno));
+        g_strlcpy(meeting->own, own, sizeof meeting->own);
+        return true;
+    }
+    const socklen_t size = address_of(meeting->name, p->rank, &address);
+    meeting->listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (meeting->listener < 0)
+        return fail(error, p->rank, "open a socket");
+    return (bind(meeting->listener, (const struct sockaddr *)&address, size) == 0 &&
+            listen(meeting->listener, p->n_ranks) == 0) ||
+           fail(error, p->rank, "listen for the other ranks");
+}
+
+/* Rank 0 tells all where each listens; the others read it. */
+static bool
+share_wheres(const Peers *p, Meeting *meeting, GError **error)
+{
+    const size_t n_bytes = (size_t)p->n_ranks * WHERE_BYTES;
+
+    if (p->rank > 0) {
+        limit_reads(p->fds[0], MAX(left_ms(meeting), 1));
+        if (!read_all(p->fds[0], meeting->wheres, n_bytes))
+            return EXEC_FAIL(error, EXEC_ERROR_RANK_DIED,
+                             "rank %d: rank 0 has gone before all ranks had come", p->rank);
+        for (int32_t r = 0; r < p->n_ranks; r++)
+            meeting->wheres[r][WHERE_BYTES - 1] = 0;
+        return true;
+    }
+    for (int32_t r = 1; r < p->n_ranks; r++)
+        if (!write_all(p, r, meeting->wheres, n_bytes, error))
+            return false;
+    return true;
 }
 
 static bool
-meet(Peers *p, const char *secret, GError **error)
+meet(Peers *p, const ExecPeersOptions *o, GError **error)
 {
-    const int64_t until_ns = exec_now_ns() + EXEC_MEET_NS;
-    struct sockaddr_un address;
-    const socklen_t size = address_of(secret, p->rank, &address);
-    const int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const char *at = strchr(o->meeting, '@');
+    g_auto(Meeting) meeting = {
+        .remote = at != NULL,
+        .wheres = g_malloc0_n((size_t)p->n_ranks, WHERE_BYTES),
+        .listener = -1,
+        .until_ns = exec_now_ns() + MAX(EXEC_MEET_NS, units_ns_from_s(o->timeout_s)),
+    };
 
-    if (listener < 0)
-        return fail(error, p->rank, "open a socket");
-    bool ok = bind(listener, (const struct sockaddr *)&address, size) == 0 &&
-              listen(listener, p->n_ranks) == 0;
-    if (!ok)
-        fail(error, p->rank, "listen for the other ranks");
-    for (int32_t r = 0; ok && r < p->rank; r++)
-        ok = call_on(p, secret, r, until_ns, error);
-    while (ok && n_missing(p) > 0)
-        ok = answer_one(p, listener, until_ns, error);
-    close(listener);
+    g_strlcpy(meeting.name, o->meeting,
+              at == NULL ? NAME_BYTES : MIN(NAME_BYTES, (size_t)(at - o->meeting) + 1));
+    if (at != NULL)
+        g_strlcpy(meeting.wheres[0], meeting.called = at + 1, WHERE_BYTES);
+    if (!listen_for_ranks(p, &meeting, error))
+        return false;
+    /* Between machines all meet at rank 0 first, who knows where the others are. */
+    bool ok = true;
+    if (meeting.remote && p->rank > 0)
+        ok = call_on(p, &meeting, 0, error);
+    while (ok && meeting.remote && p->rank == 0 && !is_complete(p))
+        ok = answer_one(p, &meeting, error);
+    if (meeting.remote)
+        ok = ok && share_wheres(p, &meeting, error);
+    for (int32_t r = meeting.remote ? 1 : 0; ok && r < p->rank; r++)
+        ok = call_on(p, &meeting, r, error);
+    while (ok && !is_complete(p))
+        ok = answer_one(p, &meeting, error);
+    for (int32_t r = 0; ok && r < p->n_ranks; r++)
+        if (p->fds[r] >= 0)
+            limit_reads(p->fds[r], 0);
     return ok;
 }
 
 /* --- reading, on a thread of its own --- */
-
-static bool
-read_all(int fd, void *to, size_t n_bytes)
-{
-    size_t done = 0;
-
-    while (done < n_bytes) {
-        const ssize_t n = recv(fd, (char *)to + done, n_bytes - done, MSG_WAITALL);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return false;
-        done += (size_t)n;
-    }
-    return true;
-}
 
 /* False: the connection has ended. */
 static bool
@@ -155,7 +390,7 @@ read_message(Peers *p, int32_t from)
 {
     Header header;
 
-    if (!read_all(p->fds[from], &header, sizeof header))
+    if (!read_all(p->fds[from], &header, sizeof header) || header.n_bytes < 0)
         return false;
     g_autofree char *data = g_try_malloc((size_t)MAX(header.n_bytes, 1));
     return data != NULL && read_all(p->fds[from], data, (size_t)header.n_bytes) &&
@@ -185,30 +420,6 @@ read_main(gpointer user_data)
 }
 
 /* --- sending --- */
-
-/* The other side always reads, unless it is stopped: then somebody aborts. */
-static bool
-write_all(const Peers *p, int32_t to, const void *from, size_t n_bytes, GError **error)
-{
-    size_t done = 0;
-
-    while (done < n_bytes) {
-        const ssize_t n = send(p->fds[to], (const char *)from + done, n_bytes - done,
-                               MSG_NOSIGNAL | MSG_DONTWAIT);
-        if (n >= 0) {
-            done += (size_t)n;
-            continue;
-        }
-        struct pollfd wait = {.fd = p->fds[to], .events = POLLOUT};
-        if (errno != EAGAIN && errno != EINTR)
-            return EXEC_FAIL(error, EXEC_ERROR_RANK_DIED,
-                             "rank %d has closed its connection to rank %d", to, p->rank);
-        poll(&wait, 1, LOOK_MS);
-        if (!exec_abort_check(&p->hub->abort, error))
-            return false;
-    }
-    return true;
-}
 
 static bool
 send_remote(void *user_data, int32_t to, int64_t tag, const void *data, int64_t n_bytes,
@@ -240,24 +451,23 @@ free_peers(Peers *p)
 }
 
 bool
-exec_peers_open(const char *secret, int32_t rank, int32_t n_ranks, ExecTransport *transport,
-                GError **error)
+exec_peers_open(const ExecPeersOptions *options, ExecTransport *transport, GError **error)
 {
     Peers *p = g_new0(Peers, 1);
 
-    p->rank = rank;
-    p->n_ranks = n_ranks;
-    p->hub = exec_local_hub_new(n_ranks, 0);
-    p->fds = g_new(int, (size_t)n_ranks);
-    for (int32_t r = 0; r < n_ranks; r++)
+    p->rank = options->rank;
+    p->n_ranks = options->n_ranks;
+    p->hub = exec_local_hub_new(p->n_ranks, 0);
+    p->fds = g_new(int, (size_t)p->n_ranks);
+    for (int32_t r = 0; r < p->n_ranks; r++)
         p->fds[r] = -1;
-    if (!meet(p, secret, error)) {
+    if (!meet(p, options, error)) {
         free_peers(p);
         return false;
     }
-    p->hub->remote = (ExecHubRemote){.rank = rank, .send = send_remote, .user_data = p};
+    p->hub->remote = (ExecHubRemote){.rank = p->rank, .send = send_remote, .user_data = p};
     p->reader = g_thread_new("peers", read_main, p);
-    *transport = exec_local_transport(p->hub, rank);
+    *transport = exec_local_transport(p->hub, p->rank);
     return true;
 }
 

@@ -4,8 +4,11 @@
 
 typedef struct {
     ProfileMeasurement key;
-    GArray *seconds, *disturbed; /* of double */
+    GArray *of[EXEC_SAMPLE_N]; /* of double */
 } Row;
+
+static const char *const sample_names[] = {"seconds", "disturbed", "queue", "cold", "warm"};
+G_STATIC_ASSERT(G_N_ELEMENTS(sample_names) == EXEC_SAMPLE_N);
 
 struct ExecSamples {
     GMutex mutex;
@@ -27,10 +30,9 @@ exec_samples_free(ExecSamples *samples)
 {
     if (samples == NULL)
         return;
-    for (guint i = 0; i < samples->rows->len; i++) {
-        g_array_unref(g_array_index(samples->rows, Row, i).seconds);
-        g_array_unref(g_array_index(samples->rows, Row, i).disturbed);
-    }
+    for (guint i = 0; i < samples->rows->len; i++)
+        for (int what = 0; what < EXEC_SAMPLE_N; what++)
+            g_array_unref(g_array_index(samples->rows, Row, i).of[what]);
     g_array_unref(samples->rows);
     g_mutex_clear(&samples->mutex);
     g_free(samples);
@@ -59,19 +61,41 @@ find(ExecSamples *samples, const ProfileMeasurement *key)
 
 void
 exec_samples_add(ExecSamples *samples, const ProfileMeasurement *key, double seconds,
-                 bool is_disturbed)
+                 ExecSample what)
 {
     g_mutex_lock(&samples->mutex);
     Row *row = find(samples, key);
     if (row == NULL) {
-        const Row added = {.key = *key,
-                           .seconds = g_array_new(false, false, sizeof(double)),
-                           .disturbed = g_array_new(false, false, sizeof(double))};
+        Row added = {.key = *key};
+        for (int i = 0; i < EXEC_SAMPLE_N; i++)
+            added.of[i] = g_array_new(false, false, sizeof(double));
         g_array_append_val(samples->rows, added);
         row = &g_array_index(samples->rows, Row, samples->rows->len - 1);
     }
-    g_array_append_val(is_disturbed ? row->disturbed : row->seconds, seconds);
+    g_array_append_val(row->of[what], seconds);
     g_mutex_unlock(&samples->mutex);
+}
+
+double
+exec_samples_least(ExecSamples *samples, const ProfileMeasurement *key, ExecSample what)
+{
+    double least = 0;
+
+    g_mutex_lock(&samples->mutex);
+    const Row *row = find(samples, key);
+    for (guint i = 0; row != NULL && i < row->of[what]->len; i++) {
+        const double seconds = g_array_index(row->of[what], double, i);
+        least = i == 0 ? seconds : MIN(least, seconds);
+    }
+    g_mutex_unlock(&samples->mutex);
+    return least;
+}
+
+/* How often the row itself was timed. */
+static guint
+n_times(const Row *row)
+{
+    return row->of[EXEC_SAMPLE_TIME]->len + row->of[EXEC_SAMPLE_DISTURBED]->len;
 }
 
 bool
@@ -99,8 +123,8 @@ exec_samples_total(ExecSamples *samples)
 
         if (!exec_samples_is_alone(&row->key))
             continue;
-        total.n += (int64_t)row->seconds->len + (int64_t)row->disturbed->len;
-        total.n_disturbed += (int64_t)row->disturbed->len;
+        total.n += n_times(row);
+        total.n_disturbed += row->of[EXEC_SAMPLE_DISTURBED]->len;
     }
     g_mutex_unlock(&samples->mutex);
     return total;
@@ -111,7 +135,7 @@ exec_samples_count(ExecSamples *samples, const ProfileMeasurement *key)
 {
     g_mutex_lock(&samples->mutex);
     const Row *row = find(samples, key);
-    const guint n = row == NULL ? 0 : row->seconds->len + row->disturbed->len;
+    const guint n = row == NULL ? 0 : n_times(row);
     g_mutex_unlock(&samples->mutex);
     return n;
 }
@@ -122,18 +146,30 @@ exec_samples_percentile(const GArray *sorted, guint hundredths)
     return g_array_index(sorted, double, (sorted->len - 1) * hundredths / 100);
 }
 
+/* Sorts them; 0: there are none. */
+static double
+median(GArray *seconds)
+{
+    g_array_sort(seconds, order_doubles);
+    return seconds->len == 0 ? 0.0 : exec_samples_percentile(seconds, 50);
+}
+
 /* The row with its percentiles; sorts its timings.  (It has one at least.) */
 static ProfileMeasurement
 summary(const Row *row)
 {
+    GArray *const *of = row->of;
+    GArray *seconds = of[of[EXEC_SAMPLE_TIME]->len > 0 ? EXEC_SAMPLE_TIME : EXEC_SAMPLE_DISTURBED];
     ProfileMeasurement measurement = row->key;
 
-    GArray *seconds = row->seconds->len > 0 ? row->seconds : row->disturbed;
-
-    g_array_sort(seconds, order_doubles);
-    measurement.median_s = exec_samples_percentile(seconds, 50);
+    measurement.median_s = median(seconds);
     measurement.p10_s = exec_samples_percentile(seconds, 10);
     measurement.p90_s = exec_samples_percentile(seconds, 90);
+    if (profile_op_has_shape(row->key.op)) { /* of others nobody asks for it */
+        measurement.queue_s = median(of[EXEC_SAMPLE_QUEUE]);
+        measurement.cold_s = median(of[EXEC_SAMPLE_COLD]);
+        measurement.warm_s = median(of[EXEC_SAMPLE_WARM]);
+    }
     return measurement;
 }
 
@@ -142,8 +178,11 @@ exec_samples_write(ExecSamples *samples, Profile *profile)
 {
     g_mutex_lock(&samples->mutex);
     for (guint i = 0; i < samples->rows->len; i++) {
-        const ProfileMeasurement measurement = summary(&g_array_index(samples->rows, Row, i));
+        const Row *row = &g_array_index(samples->rows, Row, i);
 
+        if (n_times(row) == 0)
+            continue;
+        const ProfileMeasurement measurement = summary(row);
         profile_add(profile, &measurement);
     }
     g_mutex_unlock(&samples->mutex);
@@ -167,13 +206,15 @@ exec_samples_keep(ExecSamples *samples, JsonWriter *writer, const char *key)
     json_write_array(writer, key);
     for (guint i = 0; i < samples->rows->len; i++) {
         const Row *row = &g_array_index(samples->rows, Row, i);
-        const ProfileMeasurement measurement = summary(row);
 
+        if (n_times(row) == 0)
+            continue;
+        const ProfileMeasurement measurement = summary(row);
         json_write_object_inline(writer, NULL);
         profile_measurement_write(writer, "row", &measurement);
-        write_seconds(writer, "seconds", row->seconds);
-        if (row->disturbed->len > 0)
-            write_seconds(writer, "disturbed", row->disturbed);
+        for (int what = 0; what < EXEC_SAMPLE_N; what++)
+            if (what == EXEC_SAMPLE_TIME || row->of[what]->len > 0)
+                write_seconds(writer, sample_names[what], row->of[what]);
         json_write_object_end(writer);
     }
     json_write_array_end(writer);
@@ -183,27 +224,21 @@ exec_samples_keep(ExecSamples *samples, JsonWriter *writer, const char *key)
 /* Larger times are refused, as in a profile (profiles/profile.h). */
 #define MAX_TIME_S 1e6
 
-static void
-read_seconds(ExecSamples *samples, JsonDoc *doc, const ProfileMeasurement *key,
-             const JsonValue *array, bool are_disturbed)
-{
-    for (const JsonValue *v = json_first(array); v != NULL; v = json_next(v))
-        exec_samples_add(samples, key, json_value_double(doc, v, 0.0, MAX_TIME_S), are_disturbed);
-}
-
 void
 exec_samples_read(ExecSamples *samples, JsonDoc *doc, const JsonValue *array)
 {
-    for (const JsonValue *v = json_first(array); v != NULL && !json_doc_failed(doc);
-         v = json_next(v)) {
+    JSON_EACH (v, array, doc) {
         ProfileMeasurement key = profile_measurement_read(doc, json_object(doc, v, "row"));
-        const JsonValue *seconds = json_array(doc, v, "seconds");
-        const JsonValue *disturbed = json_array_or_null(doc, v, "disturbed");
 
-        key.median_s = key.p10_s = key.p90_s = 0;
-        read_seconds(samples, doc, &key, seconds, false);
-        if (disturbed != NULL)
-            read_seconds(samples, doc, &key, disturbed, true);
+        for (int what = 0; what < EXEC_SAMPLE_N; what++) {
+            const char *name = sample_names[what];
+            const JsonValue *seconds = what == EXEC_SAMPLE_TIME ? json_array(doc, v, name)
+                                                                : json_array_or_null(doc, v, name);
+            for (const JsonValue *one = seconds == NULL ? NULL : json_first(seconds); one != NULL;
+                 one = json_next(one))
+                exec_samples_add(samples, &key, json_value_double(doc, one, 0.0, MAX_TIME_S),
+                                 (ExecSample)what);
+        }
         json_object_end(doc, v);
     }
 }

@@ -17,13 +17,25 @@ ExecSamples *exec_samples_new(void);
 void exec_samples_free(ExecSamples *samples);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(ExecSamples, exec_samples_free)
 
-/* Adds a timing to the row that has the keys of @key, whose times are ignored; one that
- * @is_disturbed is set aside. */
-void exec_samples_add(ExecSamples *samples, const ProfileMeasurement *key, double seconds,
-                      bool is_disturbed);
+/* What a timing is of: those that the row's times are made of, and what else it tells
+ * (ProfileMeasurement). */
+typedef enum {
+    EXEC_SAMPLE_TIME,
+    EXEC_SAMPLE_DISTURBED, /* set aside */
+    EXEC_SAMPLE_QUEUE,
+    EXEC_SAMPLE_COLD,
+    EXEC_SAMPLE_WARM,
+    EXEC_SAMPLE_N,
+} ExecSample;
 
-/* Whether timings of the row wait for no other rank, so that one can tell whether they were
- * disturbed. */
+/* Adds a timing to the row that has the keys of @key, whose times are ignored. */
+void exec_samples_add(ExecSamples *samples, const ProfileMeasurement *key, double seconds,
+                      ExecSample what);
+
+/* Returns the least of the row's timings of @what; 0: it has none. */
+double exec_samples_least(ExecSamples *samples, const ProfileMeasurement *key, ExecSample what);
+
+/* Whether the row's timings wait for no other rank: then it shows whether they were disturbed. */
 bool exec_samples_is_alone(const ProfileMeasurement *key);
 
 /* How many timings there are of rows for which exec_samples_is_alone() holds, and how many of these
@@ -38,15 +50,14 @@ ExecSamplesTotal exec_samples_total(ExecSamples *samples);
 guint exec_samples_count(ExecSamples *samples, const ProfileMeasurement *key);
 
 /* Writes all timings as an array of {"row": a row of a profile, "seconds": the timings,
- * "disturbed": those set aside, if any}; exec_samples_read() adds what such an array holds and
- * records errors in
- * @doc. */
+ * "disturbed", "queue", "cold", "warm": the others, if any}; exec_samples_read() adds what such an
+ * array holds and records errors in @doc. */
 void exec_samples_keep(ExecSamples *samples, JsonWriter *writer, const char *key);
 void exec_samples_read(ExecSamples *samples, JsonDoc *doc, const JsonValue *array);
 
-/* Returns the element that is @hundredths per cent of the way through a sorted array, which is not
- * empty. */
+/* Returns the element that is @hundredths per cent of the way through a sorted, non-empty array. */
 double exec_samples_percentile(const GArray *sorted, guint hundredths);
 
-/* Adds every row to the profile, with the median, 10th and 90th percentile of its timings. */
+/* Adds every row that was timed to the profile: the median, 10th and 90th percentile, and the
+ * medians of what else is known. */
 void exec_samples_write(ExecSamples *samples, Profile *profile);

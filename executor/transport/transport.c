@@ -1,5 +1,7 @@
 #include "executor/transport/transport.h"
 
+#include "base/text.h"
+
 int32_t *
 exec_ranks_new(int32_t n)
 {
@@ -64,6 +66,7 @@ exec_check_length(const ExecTransport *transport, int32_t from, int64_t expected
 static const ExecTransportKind kinds[] = {
     {.name = "local"},
     {.name = "mpi", .in_processes = true},
+    {.name = "tcp", .in_processes = true, .without_mpi = true},
     {.name = "nccl", .in_processes = true, .is_nccl = true},
     {.name = NULL},
 };
@@ -81,13 +84,7 @@ exec_transport_kind(const char *name)
 const char *const *
 exec_transport_names(void)
 {
-    static const char *names[G_N_ELEMENTS(kinds)];
-    static gsize is_filled;
+    static const char *const *names;
 
-    if (g_once_init_enter(&is_filled)) {
-        for (size_t i = 0; i < G_N_ELEMENTS(kinds); i++)
-            names[i] = kinds[i].name;
-        g_once_init_leave(&is_filled, 1);
-    }
-    return names;
+    return text_names(&names, &kinds[0].name, sizeof kinds[0], G_N_ELEMENTS(kinds) - 1);
 }

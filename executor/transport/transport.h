@@ -3,7 +3,7 @@
  * (ExecTransportOps).
  *
  * This room, executor/transport/, is what carries: the contract, ranks that are threads (local.h)
- * or processes of one machine (peers.h), tensors in device memory (device.h), the groups of ranks
+ * or processes (peers.h), tensors in device memory (device.h), the groups of ranks
  * and their collectives for layers (comm.h), and the timing of collectives for a profile
  * (measured_collectives.h).  All rooms of executor/ above it may come in; it knows backends, and no
  * layers or schedules.
@@ -187,6 +187,7 @@ bool exec_check_length(const ExecTransport *transport, int32_t from, int64_t exp
 typedef struct {
     const char *name;  /* as --transport has it; NULL: there is no such kind */
     bool in_processes; /* every rank is a process of its own; else ranks are threads of one */
+    bool without_mpi;  /* processes that meet by peers.h, whoever has started them */
     bool is_nccl;      /* between GPUs; the ranks meet by MPI or by peers.h */
 } ExecTransportKind;
 

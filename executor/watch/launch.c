@@ -28,8 +28,7 @@
 #define END_S 1.0
 /* ... and that process where it is the launcher that was killed, before the keeper kills it. */
 #define KEEPER_GRACE_MS 2000
-/* How long rank 0 of an interrupted run may take to write what is done: the rest of the 5 s after
- * EXEC_STOP_S. */
+/* How long rank 0 of an interrupted run may take to write what is done, before all are killed. */
 #define WRITE_S 2.5
 /* How long a look for output waits; the watcher wants to be asked at least every 100 ms. */
 #define LOOK_MS 20
@@ -80,21 +79,29 @@ exec_job_rank_of(char **environment)
 {
     static const struct {
         const char *rank, *n_ranks;
+        const char *also; /* (nullable) without it the others mean something else */
+        const char *launcher;
+        bool is_mpi;
     } names[] = {
-        {EXEC_RANK_VARIABLE, EXEC_RANKS_VARIABLE},
-        {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
-        {"PMI_RANK", "PMI_SIZE"},
-        {"PMIX_RANK", "SLURM_NTASKS"},
-        {"SLURM_PROCID", "SLURM_NTASKS"},
+        {EXEC_RANK_VARIABLE, EXEC_RANKS_VARIABLE, NULL, NULL, false},
+        {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", NULL, "mpirun", true},
+        {"PMI_RANK", "PMI_SIZE", NULL, "mpirun or srun", true},
+        {"PMIX_RANK", "SLURM_STEP_NUM_TASKS", NULL, "srun", true},
+        {"RANK", "WORLD_SIZE", "MASTER_ADDR", "torchrun or Kubernetes", false},
+        {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", NULL, "srun", false},
     };
     ExecJobRank job_rank = {.role = EXEC_ROLE_ALONE, .n_ranks = 1};
 
     for (size_t i = 0; i < G_N_ELEMENTS(names); i++) {
         const int64_t rank = number_of(environment, names[i].rank, -1);
-        if (rank < 0)
+        const int64_t n_ranks = number_of(environment, names[i].n_ranks, -1);
+        if (rank < 0 || n_ranks <= rank ||
+            (names[i].also != NULL && g_environ_getenv(environment, names[i].also) == NULL))
             continue;
         job_rank.rank = (int32_t)rank;
-        job_rank.n_ranks = (int32_t)number_of(environment, names[i].n_ranks, 1);
+        job_rank.n_ranks = (int32_t)n_ranks;
+        job_rank.launcher = names[i].launcher;
+        job_rank.has_mpi = names[i].is_mpi;
         break;
     }
     if (g_environ_getenv(environment, EXEC_START_VARIABLE) != NULL)
@@ -114,6 +121,81 @@ exec_job_secret(void)
     if (where == NULL || g_getenv(EXEC_RANK_VARIABLE) == NULL)
         return NULL;
     return g_strndup(where, strcspn(where, "@"));
+}
+
+/* --- where ranks meet that somebody else has started --- */
+
+/* Returns: (owned) the first host of Slurm's list: "n01" of "n[01-04,7],m2", "n01-ib0" of
+ * "n[01-02]-ib[0-1]". */
+static char *
+first_host(const char *list)
+{
+    GString *host = g_string_new(NULL);
+
+    for (const char *at = list; *at != 0 && *at != ','; at++) {
+        if (*at != '[') {
+            g_string_append_c(host, *at);
+            continue;
+        }
+        at++;
+        g_string_append_len(host, at, (gssize)strcspn(at, ",-]"));
+        at += strcspn(at, "]");
+        if (*at == 0)
+            break;
+    }
+    return g_string_free(host, FALSE);
+}
+
+/* Returns the port, and changes it where somebody else listens at MASTER_PORT. */
+static int64_t
+meeting_port(char **environment)
+{
+    const int64_t master = number_of(environment, "MASTER_PORT", 0);
+    const char *reserved = g_environ_getenv(environment, "SLURM_STEP_RESV_PORTS");
+
+    if (master > 0)
+        return g_environ_getenv(environment, "TORCHELASTIC_RUN_ID") != NULL ? master + 1 : master;
+    if (reserved != NULL && g_ascii_strtoll(reserved, NULL, 10) > 0)
+        return g_ascii_strtoll(reserved, NULL, 10);
+    return 20000 + (number_of(environment, "SLURM_JOB_ID", 0) * 16 +
+                    number_of(environment, "SLURM_STEP_ID", 0)) %
+                       10000;
+}
+
+char *
+exec_job_meeting_of(char **environment, GError **error)
+{
+    static const char *const names[] = {"SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT",
+                                        "TORCHELASTIC_RUN_ID"};
+    static const char *const lists[] = {"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"};
+    const char *master = g_environ_getenv(environment, "MASTER_ADDR");
+    const int64_t port = meeting_port(environment);
+    g_autofree char *host = g_strdup(master);
+    g_autoptr(GString) job = g_string_new("degas");
+
+    for (size_t i = 0; host == NULL && i < G_N_ELEMENTS(lists); i++)
+        if (g_environ_getenv(environment, lists[i]) != NULL)
+            host = first_host(g_environ_getenv(environment, lists[i]));
+    if (host == NULL || host[0] == 0 || port > UINT16_MAX)
+        return EXEC_FAIL_NULL(error, EXEC_ERROR_MISSING,
+                              port > UINT16_MAX ? "MASTER_PORT is no port"
+                                                : "nothing says where rank 0 is: MASTER_ADDR or "
+                                                  "SLURM_STEP_NODELIST is needed");
+    for (size_t i = 0; i < G_N_ELEMENTS(names); i++) {
+        const char *value = g_environ_getenv(environment, names[i]);
+        g_string_append_printf(job, "\n%s", value == NULL ? "" : value);
+    }
+    g_autofree char *sum = g_compute_checksum_for_string(G_CHECKSUM_SHA256, job->str, -1);
+    return g_strdup_printf("%.32s@%s:%" G_GINT64_FORMAT, sum, host, port);
+}
+
+char *
+exec_job_meeting(GError **error)
+{
+    g_auto(GStrv) environment = g_get_environ();
+    char *secret = exec_job_secret();
+
+    return secret != NULL ? secret : exec_job_meeting_of(environment, error);
 }
 
 /* --- the starter --- */
@@ -326,9 +408,8 @@ version_of(const char *program)
     const char *const argv[] = {program, "--version", NULL};
     char *text = NULL;
 
-    if (!g_spawn_sync(NULL, (char **)argv, NULL, G_SPAWN_SEARCH_PATH | G_SPAWN_STDERR_TO_DEV_NULL,
-                      NULL, NULL, &text, NULL, NULL, NULL))
-        return NULL;
+    g_spawn_sync(NULL, (char **)argv, NULL, G_SPAWN_SEARCH_PATH | G_SPAWN_STDERR_TO_DEV_NULL, NULL,
+                 NULL, &text, NULL, NULL, NULL); /* without a process @text stays as it is */
     return text;
 }
 
@@ -347,11 +428,11 @@ find_mpirun(const char *library, GError **error)
         if (version != NULL && (strstr(version, "Open MPI") != NULL) == is_open_mpi)
             return g_strdup(names[i]);
     }
-    g_set_error(error, EXEC_ERROR, EXEC_ERROR_MISSING,
-                any ? "transport mpi: degas-mpi.so was built with %s, mpirun is another MPI's"
-                    : "transport mpi: mpirun of %s is not in the path",
-                library);
-    return NULL;
+    return EXEC_FAIL_NULL(
+        error, EXEC_ERROR_MISSING,
+        any ? "transport mpi: degas-mpi.so was built with %s, mpirun is another MPI's"
+            : "transport mpi: mpirun of %s is not in the path",
+        library);
 }
 
 /* Appends copies of the texts up to the first NULL. */
@@ -459,7 +540,7 @@ mpirun_start(Mpirun *mpirun, const ExecLaunchOptions *o, const char *where, GErr
 {
     g_autoptr(GPtrArray) argv = program_to_start(o, error);
     g_auto(GStrv) environment = g_get_environ();
-    GError *reason = NULL;
+    g_autoptr(GError) reason = NULL;
 
     if (argv == NULL)
         return false;
@@ -477,11 +558,9 @@ mpirun_start(Mpirun *mpirun, const ExecLaunchOptions *o, const char *where, GErr
                                  G_SPAWN_SEARCH_PATH | G_SPAWN_DO_NOT_REAP_CHILD, prepare_child,
                                  NULL, &mpirun->pid, NULL, &mpirun->out, &mpirun->err, &reason))
         return true;
-    g_set_error(error, EXEC_ERROR, EXEC_ERROR_MISSING, "transport %s: cannot start %s: %s",
-                o->transport, (const char *)argv->pdata[0], reason->message);
-    g_error_free(reason);
     mpirun->out = mpirun->err = -1;
-    return false;
+    return EXEC_FAIL(error, EXEC_ERROR_MISSING, "transport %s: cannot start %s: %s", o->transport,
+                     (const char *)argv->pdata[0], reason->message);
 }
 
 /* --- its output --- */
@@ -588,8 +667,7 @@ mpirun_was_killed(const Mpirun *mpirun)
     return mpirun->ended && WIFSIGNALED(mpirun->status);
 }
 
-/* Returns: (owned) the line of what it said that names a rank which died, else the first line with
- * words. */
+/* Returns: (owned) the line of its words that names a rank which died, else the first one. */
 static char *
 mpirun_words(const Mpirun *mpirun)
 {
@@ -643,7 +721,8 @@ explain_early_end(const Mpirun *mpirun, bool has_started, int *status, GError **
 typedef struct {
     const ExecLaunchOptions *o;
     ExecWatcher *watcher;
-    int64_t stop_ns; /* when the ranks were asked to stop; 0: not yet */
+    bool stops;      /* the ranks were asked to stop */
+    int64_t stop_ns; /* since when they are to stop within EXEC_STOP_S; 0: they are not */
     int64_t shown_step, shown_ns;
 } Watch;
 
@@ -652,16 +731,29 @@ typedef struct {
 static bool
 pass_on_stop(Watch *watch, GError **error)
 {
-    if (watch->o->stop == NULL || g_atomic_int_get(watch->o->stop) == 0)
-        return true;
-    if (watch->stop_ns == 0) {
-        watch->stop_ns = exec_now_ns();
+    const int stop = watch->o->stop == NULL ? 0 : g_atomic_int_get(watch->o->stop);
+
+    if (stop != 0 && !watch->stops)
         exec_watcher_stop(watch->watcher);
-    }
+    watch->stops |= stop != 0;
+    if (stop == 0 || stop == EXEC_STOP_PATIENTLY)
+        return true;
+    if (watch->stop_ns == 0)
+        watch->stop_ns = exec_now_ns();
     if (exec_seconds_since(watch->stop_ns) <= EXEC_STOP_S)
         return true;
     return EXEC_FAIL(error, EXEC_ERROR_INTERRUPTED,
                      "interrupted; the step did not end within %.1f s", EXEC_STOP_S);
+}
+
+/* Rank 0 alone ends, with what is done on its standard output, whose reader this is. */
+static void
+let_rank_0_write(ExecWatcher *watcher, Mpirun *mpirun, const GError *why)
+{
+    const int64_t begin = exec_now_ns();
+
+    while (!exec_watcher_abort_rank(watcher, 0, why) && exec_seconds_since(begin) < WRITE_S)
+        mpirun_read(mpirun);
 }
 
 static void
@@ -719,6 +811,7 @@ watch_ranks(Watch *watch, Mpirun *mpirun, int *status, GError **error)
         }
         tell_progress(watch);
         if (!pass_on_stop(watch, error)) {
+            let_rank_0_write(watch->watcher, mpirun, *error);
             exec_watcher_abort(watch->watcher, *error);
             return false;
         }
@@ -769,7 +862,7 @@ exec_launch(const ExecLaunchOptions *options, GString *output, int *status, GErr
     bool ok = watch_ranks(&watch, &mpirun, status, &found);
     const bool interrupted = g_error_matches(found, EXEC_ERROR, EXEC_ERROR_INTERRUPTED);
     if (!ok)
-        exec_watcher_clean_up(watcher, interrupted ? WRITE_S : CLEAN_UP_S);
+        exec_watcher_clean_up(watcher, CLEAN_UP_S);
     mpirun_finish(&mpirun, !ok);
     keeper_end(&keeper);
     const int code = exit_status(mpirun.status);
@@ -819,11 +912,11 @@ exec_fork_watcher(int32_t n_ranks, double timeout_s, void (*tell)(const GError *
     /* The ranks obey signals for the job; the watcher ends when they have. */
     signal(SIGINT, SIG_IGN);
     signal(SIGTERM, SIG_IGN);
+    signal(SIGUSR1, SIG_IGN);
     for (;;) {
         GError *reason = NULL;
         const ExecWatcherState state = exec_watcher_look(watcher, &reason);
-        /* A rank 0 that ended before it could tell any rank where the watcher is has said why
-         * itself. */
+        /* A rank 0 that ended before it could tell any rank of the watcher has said why itself. */
         if (state == EXEC_WATCHER_DONE ||
             (getppid() != parent && !exec_watcher_has_started(watcher)))
             return true;

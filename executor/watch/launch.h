@@ -1,16 +1,17 @@
 /*
  * executor/watch/launch.h - which rank of a job this process is, and starting the ranks of a job.
  *
- * A process comes into a run with transport mpi or nccl in one of four roles:
+ * A process comes into a run with transport mpi, tcp or nccl in one of four roles:
  *   alone      `degas run --transport mpi`: it starts mpirun on itself, watches, and passes on what
  *              the ranks write; ranks meet through MPI
- *   starter    on one machine transport nccl needs no MPI: this process takes mpirun's place, and
+ *   starter    on one machine tcp and nccl need no MPI: this process takes mpirun's place, and
  *              ranks meet by sockets (executor/transport/peers.h)
  *   launched   a rank of such a run: it finds EXEC_WATCH_VARIABLE in its environment
- *   joined     a rank that somebody else's mpirun or srun started: rank 0 forks the watcher
+ *   joined     a rank that somebody else's mpirun, srun, torchrun or Kubernetes started: rank 0 forks
+ *              the watcher.  Without MPI, ranks meet by TCP at an address of rank 0's host
  *
  * With transport nccl tensors never touch the host; results, clocks and checkpoints go by MPI or by
- * those sockets.  Rank 0 gathers the results of all ranks (executor/run/gather.h) and writes them.
+ * those sockets.  Rank 0 gathers the results of all ranks (executor/run/gather.c) and writes them.
  *
  * On one machine Open MPI keeps its files in a folder of this run in /dev/shm.  The launcher
  * removes it; should the launcher be killed, a process that it has left behind for this removes the
@@ -30,10 +31,15 @@ typedef enum {
 typedef struct {
     ExecRole role;
     int32_t rank, n_ranks; /* as the environment says; alone: rank 0 of 1 */
+    bool has_mpi;          /* whoever started this process offers MPI a way to begin */
+    const char *launcher;  /* (nullable) who started a joined rank, for messages: "srun" */
 } ExecJobRank;
 
-/* Which rank this process is, by the variables that Open MPI, MPICH (PMI), PMIx, Slurm and our own
- * starter set. */
+/*
+ * Which rank this process is, by the variables that Open MPI, MPICH (PMI), PMIx, torchrun and
+ * Kubernetes (RANK, WORLD_SIZE, MASTER_ADDR), Slurm's steps and our own starter set, in that order.
+ * The shell of a Slurm job is no rank, though SLURM_PROCID is 0 there.
+ */
 ExecJobRank exec_job_rank(void);
 /* The same of a process with this environment. */
 ExecJobRank exec_job_rank_of(char **environment);
@@ -49,6 +55,18 @@ ExecJobRank exec_job_rank_of(char **environment);
  * has started this process. */
 char *exec_job_secret(void);
 
+/*
+ * Returns: (owned) where the ranks of a run without MPI meet (peers.h): exec_job_secret(), or of a
+ * joined rank "JOB@HOST:PORT".  HOST is MASTER_ADDR, else the first host of SLURM_STEP_NODELIST;
+ * PORT is MASTER_PORT (under torchrun, whose agent may listen there, the next one), else the first
+ * of SLURM_STEP_RESV_PORTS, else one of 20000 to 29999 by the numbers of job and step.  JOB tells
+ * runs apart that meet at the same port by mistake.  NULL on EXEC_ERROR_MISSING: nothing says where
+ * rank 0 is.
+ */
+char *exec_job_meeting(GError **error);
+/* The same of a process with this environment. */
+char *exec_job_meeting_of(char **environment, GError **error);
+
 /* The starter's work: starts a process for every rank, this program with these @arguments.  They
  * end with it, and it ends them when one ends badly.  Returns the exit status of that one, else 0.
  */
@@ -61,7 +79,7 @@ typedef struct {
     double timeout_s;  /* as ExecRunOptions.timeout_s */
     const char *hosts; /* (nullable) where the ranks run: "node1,node2"; NULL: on this machine */
     char **arguments;  /* (borrowed) NULL-terminated: of the program, its name first */
-    const int *stop;   /* (nullable) not 0: somebody wants the run to end */
+    const int *stop;   /* (nullable) as ExecRunOptions.stop */
     /* (nullable) told now and then which step has ended, its loss, and how long steps take. */
     void (*progress)(int64_t step, double loss, double step_s, void *user_data);
     /* (nullable) told what the ranks noted on stderr, when the run went well. */
@@ -83,8 +101,10 @@ typedef struct {
  */
 bool exec_launch(const ExecLaunchOptions *options, GString *output, int *status, GError **error);
 
-/* How long the step of a run that is interrupted may take to end (docs/formats.md). */
+/* How long the step of a run that is interrupted may take to end (docs/formats.md), ... */
 #define EXEC_STOP_S 2.5
+/* ... unless the interruption has this value: whoever sends it has a time limit of its own. */
+#define EXEC_STOP_PATIENTLY 2
 
 /*
  * For rank 0 of a job that somebody else has started: forks the process that watches.  In the

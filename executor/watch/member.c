@@ -1,8 +1,6 @@
 #include "executor/watch/member.h"
 
 #include <errno.h>
-#include <netdb.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <signal.h>
 #include <string.h>
@@ -10,12 +8,11 @@
 #include <unistd.h>
 
 #include "executor/device/clock.h"
+#include "executor/transport/addresses.h"
 #include "executor/watch/starting.h"
 
-/* How long one address of the watcher may take to answer.  A host may list several that lead
- * nowhere from here, and each of them may use up this time; where there is a way, it takes
- * milliseconds. */
-#define CONNECT_MS 2000
+/* How long a watcher may take to read what a rank tells it, before it is as good as gone. */
+#define TELL_MS 2000
 /* How often a rank looks whether the process that started it is stopped: often enough to tell it
  * well within the watcher's 3 s, and 20 pulses a second cost few reads of /proc. */
 #define LOOK_AT_STARTER_NS 250000000
@@ -30,41 +27,6 @@ struct ExecMember {
 };
 
 /* --- connecting --- */
-
-static bool
-finish_connecting(int fd)
-{
-    struct pollfd wait = {.fd = fd, .events = POLLOUT};
-    int code = 0;
-    socklen_t size = sizeof code;
-
-    return poll(&wait, 1, CONNECT_MS) == 1 &&
-           getsockopt(fd, SOL_SOCKET, SO_ERROR, &code, &size) == 0 && code == 0;
-}
-
-/* Returns a socket, or -1: nobody listens there. */
-static int
-connect_to(const char *host, const char *port)
-{
-    const struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
-    struct addrinfo *found = NULL;
-    int fd = -1;
-
-    if (getaddrinfo(host, port, &hints, &found) != 0)
-        return -1;
-    for (const struct addrinfo *a = found; a != NULL && fd < 0; a = a->ai_next) {
-        fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-        if (fd < 0)
-            continue;
-        if (connect(fd, a->ai_addr, a->ai_addrlen) != 0 &&
-            (errno != EINPROGRESS || !finish_connecting(fd))) {
-            close(fd);
-            fd = -1;
-        }
-    }
-    freeaddrinfo(found);
-    return fd;
-}
 
 char *
 exec_watch_machine(void)
@@ -91,26 +53,15 @@ ExecMember *
 exec_member_connect(const char *where, int32_t rank, GError **error)
 {
     g_auto(GStrv) halves = g_strsplit(where, "@", 2);
-    const char *colon = halves[0] != NULL && halves[1] != NULL ? strrchr(halves[1], ':') : NULL;
 
-    if (colon == NULL) {
-        g_set_error(error, EXEC_ERROR, EXEC_ERROR_FAILED,
-                    EXEC_WATCH_VARIABLE " is not of this program");
-        return NULL;
-    }
-    g_autofree char *hosts = g_strndup(halves[1], (size_t)(colon - halves[1]));
-    g_auto(GStrv) list = g_strsplit(hosts, ",", -1);
-    int fd = -1;
-    for (size_t i = 0; list[i] != NULL && fd < 0; i++)
-        fd = connect_to(list[i], colon + 1);
-    if (fd < 0) {
-        g_set_error(error, EXEC_ERROR, EXEC_ERROR_FAILED,
-                    "rank %d on %s cannot reach the watcher of its run at %s", rank,
-                    g_get_host_name(), halves[1]);
-        return NULL;
-    }
-    const int yes = 1;
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
+    if (halves[0] == NULL || halves[1] == NULL)
+        return EXEC_FAIL_NULL(error, EXEC_ERROR_FAILED,
+                              EXEC_WATCH_VARIABLE " is not of this program");
+    const int fd = exec_addresses_connect(halves[1]);
+    if (fd < 0)
+        return EXEC_FAIL_NULL(error, EXEC_ERROR_FAILED,
+                              "rank %d on %s cannot reach the watcher of its run at %s", rank,
+                              g_get_host_name(), halves[1]);
     ExecMember *member = g_new0(ExecMember, 1);
     member->fd = fd;
     member->rank = rank;
@@ -124,6 +75,12 @@ exec_member_free(ExecMember *member)
     if (member == NULL)
         return;
     close(member->fd);
+    g_free(member);
+}
+
+void
+exec_member_keep_until_exit(ExecMember *member)
+{
     g_free(member);
 }
 
@@ -181,7 +138,7 @@ exec_member_tell(ExecMember *member, ExecWatchRecord *record)
         /* A watcher that does not read for so long is as good as gone. */
         if (n < 0 && errno != EAGAIN && errno != EINTR)
             return;
-        if (n < 0 && errno == EAGAIN && poll(&wait, 1, CONNECT_MS) <= 0)
+        if (n < 0 && errno == EAGAIN && poll(&wait, 1, TELL_MS) <= 0)
             return;
     }
 }

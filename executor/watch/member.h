@@ -44,7 +44,8 @@ typedef struct {
     int64_t starter_stopped_ns;
     int32_t starter_pid;
     char starter[20];
-    char text[424]; /* ends in a NUL, as all texts here */
+    int32_t wants_stop; /* not 0: the rank was asked to end after its step, as all should then */
+    char text[420];     /* ends in a NUL, as all texts here */
 } ExecWatchRecord;
 
 G_STATIC_ASSERT(sizeof(ExecWatchRecord) == 512);
@@ -78,6 +79,10 @@ typedef struct ExecMember ExecMember;
 ExecMember *exec_member_connect(const char *where, int32_t rank, GError **error);
 void exec_member_free(ExecMember *member);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(ExecMember, exec_member_free)
+
+/* Frees @member (nullable) and leaves its connection open until the process ends, which is when the
+ * watcher takes the rank to have ended: what it writes after its last order is waited for. */
+void exec_member_keep_until_exit(ExecMember *member);
 
 /* Sends @record, whose magic, rank, pid and starter are filled in here.  Nothing is reported: that
  * the watcher is gone shows in the next exec_member_order(). */

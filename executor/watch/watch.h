@@ -24,17 +24,13 @@
 
 #include "executor/transport/transport.h"
 
-/*
- * How long a rank may not move before the first steps have shown how long a step takes.  The first
- * step may be of a large model, and nothing is known of it; ten minutes end even such a run.
- */
+/* How long a rank may not move before the first steps have shown how long a step takes.  The first
+ * step may be of a large model, and nothing is known of it; ten minutes end even such a run. */
 #define EXEC_WATCH_FIRST_LIMIT_NS (INT64_C(600) * 1000000000)
 
-/*
- * Whoever watches looks at least ten times a second.  When it finds that it has not looked for so
+/* Whoever watches looks at least ten times a second.  When it finds that it has not looked for so
  * long, it was stopped itself (Ctrl-Z stops the whole job), and the time does not count as silence
- * of the ranks.
- */
+ * of the ranks. */
 #define EXEC_WATCH_OWN_PAUSE_NS INT64_C(1000000000)
 
 /* One rank at one moment. */

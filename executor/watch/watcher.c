@@ -1,18 +1,14 @@
 #include "executor/watch/watcher.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
-#include <ifaddrs.h>
-#include <net/if.h>
-#include <netinet/in.h>
 #include <signal.h>
-#include <string.h>
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/units.h"
 #include "executor/device/clock.h"
+#include "executor/transport/addresses.h"
 #include "executor/watch/member.h"
 #include "executor/watch/starting.h"
 #include "executor/watch/watch.h"
@@ -78,27 +74,6 @@ make_secret(char *secret)
     return true;
 }
 
-/* Appends this machine's addresses, the loopback last; only that one unless @other_hosts. */
-static void
-append_addresses(GString *where, bool other_hosts)
-{
-    struct ifaddrs *all = NULL;
-
-    if (other_hosts && getifaddrs(&all) == 0) {
-        for (const struct ifaddrs *i = all; i != NULL; i = i->ifa_next) {
-            char text[INET_ADDRSTRLEN];
-            if (i->ifa_addr == NULL || i->ifa_addr->sa_family != AF_INET ||
-                (i->ifa_flags & IFF_LOOPBACK) != 0 || (i->ifa_flags & IFF_UP) == 0)
-                continue;
-            const struct sockaddr_in *in = (const struct sockaddr_in *)(void *)i->ifa_addr;
-            if (inet_ntop(AF_INET, &in->sin_addr, text, sizeof text) != NULL)
-                g_string_append_printf(where, "%s,", text);
-        }
-        freeifaddrs(all);
-    }
-    g_string_append(where, "127.0.0.1");
-}
-
 /*
  * Listens on a free port, of all interfaces with @other_hosts, else of the loopback alone.
  *
@@ -109,28 +84,13 @@ append_addresses(GString *where, bool other_hosts)
 static int
 listen_for_ranks(bool other_hosts, char secret[EXEC_WATCH_SECRET + 1], char **where)
 {
-    struct sockaddr_in address = {
-        .sin_family = AF_INET,
-        .sin_addr.s_addr = htonl(other_hosts ? INADDR_ANY : INADDR_LOOPBACK),
-    };
-    socklen_t size = sizeof address;
-    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    g_autofree char *addresses = NULL;
 
-    if (fd < 0)
+    if (!make_secret(secret))
         return -1;
-    if (bind(fd, (const struct sockaddr *)&address, sizeof address) != 0 ||
-        listen(fd, SOMAXCONN) != 0 || getsockname(fd, (struct sockaddr *)&address, &size) != 0 ||
-        !make_secret(secret)) {
-        const int code = errno;
-        close(fd);
-        errno = code;
-        return -1;
-    }
-    GString *text = g_string_new(NULL);
-    g_string_append_printf(text, "%s@", secret);
-    append_addresses(text, other_hosts);
-    g_string_append_printf(text, ":%u", ntohs(address.sin_port));
-    *where = g_string_free(text, FALSE);
+    const int fd = exec_addresses_listen(other_hosts, 0, &addresses);
+    if (fd >= 0)
+        *where = g_strdup_printf("%s@%s", secret, addresses);
     return fd;
 }
 
@@ -225,14 +185,35 @@ exec_watcher_stop(ExecWatcher *watcher)
     tell_all(watcher, (ExecWatchRecord){.kind = EXEC_WATCH_STOP});
 }
 
-void
-exec_watcher_abort(ExecWatcher *watcher, const GError *why)
+static void read_line(ExecWatcher *watcher, int32_t rank, GError **error);
+
+static ExecWatchRecord
+abort_record(const GError *why)
 {
     ExecWatchRecord record = {.kind = EXEC_WATCH_ABORT, .code = why->code};
 
-    watcher->failed = true;
     g_strlcpy(record.text, why->message, sizeof record.text);
-    tell_all(watcher, record);
+    return record;
+}
+
+void
+exec_watcher_abort(ExecWatcher *watcher, const GError *why)
+{
+    watcher->failed = true;
+    tell_all(watcher, abort_record(why));
+}
+
+bool
+exec_watcher_abort_rank(ExecWatcher *watcher, int32_t rank, const GError *why)
+{
+    GError *ignored = NULL;
+
+    if (!watcher->failed)
+        tell(&watcher->lines[rank], abort_record(why));
+    watcher->failed = true;
+    read_line(watcher, rank, &ignored);
+    g_clear_error(&ignored);
+    return watcher->lines[rank].fd < 0;
 }
 
 /* --- judging --- */
@@ -562,6 +543,8 @@ read_line(ExecWatcher *watcher, int32_t rank, GError **error)
         line->last = line->in;
         line->heard_ns = exec_now_ns();
         line->done |= line->in.kind == EXEC_WATCH_DONE;
+        if (line->in.wants_stop != 0 && !watcher->stops)
+            exec_watcher_stop(watcher);
         if (line->in.kind == EXEC_WATCH_FAILED && watcher->failure_ns == 0) {
             watcher->failure_ns = line->heard_ns;
             watcher->failure_rank = rank;

@@ -62,6 +62,11 @@ void exec_watcher_stop(ExecWatcher *watcher);
 /* Tells all ranks to end at once, and @why. */
 void exec_watcher_abort(ExecWatcher *watcher, const GError *why);
 
+/* Tells one @rank to end at once, the first time, and returns whether its process has ended since.
+ * The others are told by exec_watcher_abort(): a launcher ends all ranks when one ends so, and they
+ * would take @rank with them before it has written what it has. */
+bool exec_watcher_abort_rank(ExecWatcher *watcher, int32_t rank, const GError *why);
+
 /* After a failure: waits until all ranks have gone.  After @limit_s those of this machine that have
  * not are killed, and after twice that nobody is waited for. */
 void exec_watcher_clean_up(ExecWatcher *watcher, double limit_s);

@@ -159,12 +159,8 @@ make_flight(const void *data)
     PlanFlight *flight = flight_new((int32_t)shape->n_ranks, (int32_t)shape->n_chunks);
     int64_t n_ops;
 
-    if (family->searches)
+    if (family->searches || fill_closed(family, shape, flight))
         return flight;
-    if (fill_closed(family, shape, flight)) {
-        flight->is_exact = true;
-        return flight;
-    }
     if (__builtin_mul_overflow(shape->n_micro_batches * 3, shape->n_chunks * shape->n_slices,
                                &n_ops) ||
         __builtin_mul_overflow(n_ops, shape->n_ranks, &n_ops) || n_ops > MAX_OPS)
@@ -175,7 +171,6 @@ make_flight(const void *data)
     for (int32_t r = 0; r < schedule->n_ranks; r++)
         walk_rank(schedule, r, flight);
     flight->paths = plan_order_paths_new(schedule);
-    flight->is_exact = true;
     return flight;
 }
 

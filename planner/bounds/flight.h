@@ -32,16 +32,15 @@ typedef enum {
 /* The moments of every rank of one schedule. */
 typedef struct {
     int32_t n_ranks, n_chunks;
-    bool is_exact;   /* else the counts are a lower bound: each chunk holds one at its first B */
-    int32_t *counts; /* (owned) [((rank * PLAN_MOMENT_N + moment) * 2 + half) * n_chunks + chunk] */
+    /* (owned) [((rank * PLAN_MOMENT_N + moment) * 2 + half) * n_chunks + chunk] exact, or a lower
+     * bound: each chunk holds one at its first B. */
+    int32_t *counts;
     PlanOrderPaths *paths; /* (owned, nullable) of schedules that were built */
 } PlanFlight;
 
-/*
- * Returns: (borrowed from @memo) the flight of the family's schedule of @shape, at which it exists.
+/* Returns: (borrowed from @memo) the flight of the family's schedule of @shape, at which it exists.
  * It is not exact for schedules that are too large to build, nor for families that search for an
- * order: then it is what any order holds at the least.
- */
+ * order: then it is what any order holds at the least. */
 const PlanFlight *plan_flight_get(PlanMemo *memo, const ScheduleFamily *family,
                                   const ScheduleShape *shape);
 

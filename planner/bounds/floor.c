@@ -1,158 +1,600 @@
 #include "planner/bounds/floor.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "base/units.h"
+#include "planner/bounds/point_bound.h"
+#include "planner/bounds/sketch.h"
 #include "profiles/cost/cost.h"
 #include "profiles/workload/ops.h"
 
-/* Intervals of lengths: of a small tile's rows, and from so many of them on of a share. */
-#define TOKENS_STEP 64
-#define STEP_FRACTION 32
+/* Intervals of rows: of a small tile's, and from so many of them on of a share. */
+#define ROWS_STEP 64
+#define STEP_FRACTION 16
+/* Kinds of layers, and of passes. */
+#define N_LAYERS 2
+#define N_PASSES 2
 
-/* F of an interval: (end of the one before, end]. */
-typedef struct {
-    int64_t end;
-    double floor_s; /* at its first token */
-} Interval;
-
-typedef struct {
-    const PlanRequest *request;
-    const PlanPoint *point;
-    GArray *intervals; /* (owned) of Interval, to all tokens of a micro-batch */
-} Floor;
+static const ProfilePass passes[N_PASSES] = {PROFILE_PASS_FORWARD, PROFILE_PASS_BACKWARD};
 
 /* --- one layer --- */
 
-/* Both passes of @layer on @tokens at device @first. */
-static double
-passes_s(const Floor *floor, int64_t first, int64_t layer, int64_t tokens)
-{
-    const PlanRequest *request = floor->request;
-    const PlanConventions *conventions = &request->conventions;
-    const PlanLayerShape shape = {floor->point->degrees, 1, floor->point->sequence_parallel};
-    ProfileQuery query = plan_layer_query(request, &shape, first);
+/* What a layer takes at the least on (the end of the interval before, end] rows: at the first. */
+typedef struct {
+    int64_t end;
+    ProfileSliceFloor passes[N_LAYERS][N_PASSES];
+} Interval;
 
+/* Of the devices of one kind of nodes. */
+typedef struct {
+    double attention_s[N_LAYERS][N_PASSES]; /* of one whole sequence, at the least */
+    GArray *intervals;                      /* (owned) of Interval */
+} Table;
+
+typedef struct {
+    guint n_kinds;
+    Table kinds[];
+} Tables;
+
+typedef struct {
+    const PlanRequest *request;
+    const PlanLayerShape *shape;
+    int64_t most_rows;
+} Question;
+
+static void
+tables_free(gpointer data)
+{
+    Tables *tables = data;
+
+    for (guint i = 0; i < tables->n_kinds; i++)
+        g_clear_pointer(&tables->kinds[i].intervals, g_array_unref);
+    g_free(tables);
+}
+
+/* The question about one sequence of @layer at device @first. */
+static ProfileQuery
+query_of(const Question *asked, int64_t first, int64_t layer)
+{
+    const PlanRequest *request = asked->request;
+    const PlanConventions *conventions = &request->conventions;
+    PlanLayerShape shape = *asked->shape;
+
+    shape.micro_batch = 1;
+    ProfileQuery query = plan_layer_query(request, &shape, first);
     query.part = MODEL_PART_LAYER;
     query.layer = layer;
-    query.shape.tokens = tokens;
     /* Two slices make two gradients; those that products may add are not told apart. */
     if (!plan_framework_fuses_accumulation(conventions, shape.sequence_parallel, true) &&
         !plan_framework_fuses_accumulation(conventions, shape.sequence_parallel, false))
         query.accumulate_bytes_per_weight =
             workload_accumulate_bytes(request->dtype, conventions, false, 2.0);
-    const double forward_s =
-        profile_cost_slice_floor_s(request->profile, &query, PROFILE_PASS_FORWARD);
-    return forward_s * (request->recompute == PLAN_RECOMPUTE_FULL ? 2.0 : 1.0) +
-           profile_cost_slice_floor_s(request->profile, &query, PROFILE_PASS_BACKWARD);
+    return query;
 }
 
-/* F(@tokens): the least of both kinds of layers and all kinds of nodes. */
-static double
-layer_s(const Floor *floor, int64_t tokens)
+static void
+fill_table(const Question *asked, int64_t first, Table *table)
 {
-    const ModelCluster *cluster = floor->request->profile->cluster;
-    const int64_t layers[] = {0, floor->request->arch->n_layers - 1};
-    double least = INFINITY;
+    const ModelArch *arch = asked->request->arch;
+    const int64_t layers[N_LAYERS] = {0, arch->n_layers - 1};
+    ProfileQuery queries[N_LAYERS];
+    Interval one = {0};
+
+    for (int k = 0; k < N_LAYERS; k++) {
+        queries[k] = query_of(asked, first, layers[k]);
+        for (int i = 0; i < N_PASSES; i++) {
+            table->attention_s[k][i] = profile_cost_sliced_attention_floor_s(
+                asked->request->profile, &queries[k], passes[i]);
+        }
+    }
+    table->intervals = g_array_new(FALSE, FALSE, sizeof(Interval));
+    for (int64_t begin = 0; begin < asked->most_rows; begin = one.end) {
+        one.end =
+            MIN(asked->most_rows, begin + MAX(1, begin / STEP_FRACTION / ROWS_STEP) * ROWS_STEP);
+        for (int k = 0; k < N_LAYERS; k++)
+            for (int i = 0; i < N_PASSES; i++) {
+                queries[k].shape.tokens = begin + 1;
+                one.passes[k][i] =
+                    profile_cost_slice_floor(asked->request->profile, &queries[k], passes[i]);
+            }
+        g_array_append_val(table->intervals, one);
+    }
+}
+
+/* PlanMemoMakeFunc. */
+static void *
+make_tables(const void *data)
+{
+    const Question *asked = data;
+    const ModelCluster *cluster = asked->request->profile->cluster;
+    Tables *tables = g_malloc0(sizeof(Tables) + cluster->nodes->len * sizeof(Table));
     int64_t first = 0;
 
+    tables->n_kinds = cluster->nodes->len;
     for (guint i = 0; i < cluster->nodes->len; i++) {
         const ModelNodes *nodes = &g_array_index(cluster->nodes, ModelNodes, i);
-        for (size_t k = 0; k < G_N_ELEMENTS(layers); k++)
-            if (k == 0 || model_layer_is_moe(floor->request->arch, layers[0]) !=
-                              model_layer_is_moe(floor->request->arch, layers[1]))
-                least = fmin(least, passes_s(floor, first, layers[k], tokens));
+        fill_table(asked, first, &tables->kinds[i]);
         first += nodes->n_devices * nodes->n_nodes;
+    }
+    return tables;
+}
+
+typedef struct {
+    PlanMemoKey memo;
+    int64_t tp, cp, ep, sequence_parallel, recompute, most_rows;
+    ProfileGroup groups[MODEL_GROUP_N];
+} Key;
+
+/* Of up to the next power of two of @rows, so that few tables do for all micro-batches. */
+static const Tables *
+tables_of(PlanMemo *memo, const PlanRequest *request, const PlanPoint *point, int64_t rows)
+{
+    const PlanDegrees *d = &point->degrees;
+    const PlanLayerShape shape = plan_point_layer_shape(point);
+    Question question = {request, &shape, request->seq_len};
+    Key key = {
+        .memo = PLAN_MEMO_KEY(Key, PLAN_MEMO_FLOOR),
+        .tp = d->tp,
+        .cp = d->cp,
+        .ep = d->ep,
+        .sequence_parallel = point->sequence_parallel,
+        .recompute = request->recompute,
+    };
+
+    while (question.most_rows < rows)
+        question.most_rows *= 2;
+    key.most_rows = question.most_rows;
+    plan_layer_groups(request, d, key.groups);
+    return plan_memo_get(memo, &key.memo, make_tables, &question, tables_free);
+}
+
+/* --- one point --- */
+
+/* What all slicings of a point have in common. */
+typedef struct {
+    const PlanRequest *request;
+    const PlanPoint *point;
+    const PlanLayerCost *cost;
+    const Tables *tables;
+    int64_t group;      /* sequences of the largest micro-batch */
+    int64_t pass_batch; /* sequences at least of the micro-batch whose longest slice passes */
+    double ends;        /* the share of all tokens that the first and the last micro-batch have */
+    /* Messages of both passes over the boundaries before each rank: latencies, and per row. */
+    double *message_s, *message_rate_s; /* (owned) [rank] */
+    int32_t *kind_of_rank;              /* (owned) the kind of nodes that it lies on; -1: several */
+    int64_t *as_long; /* (owned) [rank] where a path to it begins: first_as_long() */
+    bool ranks_alike; /* groups of all ranks lie alike */
+    bool ends_hide;   /* gathers of ZeRO 3 may hide behind embedding and head */
+} Floor;
+
+/*
+ * A pass takes at least each of these, which are linear in what the device does, d, the host, h, and
+ * ZeRO 3's collectives, g, that hide behind it and slow it down by their share i:
+ *   PIECE_DEVICE   d + i g
+ *   PIECE_HOST     h
+ *   PIECE_GATHERS  i d + g where d >= h; else (d + g) / (2 - i), since a pass of t >= d, h takes
+ *                  d + g - (1 - i) t too
+ */
+typedef enum {
+    PIECE_DEVICE,
+    PIECE_HOST,
+    PIECE_GATHERS,
+    N_PIECES
+} Piece;
+
+typedef struct {
+    double of[N_PIECES];
+} Pieces;
+
+static Pieces
+pieces_of(const Floor *floor, const Interval *at, int k, int i)
+{
+    const PlanPoint *point = floor->point;
+    const int recompute = floor->request->recompute;
+    const double share = floor->request->profile->parameters.interference_fraction;
+    const ProfileSliceFloor *forward = &at->passes[k][0], *backward = &at->passes[k][1];
+    const double hosts_s = forward->host_s + backward->host_s;
+    const bool waits = forward->host_s > forward->device_s || hosts_s > backward->device_s;
+    const double gathers_s = point->gather_s[k] + (i == 0 ? 0.0 : point->scatter_s[k]);
+    ProfileSliceFloor one = at->passes[k][i];
+
+    if (i == 1 && recompute == PLAN_RECOMPUTE_FULL) {
+        one.device_s += forward->device_s;
+        one.host_s += forward->host_s;
+    }
+    return (Pieces){{
+        [PIECE_DEVICE] = one.device_s + share * gathers_s,
+        [PIECE_HOST] = one.host_s,
+        [PIECE_GATHERS] = gathers_s == 0.0 ? 0.0
+                          : waits          ? (one.device_s + gathers_s) / (2.0 - share)
+                                           : share * one.device_s + gathers_s,
+    }};
+}
+
+/* The largest of @pieces, @scale times as long, with @attention_s on the device. */
+static double
+with_attention_s(const Floor *floor, const Pieces *pieces, double scale, double attention_s,
+                 bool gathers)
+{
+    const double share = floor->request->profile->parameters.interference_fraction;
+    const double seconds =
+        fmax(scale * pieces->of[PIECE_DEVICE] + attention_s, scale * pieces->of[PIECE_HOST]);
+
+    return gathers && pieces->of[PIECE_GATHERS] > 0.0
+               ? fmax(seconds, scale * pieces->of[PIECE_GATHERS] + share * attention_s)
+               : seconds;
+}
+
+/* Of one layer on one kind of nodes, for one interval of the longest slice; [1] with the gathers
+ * that may hide behind ends. */
+typedef struct {
+    double work_s[2]; /* of all tokens of the iteration */
+    double pass_s[2]; /* of the longest slice, in both passes */
+} LayerTimes;
+
+/* The least per row on any number of rows so far. */
+typedef struct {
+    Pieces least[N_LAYERS][N_PASSES];
+} Rates;
+
+static void
+lower_rates(const Floor *floor, const Interval *at, Rates *rates)
+{
+    for (int k = 0; k < N_LAYERS; k++)
+        for (int i = 0; i < N_PASSES; i++) {
+            const Pieces pieces = pieces_of(floor, at, k, i);
+            for (int j = 0; j < N_PIECES; j++)
+                rates->least[k][i].of[j] =
+                    fmin(rates->least[k][i].of[j], pieces.of[j] / (double)at->end);
+        }
+}
+
+/* Attention of a pass over one sequence, with what the request has it compute again. */
+static double
+attention_s(const Floor *floor, const Table *table, int k, int i)
+{
+    return table->attention_s[k][i] + (i == 1 && floor->request->recompute > PLAN_RECOMPUTE_NONE
+                                           ? table->attention_s[k][0]
+                                           : 0.0);
+}
+
+/* Of @k'th kind of layers at @rows of the longest slice. */
+static LayerTimes
+layer_times(const Floor *floor, const Table *table, int k, const Interval *at, int64_t rows,
+            const Rates *rates)
+{
+    const PlanPoint *point = floor->point;
+    const double length = (double)floor->request->seq_len;
+    const double sequences = (double)(point->n_micro_batches * point->micro_batch);
+    const double tokens = (double)rows / (double)floor->pass_batch;
+    /* Of the pairs of a query and a key of a whole sequence those of a slice without context. */
+    const double pairs =
+        (double)floor->pass_batch * tokens * (tokens + 1.0) / (length * (length + 1.0));
+    LayerTimes times = {0};
+
+    for (int i = 0; i < N_PASSES; i++)
+        for (int gathers = 0; gathers < 2; gathers++) {
+            const Pieces here = pieces_of(floor, at, k, i);
+            const double all_s = attention_s(floor, table, k, i);
+            times.work_s[gathers] += sequences * with_attention_s(floor, &rates->least[k][i],
+                                                                  length, all_s, gathers == 1);
+            times.pass_s[gathers] +=
+                with_attention_s(floor, &here, 1.0, pairs * all_s, gathers == 1);
+        }
+    return times;
+}
+
+/* The least of the kinds of nodes that rank @r lies on, of one kind of layers. */
+static LayerTimes
+rank_times(const Floor *floor, const LayerTimes (*times)[N_LAYERS], int64_t r, int k)
+{
+    const int32_t kind = floor->kind_of_rank[r];
+
+    if (kind >= 0)
+        return times[kind][k];
+    LayerTimes least = times[0][k];
+    for (guint i = 1; i < floor->tables->n_kinds; i++) {
+        for (int j = 0; j < 2; j++) {
+            least.work_s[j] = fmin(least.work_s[j], times[i][k].work_s[j]);
+            least.pass_s[j] = fmin(least.pass_s[j], times[i][k].pass_s[j]);
+        }
     }
     return least;
 }
 
+/* Layers of both kinds from @begin on to before @end; dense ones come first. */
 static void
-fill_intervals(Floor *floor)
+layers_between(const Floor *floor, int64_t begin, int64_t end, double n[N_LAYERS])
 {
-    const int64_t most = floor->request->seq_len * floor->point->micro_batch;
+    const int64_t n_dense = floor->cost->n[PLAN_PART_DENSE];
 
-    for (int64_t begin = 0; begin < most;) {
-        const int64_t step = MAX(1, begin / STEP_FRACTION / TOKENS_STEP) * TOKENS_STEP;
-        const Interval one = {MIN(most, begin + step), layer_s(floor, begin + 1)};
-        g_array_append_val(floor->intervals, one);
-        begin = one.end;
-    }
+    n[PLAN_PART_DENSE] = (double)MAX(0, MIN(end, n_dense) - begin);
+    n[PLAN_PART_MOE] = (double)(end - begin) - n[PLAN_PART_DENSE];
 }
 
-/* The first interval that has @tokens, from @from on. */
-static guint
-find(const Floor *floor, guint from, int64_t tokens)
-{
-    while (g_array_index(floor->intervals, Interval, from).end < tokens)
-        from++;
-    return from;
-}
-
-/* --- one division of layers --- */
-
-/* Of chain @counts: the largest over ranks, with @work_s for a layer's work and @pass_s for a slice
- * on its way; micro-batches of @ends of the tokens are the first and the last. */
+/* Both passes of an end of the model over all tokens. */
 static double
-rank_bound_s(const PlanDegrees *d, const int64_t *counts, double work_s, double pass_s, double ends)
+end_part_s(const Floor *floor, PlanPart part)
 {
-    double most = 0.0, before = 0.0;
+    const PlanPartCost *cost = &floor->cost->parts[part];
 
-    for (int64_t r = 0; r < d->pp; r++) {
-        double n = 0.0;
-        for (int64_t k = r; k < d->pp * d->vpp; k += d->pp)
-            n += (double)counts[k];
-        n -= ends * (double)MAX(0, counts[r] - counts[0]);
-        most = fmax(most, n * work_s + before * pass_s);
-        before += (double)counts[r];
+    return (double)floor->point->n_micro_batches *
+           (cost->sliced_forward_s + cost->sliced_backward_s);
+}
+
+/* The layers of ranks. */
+typedef struct {
+    const double (*first)[N_LAYERS];  /* [rank] of its first stage */
+    const double (*all)[N_LAYERS];    /* [rank] of all of its stages */
+    const double (*before)[N_LAYERS]; /* [rank] of the first stages of the ranks before */
+} Layers;
+
+/* Whether an op takes as long on both ranks. */
+static bool
+are_alike(const Floor *floor, int64_t q, int64_t r)
+{
+    return floor->ranks_alike && floor->kind_of_rank[q] == floor->kind_of_rank[r] &&
+           floor->kind_of_rank[r] >= 0;
+}
+
+/* The first rank like @r whose first stage has at least as many layers of each kind. */
+static int64_t
+first_as_long(const Floor *floor, const Layers *layers, int64_t r)
+{
+    for (int64_t q = 0; q < r; q++)
+        if (are_alike(floor, q, r) &&
+            layers->first[q][PLAN_PART_DENSE] >= layers->first[r][PLAN_PART_DENSE] &&
+            layers->first[q][PLAN_PART_MOE] >= layers->first[r][PLAN_PART_MOE])
+            return q;
+    return r;
+}
+
+/* What a rank does, and what its first stage takes for a slice. */
+typedef struct {
+    double work_s, longer_s; /* of all tokens; of them, what rank 0's first stage has less */
+    double pass_s;           /* of the longest slice, after the ranks before */
+} RankTimes;
+
+static RankTimes
+times_of_rank(const Floor *floor, const Layers *layers, const LayerTimes (*times)[N_LAYERS],
+              int64_t r)
+{
+    const PlanDegrees *d = &floor->point->degrees;
+    const bool is_end = r == 0 || r == d->pp - 1;
+    const int gathers = floor->ends_hide && is_end ? 0 : 1;
+    RankTimes rank = {0};
+
+    for (int k = 0; k < N_LAYERS; k++) {
+        const LayerTimes one = rank_times(floor, times, r, k);
+        rank.work_s += layers->all[r][k] * one.work_s[gathers];
+        rank.pass_s += layers->first[r][k] * one.pass_s[gathers];
+        rank.longer_s += fmax(0.0, layers->first[r][k] - layers->first[0][k]) * one.work_s[gathers];
+    }
+    if (r == 0)
+        rank.work_s += end_part_s(floor, PLAN_PART_EMBEDDING);
+    if (r == d->pp - 1)
+        rank.work_s += (d->vpp == 1 ? 1.0 - floor->ends : 1.0) * end_part_s(floor, PLAN_PART_HEAD);
+    return rank;
+}
+
+/* At most rank_bound_s(): the last rank alone, on one kind of nodes. */
+static double
+last_rank_s(const Floor *floor, const Layers *layers, const LayerTimes (*times)[N_LAYERS],
+            int64_t rows)
+{
+    const int64_t r = floor->point->degrees.pp - 1, q = floor->as_long[r];
+    const RankTimes rank = times_of_rank(floor, layers, times, r);
+    double all = floor->message_s[r] + (double)rows * floor->message_rate_s[r];
+    double from_q = all - floor->message_s[q] - (double)rows * floor->message_rate_s[q];
+
+    if (floor->tables->n_kinds > 1)
+        return 0.0;
+    for (int k = 0; k < N_LAYERS; k++) {
+        const double pass_s = fmin(times[0][k].pass_s[0], times[0][k].pass_s[1]);
+        all += layers->before[r][k] * pass_s;
+        from_q += (layers->before[r][k] - layers->before[q][k]) * pass_s;
+    }
+    return rank.work_s + fmax(all - floor->ends * rank.longer_s, from_q);
+}
+
+/* The largest over ranks, for one interval.  @shortest: of slices of one row. */
+static double
+rank_bound_s(const Floor *floor, const Layers *layers, const LayerTimes (*times)[N_LAYERS],
+             const LayerTimes (*shortest)[N_LAYERS], int64_t rows)
+{
+    const int64_t pp = floor->point->degrees.pp;
+    g_autofree double *before = g_new0(double, 2 * (size_t)(pp + 1));
+    double *least = before + pp + 1;
+    double most = 0.0;
+
+    for (int64_t r = 0; r < pp; r++) {
+        const RankTimes rank = times_of_rank(floor, layers, times, r);
+        const RankTimes one = times_of_rank(floor, layers, shortest, r);
+        const double messages = floor->message_s[r] + (double)rows * floor->message_rate_s[r];
+        const int64_t q = floor->as_long[r];
+        before[r] += messages, least[r] += floor->message_s[r];
+        most = fmax(most, rank.work_s + fmax(before[r] - floor->ends * rank.longer_s,
+                                             before[r] - before[q] + least[q]));
+        before[r + 1] = before[r] - messages + rank.pass_s;
+        least[r + 1] = least[r] - floor->message_s[r] + fmin(one.pass_s, rank.pass_s);
     }
     return most;
 }
 
-/* The least over the longest slices of a sequence. */
+/* The least over the longest slices of a sequence, or what is at most @enough_s. */
 static double
-counts_bound_s(const Floor *floor, const int64_t *counts)
+least_s(const Floor *floor, const Layers *layers, double enough_s)
 {
-    const PlanPoint *point = floor->point;
-    const int64_t length = floor->request->seq_len, b = point->micro_batch;
-    const bool regroups = plan_point_regroups(floor->request, point);
-    const double tokens = (double)(point->n_micro_batches * b) * (double)length;
-    const double ends = fmin(1.0, 2.0 / (double)point->n_micro_batches);
-    double rate = INFINITY, least = INFINITY; /* rate: of all intervals up to at_most */
-    guint at = 0, at_most = 0;
+    const guint n_kinds = floor->tables->n_kinds;
+    const GArray *intervals = floor->tables->kinds[0].intervals;
+    const int64_t length = floor->request->seq_len * floor->pass_batch;
+    const int64_t ratio = floor->group / floor->pass_batch;
+    g_autofree LayerTimes(*times)[N_LAYERS] = g_malloc0(n_kinds * sizeof *times);
+    g_autofree LayerTimes(*shortest)[N_LAYERS] = g_malloc0(n_kinds * sizeof *shortest);
+    g_autofree Rates *rates = g_new(Rates, n_kinds);
+    double least = INFINITY;
+    guint most = 0; /* intervals that are in the rates */
 
-    for (int64_t begin = 0; begin < length;) {
-        const guint here = find(floor, at, begin + 1);
-        const int64_t end = MIN(length, g_array_index(floor->intervals, Interval, here).end);
-        const int64_t passing = regroups ? begin + 1 : b * (begin + 1);
-        const double pass_s =
-            g_array_index(floor->intervals, Interval, find(floor, here, passing)).floor_s;
-        while (at_most < floor->intervals->len &&
-               (at_most == 0 ||
-                g_array_index(floor->intervals, Interval, at_most - 1).end < b * end)) {
-            const Interval *one = &g_array_index(floor->intervals, Interval, at_most++);
-            rate = fmin(rate, one->floor_s / (double)one->end);
+    for (guint i = 0; i < n_kinds; i++)
+        for (size_t j = 0; j < sizeof *rates / sizeof(double); j++)
+            ((double *)&rates[i])[j] = INFINITY;
+    for (guint at = 0; at < intervals->len; at++) {
+        const int64_t begin = at == 0 ? 0 : g_array_index(intervals, Interval, at - 1).end;
+        if (begin >= length)
+            break;
+        const int64_t end = MIN(length, g_array_index(intervals, Interval, at).end);
+        while (most < intervals->len &&
+               (most == 0 || g_array_index(intervals, Interval, most - 1).end < ratio * end)) {
+            for (guint i = 0; i < n_kinds; i++)
+                lower_rates(floor,
+                            &g_array_index(floor->tables->kinds[i].intervals, Interval, most),
+                            &rates[i]);
+            most++;
         }
-        least = fmin(least, rank_bound_s(&point->degrees, counts, rate * tokens, pass_s, ends));
-        at = here;
-        begin = end;
+        for (guint i = 0; i < n_kinds; i++) {
+            const Table *table = &floor->tables->kinds[i];
+            for (int k = 0; k < N_LAYERS; k++)
+                times[i][k] =
+                    layer_times(floor, table, k, &g_array_index(table->intervals, Interval, at),
+                                begin + 1, &rates[i]);
+        }
+        const LayerTimes(*here)[N_LAYERS] = (const LayerTimes(*)[N_LAYERS])times;
+        if (at == 0)
+            memcpy(shortest, times, n_kinds * sizeof *times);
+        if (last_rank_s(floor, layers, here, begin + 1) >= least)
+            continue;
+        least = fmin(least, rank_bound_s(floor, layers, here,
+                                         (const LayerTimes(*)[N_LAYERS])shortest, begin + 1));
+        if (least <= enough_s)
+            break;
     }
     return least;
+}
+
+/* --- messages and places --- */
+
+/* A message of @bytes between neighbours takes no less than its own latency and the rate of the
+ * path, without what spreads it. */
+static void
+set_messages(Floor *floor)
+{
+    const PlanRequest *request = floor->request;
+    const PlanDegrees *d = &floor->point->degrees;
+    const ProfileMesh mesh = plan_layer_mesh(request, d);
+    const bool whole = d->tp == 1 || floor->point->sequence_parallel;
+    const bool shares = request->conventions.scatter_gather_p2p && !whole;
+    const int64_t most = INT64_C(1) << 30;
+    ModelShape shape = {.batch = 1,
+                        .tokens = 1 << 20,
+                        .tp = d->tp,
+                        .cp = d->cp,
+                        .ep = d->ep,
+                        .sequence_parallel = floor->point->sequence_parallel,
+                        .dtype = request->dtype};
+
+    floor->message_s = g_new0(double, (size_t)d->pp);
+    floor->message_rate_s = g_new0(double, (size_t)d->pp);
+    if (request->conventions.broadcast_p2p && !whole)
+        return;
+    workload_set_conventions(&request->conventions, &request->profile->parameters, &shape);
+    const double row_bytes = (double)model_boundary_bytes(request->arch, &shape) /
+                             (double)shape.tokens / (shares ? (double)d->tp : 1.0) * (1.0 - 1e-6);
+    for (int64_t r = 1; r < d->pp; r++) {
+        const ProfileGroup pair = profile_group_pair(&mesh, r - 1, r);
+        double latency_s = 0.0, rate_s = 0.0;
+        for (int back = 0; back < 2; back++) {
+            const ProfileGroup senders =
+                profile_group_of_rank(&mesh, PROFILE_GROUP_STAGE, back ? r : r - 1);
+            const int64_t a = back ? profile_group_last(&pair) : pair.first;
+            const int64_t b = back ? pair.first : profile_group_last(&pair);
+            const double empty_s = profile_cost_p2p_s(request->profile, 0, a, b, &senders);
+            latency_s += empty_s;
+            rate_s += (profile_cost_p2p_s(request->profile, most, a, b, &senders) - empty_s) /
+                      (double)most * row_bytes;
+        }
+        floor->message_s[r] = floor->message_s[r - 1] + latency_s;
+        floor->message_rate_s[r] = floor->message_rate_s[r - 1] + rate_s;
+    }
+}
+
+static void
+set_kinds(Floor *floor)
+{
+    const ModelCluster *cluster = floor->request->profile->cluster;
+    const ProfileMesh mesh = plan_layer_mesh(floor->request, &floor->point->degrees);
+    const int64_t pp = floor->point->degrees.pp;
+
+    floor->kind_of_rank = g_new0(int32_t, (size_t)pp);
+    for (int64_t r = 0; r < pp && cluster->nodes->len > 1; r++) {
+        const ProfileGroup stage = profile_group_of_rank(&mesh, PROFILE_GROUP_STAGE, r);
+        int64_t begin = 0;
+        int n = 0;
+        for (guint i = 0; i < cluster->nodes->len; i++) {
+            const ModelNodes *nodes = &g_array_index(cluster->nodes, ModelNodes, i);
+            const int64_t end = begin + nodes->n_devices * nodes->n_nodes;
+            if (profile_group_count(&stage, begin, end) > 0 && n++ == 0)
+                floor->kind_of_rank[r] = (int32_t)i;
+            begin = end;
+        }
+        if (n != 1)
+            floor->kind_of_rank[r] = -1;
+    }
 }
 
 /* --- public --- */
 
 int64_t
-plan_floor_ns(const PlanRequest *request, const PlanPoint *point, const int64_t *counts)
+plan_floor_ns(PlanMemo *memo, const PlanRequest *request, const PlanLayerCost *cost,
+              const PlanPoint *point, int64_t group, const int64_t *counts, int64_t enough_ns)
 {
-    g_autoptr(GArray) intervals = g_array_new(FALSE, FALSE, sizeof(Interval));
-    Floor floor = {request, point, intervals};
+    const int64_t pp = point->degrees.pp, n_stages = pp * point->degrees.vpp;
 
     if (request->profile->measurements->len > 0)
         return 0;
-    fill_intervals(&floor);
-    const double least = counts_bound_s(&floor, counts);
+    Floor floor = {
+        .request = request,
+        .point = point,
+        .cost = cost,
+        .tables = tables_of(memo, request, point, group * request->seq_len),
+        .group = group,
+        .pass_batch = plan_point_regroups(request, point) ? 1 : group,
+        .ends =
+            fmin(1.0, 2.0 * (double)group / (double)(point->n_micro_batches * point->micro_batch)),
+        .ranks_alike = plan_sketch_ranks_are_alike(request, &point->degrees),
+        .ends_hide = plan_sketch_prefetch(request, cost) > 1,
+    };
+    g_autofree double(*first)[N_LAYERS] = g_malloc0((size_t)pp * sizeof *first);
+    g_autofree double(*all)[N_LAYERS] = g_malloc0((size_t)pp * sizeof *all);
+    g_autofree double(*before)[N_LAYERS] = g_malloc0((size_t)pp * sizeof *before);
+    int64_t begin = 0;
+    for (int64_t k = 0; k < n_stages; begin += counts[k++]) {
+        double n[N_LAYERS];
+        layers_between(&floor, begin, begin + counts[k], n);
+        for (int i = 0; i < N_LAYERS; i++) {
+            all[k % pp][i] += n[i];
+            first[k % pp][i] += k < pp ? n[i] : 0.0;
+        }
+    }
+    for (int64_t r = 1; r < pp; r++)
+        for (int i = 0; i < N_LAYERS; i++)
+            before[r][i] = before[r - 1][i] + first[r - 1][i];
+    const Layers layers = {(const double(*)[N_LAYERS])first, (const double(*)[N_LAYERS])all,
+                           (const double(*)[N_LAYERS])before};
+    const int64_t n[PLAN_PART_N] = {(int64_t)first[0][PLAN_PART_DENSE],
+                                    (int64_t)first[0][PLAN_PART_MOE]};
+    const double end_s = floor.ranks_alike ? plan_sketch_end_s(request, cost, point, n) : 0.0;
+    set_messages(&floor);
+    set_kinds(&floor);
+    floor.as_long = g_new(int64_t, (size_t)pp);
+    for (int64_t r = 0; r < pp; r++)
+        floor.as_long[r] = first_as_long(&floor, &layers, r);
+    const double least = least_s(&floor, &layers, units_s_from_ns(enough_ns));
+    g_free(floor.message_s);
+    g_free(floor.message_rate_s);
+    g_free(floor.kind_of_rank);
+    g_free(floor.as_long);
     /* A Workload rounds each op to the nanosecond: less than a thousandth, as kernels take longer
      * than half a microsecond to start. */
-    return isfinite(least) ? units_ns_from_s(0.999 * least) : 0;
+    return isfinite(least) ? units_ns_from_s(0.999 * least + end_s * (1.0 - 1e-9)) : 0;
 }

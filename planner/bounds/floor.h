@@ -2,22 +2,29 @@
  * planner/bounds/floor.h - how long a point of the space takes at the least with any slices.
  *
  * Let F(x) be what the forward and backward of a layer take at the least on a slice of x tokens of
- * a micro-batch (profiles/cost/cost.h); it does not fall with x.  Let X be the tokens of an
- * iteration, s the longest slice of a sequence, which all micro-batches have in common, and B the
- * most sequences of a micro-batch.  No slice has more than B s tokens, so the work of a layer is at
- * least X r(B s), where r(y) is the least F(x) / x over x <= y.  The longest slice of the first
- * micro-batch passes all ranks before the first stage of rank r, and that of the last micro-batch
- * passes them on the way back (flow.h), with at least s tokens (B s where all micro-batches are
- * alike).  With n_k layers in the first stage of rank k and N_k in all of its stages:
+ * a micro-batch, without attention (profiles/cost/cost.h); it does not fall with x.  Let X be the
+ * tokens of an iteration, s the longest slice of a sequence, which all micro-batches have in
+ * common, B the most sequences of a micro-batch, and A what attention takes in a layer at the
+ * least, which no cut makes less.  No slice has more than B s tokens, so the work of a layer is at
+ * least w = X r(B s) + A, where r(y) is the least F(x) / x over x <= y.  The longest slice of the
+ * first micro-batch passes all ranks before the first stage of rank r, and that of the last
+ * micro-batch passes them on the way back (flow.h), with at least s tokens (B s where all
+ * micro-batches are alike), and g = F(s) + the attention of s tokens without context.  Each boundary
+ * adds the messages M of such a slice.  With n_k layers in the first stage of rank k and N_k in all
+ * of its stages:
  *
- *   iteration >= min over s of max over r of  N_r X r(B s) + (n_0 + ... + n_(r-1)) F(s)
+ *   iteration >= min over s of max over r of  N_r w + ends_r + sum over k < r of (n_k g + M_k)
+ *                                             + reduction of stage 0
  *
  * where the first and the last micro-batch count no more than n_0 layers of the first stage of rank
- * r: what that takes longer than rank 0 is not idle on the way.  Lengths are looked at in
- * intervals, with F at their lower ends and the time per token at their upper ends.  The ends of
- * the model, attention, collectives and messages are left out.
+ * r, and no head of a single chunk: what that takes longer than rank 0 is not idle on the way.
+ * w and g are those of the devices on which the rank lies, and of dense layers and those with
+ * experts apart.  ends_r is what embedding and head take at the least (profile_cost_sliced_floor_s).
+ * Rows are looked at in intervals, with F at their lower ends and the time per row at their upper
+ * ends.  Context parallelism's ring and tensor parallelism that overlaps are left out, since they
+ * may hide.  With measured rows nothing is known, since their times may fall.
  *
- * Thread-safety: pure.
+ * Thread-safety: as the memo.
  */
 #pragma once
 
@@ -25,7 +32,13 @@
 
 /*
  * Returns: a bound on all plans of @point whose sequences are cut into slices; 0: nothing is known.
+ * @memo    remembers what layers take
+ * @cost    of the layers of @point on whole sequences
+ * @group   sequences of the largest micro-batch, at most those of @point
  * @counts  layers of each stage of the chain, which is placed in a loop
- * Cost: some hundred prices of a layer.
+ * @enough_ns  a bound that is not above this need not be the best: 0
+ * Cost: some hundred prices of a layer where they are not known, else O(intervals * ranks).
  */
-int64_t plan_floor_ns(const PlanRequest *request, const PlanPoint *point, const int64_t *counts);
+int64_t plan_floor_ns(PlanMemo *memo, const PlanRequest *request, const PlanLayerCost *cost,
+                      const PlanPoint *point, int64_t group, const int64_t *counts,
+                      int64_t enough_ns);

@@ -22,9 +22,9 @@ message_of(const PlanFlowShop *shop, int32_t stage, int32_t slice, ScheduleOpKin
 
     if (stage == (forward ? shop->workload->n_stages - 1 : 0))
         return (Message){0, 0};
-    const int64_t ns = forward ? op->forward_message_ns : op->backward_message_ns;
-    const int64_t buffered = forward ? op->forward_buffered_ns : op->backward_buffered_ns;
-    return (Message){ns, shop->workload->blocking_messages ? MAX(0, ns - buffered) : 0};
+    const WorkloadMessage *message = workload_message(op, forward);
+    return (Message){message->ns,
+                     shop->workload->blocking_messages ? workload_send_ns(message) : 0};
 }
 
 /* The message that @stage's op of @kind waits for. */
@@ -70,8 +70,7 @@ plan_flow_shop(const Workload *workload, int32_t class_, const WorkloadOp **ops)
 
     for (int32_t stage = 0; stage < workload->n_stages; stage++)
         for (int32_t slice = 0; slice < n; slice++)
-            ops[stage * n + slice] =
-                &workload->ops[((int64_t)stage * workload->n_classes + class_) * n + slice];
+            ops[stage * n + slice] = workload_op_of_class(workload, 0, stage, class_, slice);
     return (PlanFlowShop){workload, n, ops};
 }
 

@@ -38,10 +38,8 @@ typedef struct {
     PlanPathStage *stages; /* (owned) [path * n_stages + stage], chain after chain */
 } PlanOrderPaths;
 
-/*
- * Returns: (owned) NULL for schedules that overlap ops, whose times do not add, that have more than
- * 2^18 ops, or that cannot run.  Cost: O(ops).
- */
+/* Returns: (owned) NULL for schedules that overlap ops, whose times do not add, that have more than
+ * 2^18 ops, or that cannot run.  Cost: O(ops). */
 PlanOrderPaths *plan_order_paths_new(const Schedule *schedule);
 void plan_order_paths_free(PlanOrderPaths *paths); /* (nullable) */
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(PlanOrderPaths, plan_order_paths_free)

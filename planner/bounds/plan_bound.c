@@ -21,14 +21,10 @@ typedef struct {
     int64_t *counts; /* (owned) micro-batches of each class in one chain */
 } Bound;
 
-/* The stage's op of (class, slice). */
 static const WorkloadOp *
 op_at(const Bound *bound, int32_t chain, int32_t stage, int32_t class_, int32_t slice)
 {
-    const Workload *w = bound->workload;
-
-    return &w->ops[((int64_t)(chain * w->n_stages + stage) * w->n_classes + class_) * w->n_slices +
-                   slice];
+    return workload_op_of_class(bound->workload, chain, stage, class_, slice);
 }
 
 static int32_t
@@ -77,14 +73,6 @@ hidden_ns(const Bound *bound, const WorkloadOp *op)
                                        workload_collectives_ns(op, SCHEDULE_OP_BACKWARD_WEIGHT))));
 }
 
-/* How long a blocking send keeps its sender: not for what the transport buffers. */
-static int64_t
-send_ns(const WorkloadOp *op, bool forward)
-{
-    return forward ? MAX(0, op->forward_message_ns - op->forward_buffered_ns)
-                   : MAX(0, op->backward_message_ns - op->backward_buffered_ns);
-}
-
 /* How long the stage's compute stream is in messages of one (class, slice). */
 static int64_t
 blocked_ns(const Bound *bound, int32_t chain, int32_t stage, int32_t class_, int32_t slice)
@@ -96,11 +84,11 @@ blocked_ns(const Bound *bound, int32_t chain, int32_t stage, int32_t class_, int
     if (!bound->workload->blocking_messages)
         return 0;
     if (stage > 0 && rank_at(bound, chain, stage - 1) != rank)
-        ns +=
-            op_at(bound, chain, stage - 1, class_, slice)->forward_message_ns + send_ns(op, false);
+        ns += op_at(bound, chain, stage - 1, class_, slice)->forward_message.ns +
+              workload_send_ns(&op->backward_message);
     if (stage + 1 < bound->workload->n_stages && rank_at(bound, chain, stage + 1) != rank)
-        ns +=
-            op_at(bound, chain, stage + 1, class_, slice)->backward_message_ns + send_ns(op, true);
+        ns += op_at(bound, chain, stage + 1, class_, slice)->backward_message.ns +
+              workload_send_ns(&op->forward_message);
     return ns;
 }
 
@@ -116,11 +104,11 @@ forward_step_ns(const Bound *bound, int32_t chain, int32_t stage)
         int64_t ns = forward_ns(bound, op);
         if (!w->blocking_messages &&
             rank_at(bound, chain, stage + 1) != rank_at(bound, chain, stage))
-            ns += op->forward_message_ns;
+            ns += op->forward_message.ns;
         /* Blocking: the receive before it; its own send is the next stage's receive. */
         if (w->blocking_messages && stage > 0 &&
             rank_at(bound, chain, stage - 1) != rank_at(bound, chain, stage))
-            ns += op_at(bound, chain, stage - 1, c, 0)->forward_message_ns;
+            ns += op_at(bound, chain, stage - 1, c, 0)->forward_message.ns;
         least = MIN(least, ns);
     }
     return least;
@@ -137,7 +125,7 @@ backward_step_ns(const Bound *bound, int32_t chain, int32_t stage)
     for (int32_t c = 0; c < w->n_classes; c++) {
         int64_t ns = gradient_ns(bound, op_at(bound, chain, stage - 1, c, 0));
         if (rank_at(bound, chain, stage - 1) != rank_at(bound, chain, stage))
-            ns += op_at(bound, chain, stage, c, 0)->backward_message_ns;
+            ns += op_at(bound, chain, stage, c, 0)->backward_message.ns;
         least = MIN(least, ns);
     }
     return least;
@@ -153,7 +141,7 @@ own_send_ns(const Bound *bound, int32_t chain, int32_t stage)
         rank_at(bound, chain, stage - 1) == rank_at(bound, chain, stage))
         return 0;
     for (int32_t c = 0; c < w->n_classes; c++)
-        most = MAX(most, send_ns(op_at(bound, chain, stage, c, 0), false));
+        most = MAX(most, workload_send_ns(&op_at(bound, chain, stage, c, 0)->backward_message));
     return most;
 }
 
@@ -302,8 +290,7 @@ plan_bound_ns(const Plan *plan, const Workload *workload, const ScheduleFamily *
     return best;
 }
 
-/* What the ops of a stage take and keep, each the least over (class, slice); nothing but int64_t.
- */
+/* What the ops of a stage take and keep, each the least over (class, slice); only int64_t. */
 typedef struct {
     int64_t time_ns[SCHEDULE_OP_N];
     int64_t message_ns[2];                  /* to the next stage, and to the one before */
@@ -333,8 +320,8 @@ least_op(const Bound *bound, int32_t chain, int32_t stage)
             MIN(workspace[SCHEDULE_OP_BACKWARD], workspace[SCHEDULE_OP_BACKWARD_INPUT]);
         for (int kind = 0; kind < SCHEDULE_OP_N; kind++)
             lower(&least.time_ns[kind], op->time_ns[kind]);
-        lower(&least.message_ns[0], op->forward_message_ns);
-        lower(&least.message_ns[1], op->backward_message_ns);
+        lower(&least.message_ns[0], op->forward_message.ns);
+        lower(&least.message_ns[1], op->backward_message.ns);
         lower(&least.kept_bytes[0], plan_sum_ns(op->activation_bytes, op->kv_bytes));
         lower(&least.kept_bytes[1], op->weight_activation_bytes);
         for (int moment = 0; moment < PLAN_MOMENT_N; moment++)

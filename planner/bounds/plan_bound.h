@@ -32,8 +32,7 @@
 #include "planner/bounds/flight.h"
 #include "profiles/workload/workload.h"
 
-/* Returns: no simulation of @plan takes less.  Cost: O(stages * classes * slices + micro-batches).
- */
+/* Returns: what @plan takes at the least.  Cost: O(stages * classes * slices + micro-batches). */
 int64_t plan_bound_ns(const Plan *plan, const Workload *workload, const ScheduleFamily *family);
 
 /* Returns: what rank 0, which has stage 0, does after its last op and nothing can hide. */

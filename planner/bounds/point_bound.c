@@ -110,6 +110,54 @@ set_gathering(const PlanRequest *request, const PlanLayerCost *cost, PlanPoint *
     }
 }
 
+/* What layers of @part save at the most per second of recompute of any slices.  Slices keep at least
+ * as much as the whole sequence with any kind that recomputes, their keys and values besides. */
+static double
+sliced_saving_rate(const PlanPartCost *part, int plain)
+{
+    double most = 0.0;
+
+    for (int kind = plain + 1; kind < PLAN_RECOMPUTE_N; kind++) {
+        const int64_t saved = part->kept_bytes[plain] - part->kept_bytes[kind];
+        const double added =
+            (kind == PLAN_RECOMPUTE_FULL ? part->sliced_forward_s : part->sliced_core_s) -
+            (plain == PLAN_RECOMPUTE_SELECTIVE ? part->sliced_core_s : 0.0);
+        if (saved > 0)
+            most = added > 0.0 ? fmax(most, (double)saved / added) : INFINITY;
+    }
+    return most;
+}
+
+/* Before the first backward of the last stage of a micro-batch every rank holds all of its slices;
+ * of unfused attention slices keep half of the scores. */
+void
+plan_point_set_group(const PlanRequest *request, const PlanLayerCost *cost, int64_t memory_bytes,
+                     int64_t group, PlanPoint *point)
+{
+    const double state = state_bytes(request, cost, point);
+    const double part = (double)group / (double)point->micro_batch;
+    const int plain = plan_request_fastest_recompute(request);
+    const PlanAttention attention = request->conventions.attention;
+    const bool keeps_scores =
+        attention != PLAN_ATTENTION_FLASH && attention != PLAN_ATTENTION_FLASH1;
+    const double p = (double)point->degrees.pp;
+    const double share = part * (keeps_scores ? 0.5 : 1.0 - 1e-3);
+    double least = least_kept_bytes(request, cost);
+
+    if (keeps_scores)
+        least = fmin(least, kept_bytes(cost, PLAN_RECOMPUTE_SELECTIVE));
+    point->sliced_bytes = (int64_t)fmin(state + share * least / p, 9e18);
+    point->sliced_recompute_s = 0.0;
+    if (request->recompute != PLAN_AUTO || memory_bytes == INT64_MAX || keeps_scores)
+        return;
+    const double rate = fmax(sliced_saving_rate(&cost->parts[PLAN_PART_DENSE], plain),
+                             sliced_saving_rate(&cost->parts[PLAN_PART_MOE], plain));
+    const double excess =
+        (state + share * kept_bytes(cost, plain) / p - (double)memory_bytes) * p * (1.0 - 1e-9);
+    if (excess > 0.0 && rate > 0.0)
+        point->sliced_recompute_s = excess / rate / part;
+}
+
 void
 plan_point_bound_bytes(const PlanRequest *request, const PlanLayerCost *cost, int64_t memory_bytes,
                        PlanPoint *point)
@@ -119,12 +167,11 @@ plan_point_bound_bytes(const PlanRequest *request, const PlanLayerCost *cost, in
     const double least = least_kept_bytes(request, cost);
 
     /* When a micro-batch's first backward begins, all ranks hold its activations in all their
-     * layers at once: the average rank's share of both.  Slices of unfused attention keep half of
-     * the scores; selective recompute keeps none. */
+     * layers at once: the average rank's share of both. */
     const double bytes = fmin(state + least / p * (1.0 - 1e-9), 9e18);
     point->bound_bytes = (int64_t)bytes;
-    point->sliced_bytes = (int64_t)fmin(
-        state + fmin(least, kept_bytes(cost, PLAN_RECOMPUTE_SELECTIVE)) / p * 0.5, 9e18);
+    plan_point_set_group(request, cost, memory_bytes,
+                         plan_point_regroups(request, point) ? 1 : point->micro_batch, point);
     point->recompute_s = cost->all.recompute_s[plain];
     point->end_s = average_end_s(request, cost, point);
     set_gathering(request, cost, point);
@@ -181,11 +228,9 @@ most_hidden_s(const PlanLayerCost *cost)
     return fmax(cost->parts[PLAN_PART_DENSE].hidden_s, cost->parts[PLAN_PART_MOE].hidden_s);
 }
 
-/*
- * The last rank of even stages, after one chunk of each rank before it and, unsplit, before their
+/* The last rank of even stages, after one chunk of each rank before it and, unsplit, before their
  * backwards; its layers recompute what the request fixes.  The last stages are the longer ones: of
- * several chunks some rank has its share of them, in a V the first one, which waits for nothing.
- */
+ * several chunks some rank has its share of them, in a V the first one, which waits for nothing. */
 static double
 even_bound_s(const PlanRequest *request, const PlanLayerCost *cost, const PlanLayerCost *slice,
              const PlanPoint *point, const PlanPointFamilies *families)
@@ -307,11 +352,12 @@ way_bound_s(const PlanRequest *request, const PlanLayerCost *cost, const PlanLay
 }
 
 /* The sums of a bound round; a Workload rounds each op of a rank's @n_virtual_ids to the
- * nanosecond. */
+ * nanosecond.  Where overlapped pairs may hide more than there is, @bound_s is negative and bounds
+ * nothing. */
 static int64_t
 rounded_ns(double bound_s, double n_virtual_ids)
 {
-    const int64_t ns = units_ns_from_s(bound_s * (1.0 - 1e-9));
+    const int64_t ns = units_ns_from_s(fmax(0.0, bound_s) * (1.0 - 1e-9));
 
     return MAX(0, ns - (int64_t)(2.0 * n_virtual_ids) - 2);
 }
@@ -367,14 +413,21 @@ plan_point_least_ns(const PlanRequest *request, const PlanLayerCost *cost, const
 int64_t
 plan_point_sliced_ns(const PlanRequest *request, const PlanLayerCost *cost, const PlanPoint *point)
 {
-    double whole_s = cost->all.sliced_forward_s + cost->all.sliced_backward_s;
+    const double m = (double)point->n_micro_batches;
+    const PlanLayerShape shape = plan_point_layer_shape(point);
+    double whole_s =
+        cost->all.sliced_forward_s + cost->all.sliced_backward_s + point->sliced_recompute_s;
 
     if (request->recompute == PLAN_RECOMPUTE_FULL)
         whole_s += cost->all.sliced_forward_s - cost->parts[PLAN_PART_EMBEDDING].sliced_forward_s -
                    cost->parts[PLAN_PART_HEAD].sliced_forward_s;
+    else if (request->recompute == PLAN_RECOMPUTE_SELECTIVE)
+        whole_s += cost->all.sliced_core_s;
+    /* Kernels that add up gradients, in each of two slices at the least. */
+    if (!plan_framework_fuses_accumulation(&request->conventions, shape.sequence_parallel, true))
+        whole_s += plan_layer_accumulated(request, &shape, 2.0 * m) * cost->all.accumulate_s;
     /* Rounding takes half a nanosecond off an op: less than a thousandth, as kernels take longer
      * than half a microsecond to start. */
-    return units_ns_from_s(0.999 * fmax(0.0, whole_s) * (double)point->n_micro_batches /
-                               (double)point->degrees.pp +
+    return units_ns_from_s(0.999 * fmax(0.0, whole_s) * m / (double)point->degrees.pp +
                            point->end_s * (1.0 - 1e-9));
 }

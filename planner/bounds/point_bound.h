@@ -53,6 +53,11 @@ plan_point_family(const ScheduleFamily *family)
 void plan_point_bound_bytes(const PlanRequest *request, const PlanLayerCost *cost,
                             int64_t memory_bytes, PlanPoint *point);
 
+/* Sets sliced_bytes and sliced_recompute_s of @point to those of plans whose largest micro-batch has
+ * @group sequences.  What has to be recomputed for it is recomputed for all micro-batches. */
+void plan_point_set_group(const PlanRequest *request, const PlanLayerCost *cost,
+                          int64_t memory_bytes, int64_t group, PlanPoint *point);
+
 /* Returns: what an average rank holds at the least where all forwards of whole sequences run first:
  * the activations of every micro-batch. */
 int64_t plan_point_forwards_first_bytes(const PlanRequest *request, const PlanLayerCost *cost,

@@ -110,11 +110,8 @@ int64_t plan_sketch_workspace(const PlanSketchInput *input, const PlanSketchStag
 /* Sets bound_ns of a sketch that is weighed and fits. */
 void plan_sketch_bound(PlanSketch *sketch, const PlanSketchInput *input);
 
-/* Returns: the bound with the fastest recompute kind that is allowed on all stages, whether that
- * fits or not; of a sketch that need not be weighed. */
-int64_t plan_sketch_plain_ns(const PlanSketch *sketch, const PlanSketchInput *input);
-
-/* Returns: the bound with the recompute kinds @recomputes [stage of all chains]. */
+/* Returns: the bound with the recompute kinds @recomputes [stage of all chains]; NULL: with the
+ * fastest kind that is allowed on all stages.  It need not fit, nor the sketch be weighed. */
 int64_t plan_sketch_recomputes_ns(const PlanSketch *sketch, const PlanSketchInput *input,
                                   const int *recomputes);
 

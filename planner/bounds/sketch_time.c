@@ -76,11 +76,13 @@ gathered_times(const PlanPartCost *part, int kind, double accumulate_s, const Ga
     };
 }
 
-/* Of so many of the micro-batch's slices as @fraction says, which @cost is the sum of. */
+/* Of one micro-batch, or of its first slice. */
 static StageTimes
-times_of(const PlanSketchInput *input, const PlanLayerCost *cost, double fraction,
-         const PlanSketchStage *stage, int kind, double accumulated)
+stage_times(const PlanSketchInput *input, bool of_slice, const PlanSketchStage *stage, int kind,
+            double accumulated)
 {
+    const PlanLayerCost *cost = of_slice ? input->slice : input->cost;
+    const double fraction = of_slice ? 1.0 / (double)input->n_slices : 1.0;
     const PlanPoint *point = input->point;
     StageTimes t = {0};
 
@@ -109,25 +111,6 @@ times_of(const PlanSketchInput *input, const PlanLayerCost *cost, double fractio
         t.hidden_s += input->family->overlaps ? n * part->hidden_s : 0.0;
     }
     return t;
-}
-
-/* Of one micro-batch. */
-static StageTimes
-stage_times(const PlanSketchInput *input, const PlanSketchStage *stage, int kind,
-            double accumulated)
-{
-    return times_of(input, input->cost, 1.0, stage, kind, accumulated);
-}
-
-/* Of its first slice, @whole is all of it. */
-static StageTimes
-first_times(const PlanSketchInput *input, const PlanSketchStage *stage, int kind,
-            double accumulated, const StageTimes *whole)
-{
-    return input->slice == input->cost
-               ? *whole
-               : times_of(input, input->slice, 1.0 / (double)input->n_slices, stage, kind,
-                          accumulated);
 }
 
 double
@@ -213,11 +196,11 @@ static double
 saving_rate(const PlanSketchInput *input, const PlanSketchStage *stage, int plain,
             double accumulated)
 {
-    const StageTimes fast = stage_times(input, stage, plain, accumulated);
+    const StageTimes fast = stage_times(input, false, stage, plain, accumulated);
     double most = 0.0;
 
     for (int kind = plain + 1; kind < PLAN_RECOMPUTE_N; kind++) {
-        const StageTimes slow = stage_times(input, stage, kind, accumulated);
+        const StageTimes slow = stage_times(input, false, stage, kind, accumulated);
         const int64_t saved = plan_sketch_kept(input->slice, stage->n, plain) -
                               plan_sketch_kept(input->slice, stage->n, kind);
         const double added = slow.forward_s + slow.backward_s - fast.forward_s - fast.backward_s;
@@ -227,10 +210,8 @@ saving_rate(const PlanSketchInput *input, const PlanSketchStage *stage, int plai
     return most;
 }
 
-/*
- * What a rank's chunks must recompute at the least to save what is above its limit: every byte
- * costs at least as much as the cheapest.
- */
+/* What a rank's chunks must recompute at the least to save what is above its limit: every byte
+ * costs at least as much as the cheapest. */
 static double
 saving_s(const PlanSketch *sketch, const PlanSketchInput *input, int32_t rank, double accumulated)
 {
@@ -307,8 +288,10 @@ walk_chain(const PlanSketch *sketch, const PlanSketchInput *input, int64_t first
         const int recompute = recomputes != NULL ? recomputes[first + k]
                                                  : plan_request_fastest_recompute(input->request);
         if (recompute != last_recompute || !plan_sketch_same_contents(&stages[k], &stages[k - 1])) {
-            t = stage_times(input, &stages[k], recompute, accumulated);
-            first_t = first_times(input, &stages[k], recompute, accumulated, &t);
+            t = stage_times(input, false, &stages[k], recompute, accumulated);
+            first_t = input->slice == input->cost
+                          ? t
+                          : stage_times(input, true, &stages[k], recompute, accumulated);
         }
         last_recompute = recompute;
         if (paths != NULL)
@@ -393,12 +376,6 @@ recomputes_ns(const PlanSketch *sketch, const PlanSketchInput *input, const int 
         3.0 * n_virtual_ids / (double)n_chains * (double)sketch->n_stages / (double)sketch->n_ranks;
     const int64_t ns = units_ns_from_s(best_s * (1.0 - 1e-9));
     return MAX(0, ns - (int64_t)fmin(n_ops, 1e15) - 2 * sketch->n_stages - 4);
-}
-
-int64_t
-plan_sketch_plain_ns(const PlanSketch *sketch, const PlanSketchInput *input)
-{
-    return recomputes_ns(sketch, input, NULL, false);
 }
 
 int64_t

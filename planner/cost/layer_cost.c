@@ -43,6 +43,8 @@ plan_layer_query(const PlanRequest *request, const PlanLayerShape *shape, int64_
             },
         .rank = first,
         .overlap_tp = request->conventions.overlap_tp,
+        .overlap_ep = request->conventions.overlap_ep,
+        .graphs = (ModelScope)request->conventions.cuda_graphs,
         .host_kernel_s = plan_framework(request->conventions.framework)->host_kernel_s,
     };
 
@@ -99,18 +101,19 @@ static void
 set_parameters(const PlanRequest *request, const PlanDegrees *d, PlanPart part, int64_t layer,
                PlanLayerCost *cost)
 {
-    const ModelArch *arch = request->arch;
+    const PlanConventions *c = &request->conventions;
+    const ModelArch arch = model_arch_padded(request->arch, d->tp, plan_vocab_multiple(c));
     PlanPartCost *p = &cost->parts[part];
-    const int64_t etp = plan_expert_tp(d, &request->conventions);
+    const int64_t etp = plan_expert_tp(d, c);
     const int64_t all =
-        model_part_parameters(arch, model_parts[part], layer, d->tp, d->ep, etp, false);
+        model_part_parameters(&arch, model_parts[part], layer, d->tp, d->ep, etp, false);
 
     if (part == PLAN_PART_DENSE || part == PLAN_PART_MOE)
-        p->expert_parameters = model_expert_parameters(arch, layer, d->ep, etp);
+        p->expert_parameters = model_expert_parameters(&arch, layer, d->ep, etp);
     p->dense_parameters = all - p->expert_parameters;
-    if (part == PLAN_PART_HEAD && arch->tied_embeddings)
+    if (part == PLAN_PART_HEAD && arch.tied_embeddings)
         cost->tied_parameters =
-            model_part_parameters(arch, MODEL_PART_HEAD, layer, d->tp, d->ep, etp, true) - all;
+            model_part_parameters(&arch, MODEL_PART_HEAD, layer, d->tp, d->ep, etp, true) - all;
 }
 
 /* --- times --- */
@@ -160,16 +163,6 @@ plan_layer_accumulated(const PlanRequest *request, const PlanLayerShape *shape, 
                : 0.0;
 }
 
-static double
-device_s(const ProfileCost *cost)
-{
-    double sum = 0.0;
-
-    for (int i = 0; i < PROFILE_PART_N; i++)
-        sum += cost->part_s[i];
-    return sum;
-}
-
 /* Only where it is plainly added: neither measured rows nor overlapped collectives. */
 static void
 set_accumulation(const PlanRequest *request, const PlanLayerShape *shape, ProfileQuery query,
@@ -182,14 +175,15 @@ set_accumulation(const PlanRequest *request, const PlanLayerShape *shape, Profil
     query.accumulate_bytes_per_weight = workload_accumulate_bytes(
         request->dtype, &request->conventions, query.accumulate_in_product, MANY);
     const ProfileCost whole = profile_cost_part(request->profile, &query, PROFILE_PASS_BACKWARD);
-    part->accumulate_s = fmax(0.0, device_s(&whole) - device_s(backward));
+    part->accumulate_s = fmax(0.0, profile_cost_device_s(&whole) - profile_cost_device_s(backward));
 }
 
 /* By what is done besides @cost. */
 static double
 slack_s(const ProfileCost *cost, const ProfileCost *again)
 {
-    return fmax(0.0, cost->host_s + again->host_s - device_s(cost) - device_s(again));
+    return fmax(0.0, cost->host_s + again->host_s - profile_cost_device_s(cost) -
+                         profile_cost_device_s(again));
 }
 
 /* What a part costs by pass. */
@@ -257,6 +251,8 @@ set_times(const PlanRequest *request, const PlanLayerShape *shape, const Profile
             profile_cost_sliced_floor_s(request->profile, query, PROFILE_PASS_FORWARD);
         part->sliced_backward_s =
             profile_cost_sliced_floor_s(request->profile, query, PROFILE_PASS_BACKWARD);
+        part->sliced_core_s =
+            is_layer ? profile_cost_sliced_core_floor_s(request->profile, query) : 0.0;
     }
     part->input_s = fmin(profile_cost_s(&costs.input), profile_cost_s(&costs.backward));
     for (int kind = PLAN_RECOMPUTE_SELECTIVE; is_layer && kind < PLAN_RECOMPUTE_N; kind++)

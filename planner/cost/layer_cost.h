@@ -22,18 +22,17 @@ typedef enum {
 } PlanPart;
 
 /* One part, for one micro-batch of whole sequences or for one slice of it; by recompute kind where
- * that matters, which it does not for embedding and head.  All 0 where the model has no such part.
- */
+ * that matters, which it does not for embedding and head.  All 0: the model has no such part. */
 typedef struct {
     /* Times, nothing but double; of several kinds of nodes the least. */
     double forward_s, backward_s;
     double sliced_forward_s, sliced_backward_s; /* of all slices of any slicing, at the least */
+    double sliced_core_s;                       /* of them, what selective recompute repeats */
     /* The input gradient's share of a whole backward, at most all of it; the weight gradient. */
     double input_s, weight_s;
     double recompute_s[PLAN_RECOMPUTE_N]; /* what the recompute kind adds to the backward */
     double accumulate_s; /* adding up gradients, in a backward that adds all of them to others */
-    /* Of several kinds of nodes the most: what overlapped pairs hide of both passes (plan_bound.c).
-     */
+    /* The most of all kinds of nodes: what overlapped pairs hide of both passes (plan_bound.c). */
     double hidden_s;
     /* What the device may do besides without the op taking longer, since the host does take so
      * long: of a forward, of a backward, and of its halves. */
@@ -105,11 +104,9 @@ typedef struct {
 PlanSlicedCost plan_layer_sliced_cost(const PlanRequest *request, const PlanLayerShape *shape,
                                       const GArray *slices);
 
-/*
- * Returns: (borrowed, nullable) the costs of @shape on whole sequences cut into @n_slices nearly
+/* Returns: (borrowed, nullable) the costs of @shape on whole sequences cut into @n_slices nearly
  * equal slices, from @memo; NULL where the degrees forbid so many.  They do not depend on replicas,
- * pipeline ranks or ZeRO stage.
- */
+ * pipeline ranks or ZeRO stage. */
 const PlanSlicedCost *plan_layer_uniform_cost(PlanMemo *memo, const PlanRequest *request,
                                               const PlanLayerShape *shape, int64_t n_slices);
 
@@ -119,8 +116,7 @@ int64_t plan_layer_state_bytes(const PlanRequest *request, const PlanDegrees *de
                                int64_t expert);
 
 /* Sets @layer_ns [layer] and @end_ns (embedding, head) to the time of both passes on the devices
- * from
- * @first on, for dividing layers into stages. */
+ * from @first on, for dividing layers into stages. */
 void plan_layer_times(const PlanRequest *request, const PlanLayerShape *shape,
                       PlanRecompute recompute, int64_t first, int64_t *layer_ns, int64_t end_ns[2]);
 

@@ -14,11 +14,9 @@
 #include <glib.h>
 #include <stdint.h>
 
-/*
- * Opaque; see memo.c.  Searches may share one (PlanRequest.memo) if they are about the same model,
+/* Opaque; see memo.c.  Searches may share one (PlanRequest.memo) if they are about the same model,
  * sequence length, number format and conventions, on devices of equal speeds and links; degrees,
- * batch, schedules, slices, recompute, ZeRO stage and memory limits may differ.
- */
+ * batch, schedules, slices, recompute, ZeRO stage and memory limits may differ. */
 typedef struct PlanMemo PlanMemo;
 
 PlanMemo *plan_memo_new(void);
@@ -29,13 +27,12 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC(PlanMemo, plan_memo_free)
 typedef enum {
     PLAN_MEMO_FLIGHT,
     PLAN_MEMO_LAYER_COST,
-    PLAN_MEMO_PARTITION
+    PLAN_MEMO_PARTITION,
+    PLAN_MEMO_FLOOR
 } PlanMemoKind;
 
-/*
- * A key is a struct of int64_t without padding whose first member is this one; two keys are equal
- * if all of their words are.
- */
+/* A key is a struct of int64_t without padding whose first member is this one; two keys are equal
+ * if all of their words are. */
 typedef struct {
     int64_t n_words; /* of the whole key */
     int64_t kind;    /* PlanMemoKind */

@@ -19,9 +19,10 @@ typedef struct {
 
     /* Lower bounds (bounds/point_bound.h). */
     int64_t bound_ns, bound_bytes;
-    int64_t sliced_bound_ns; /* with any slices; INT64_MAX: no family here slices */
-    int64_t sliced_bytes;    /* with any slices */
-    double recompute_s;      /* of one micro-batch, over all layers */
+    int64_t sliced_bound_ns;   /* with any slices; INT64_MAX: no family here slices */
+    int64_t sliced_bytes;      /* with any slices */
+    double recompute_s;        /* of one micro-batch, over all layers */
+    double sliced_recompute_s; /* the same with any slices */
     /* With ZeRO 3, [0] of a dense layer and [1] of a layer with experts: what gathering its
      * parameters and scattering their gradients takes, in all slices of a micro-batch; else 0. */
     double gather_s[2], scatter_s[2];
@@ -53,8 +54,7 @@ plan_point_chain_length(const PlanDegrees *degrees, const ScheduleFamily *family
     return schedule_placement_n_stages(family->placement, degrees->pp, degrees->vpp);
 }
 
-/* Returns: the micro-batches per interleaved group of @family at @point; 0: the default, or none.
- */
+/* Returns: the micro-batches per interleaved group of @family at @point; 0: the default or none. */
 static inline int64_t
 plan_point_group(const PlanRequest *request, const PlanPoint *point, const ScheduleFamily *family)
 {

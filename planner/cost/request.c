@@ -2,7 +2,8 @@
 
 #include <string.h>
 
-#define INT "%" G_GINT64_FORMAT
+#include "base/units.h"
+#include "profiles/workload/ops.h"
 
 const char *const plan_objective_names[PLAN_OBJECTIVE_N + 1] = {"time", "cost", "energy", "memory",
                                                                 NULL};
@@ -50,10 +51,83 @@ plan_request_find_devices(const PlanRequest *request, int64_t *n_devices, GError
     }
     if (n % product == 0 && (!all_fixed || n == product))
         return true;
+    /* No number of devices helps where the model cannot be split so. */
+    ModelShape shape = {
+        .batch = 1,
+        .tokens = request->seq_len,
+        .tp = MAX(1, request->tp),
+        .cp = MAX(1, request->cp),
+        .ep = 1,
+        .dtype = request->dtype,
+    };
+    g_autoptr(GError) local = NULL;
+    workload_set_conventions(&request->conventions, &request->profile->parameters, &shape);
+    if (!model_shape_check(request->arch, &shape, &local))
+        return plan_invalid(error, "%s: %s", flags->str, local->message);
     const int64_t down = n / product * product;
     return plan_invalid(error,
                         "%s: " INT " devices, but there are " INT "; --gpus " INT " would do",
                         flags->str, product, n, all_fixed || down == 0 ? product : down);
+}
+
+/* --- rules --- */
+
+void
+plan_request_set_rules(PlanRequest *request)
+{
+    request->rules = plan_framework(request->conventions.framework)->rules;
+    if (request->rules != NULL && !request->rules->slices &&
+        request->slices_mode == PLAN_SLICES_AUTO)
+        request->slices_mode = PLAN_SLICES_OFF;
+}
+
+PlanRuleCase
+plan_request_case(const PlanRequest *request)
+{
+    return (PlanRuleCase){
+        .rules = request->rules,
+        .arch = request->arch,
+        .conventions = &request->conventions,
+        .seq_len = request->seq_len,
+        .dtype = request->dtype,
+        .n_slices = plan_request_n_slices(request),
+        .offload_parameters = request->offload_parameters,
+    };
+}
+
+bool
+plan_request_refuse(const PlanRequest *request, const PlanBreach *breach, GError **error)
+{
+    return plan_invalid(
+        error, "%s cannot run it: %s (rule %s)%s%s; --beyond-framework on plans it all the same",
+        plan_framework(request->conventions.framework)->name, breach->text, breach->rule,
+        breach->change != NULL ? "; with " : "", breach->change != NULL ? breach->change : "");
+}
+
+/* Whether what is fixed alone keeps the rules; of a pipeline unless there is none. */
+static bool
+keeps_rules(const PlanRequest *request, GError **error)
+{
+    PlanRuleCase c = plan_request_case(request);
+    g_auto(PlanBreach) breach = {0};
+
+    if (!plan_rules_keep(&c, PLAN_ASPECT_JOB, &breach))
+        return plan_request_refuse(request, &breach, error);
+    c.recompute = request->recompute;
+    if (c.recompute != PLAN_AUTO && !plan_rules_keep(&c, PLAN_ASPECT_RECOMPUTE, &breach))
+        return plan_request_refuse(request, &breach, error);
+    c.degrees = (PlanDegrees){.pp = request->pp == 1 ? 1 : 2, .vpp = MAX(1, request->vpp)};
+    if (plan_request_opens_schedule(request)) {
+        c.schedule = request->rules->schedules[0];
+        return plan_rules_keep(&c, PLAN_ASPECT_SCHEDULE, &breach) ||
+               plan_request_refuse(request, &breach, error);
+    }
+    for (size_t i = 0; request->schedules[i] != NULL; i++) {
+        c.schedule = request->schedules[i];
+        if (!plan_rules_keep(&c, PLAN_ASPECT_SCHEDULE, &breach))
+            return plan_request_refuse(request, &breach, error);
+    }
+    return true;
 }
 
 #define N_DEGREES 6
@@ -116,7 +190,7 @@ plan_request_check(const PlanRequest *request, GError **error)
             return plan_invalid(error, "--slices: sum to " INT " tokens, --seq-len is " INT, sum,
                                 request->seq_len);
     }
-    return true;
+    return request->rules == NULL || keeps_rules(request, error);
 }
 
 /* --- families --- */
@@ -137,15 +211,14 @@ plan_request_families(const PlanRequest *request, GError **error)
 
     /* A family that searches costs too much to try everywhere; it is there for who names it. */
     for (size_t i = 0; is_open && all[i] != NULL; i++)
-        if (!all[i]->searches)
+        if (!all[i]->searches &&
+            (request->rules == NULL || g_strv_contains(request->rules->schedules, all[i]->name)))
             g_ptr_array_add(families, (gpointer)all[i]);
     for (size_t i = 0; !is_open && request->schedules[i] != NULL; i++) {
         g_autoptr(GError) local = NULL;
         const ScheduleFamily *family = schedule_family_find(request->schedules[i], &local);
-        if (family == NULL) {
-            g_set_error(error, PLAN_ERROR, PLAN_ERROR_INVALID, "--schedule: %s", local->message);
-            return NULL;
-        }
+        if (family == NULL)
+            return plan_invalid_null(error, "--schedule: %s", local->message);
         if (!g_ptr_array_find(families, family, NULL))
             g_ptr_array_add(families, (gpointer)family);
     }

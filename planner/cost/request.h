@@ -9,6 +9,7 @@
 #pragma once
 
 #include "planner/cost/memo.h"
+#include "planner/rules/rules.h"
 #include "profiles/workload/workload.h"
 
 typedef enum {
@@ -50,6 +51,7 @@ typedef struct {
     int32_t prefetch_layers; /* of ZeRO 3, or PLAN_PREFETCH_AUTO */
     int sequence_parallel;   /* 0, 1 or PLAN_AUTO */
     PlanConventions conventions;
+    const PlanFrameworkRules *rules; /* (borrowed, nullable) that plans keep; NULL: none */
     bool overlap_pp_given;      /* conventions.overlap_pp is asked for; else the framework's rule */
     int64_t memory_limit_bytes; /* of a device; 0: what each device has */
     PlanObjective objective;
@@ -97,13 +99,26 @@ GPtrArray *plan_request_families(const PlanRequest *request, GError **error);
 /* Returns: the most memory that any device may use; INT64_MAX: there is no limit. */
 int64_t plan_request_largest_memory(const PlanRequest *request);
 
+/* --- rules --- */
+
+/* Has plans keep the rules of the request's framework; after all that a user fixes. */
+void plan_request_set_rules(PlanRequest *request);
+
+/* Returns: what all plans of the request have, as rules look at it. */
+PlanRuleCase plan_request_case(const PlanRequest *request);
+
+/* Sets PLAN_ERROR_INVALID, which names the framework and its rule; its value is false. */
+bool plan_request_refuse(const PlanRequest *request, const PlanBreach *breach, GError **error);
+
 /* --- recompute --- */
 
 /* Whether the request allows the recompute kind @recompute. */
 static inline bool
 plan_request_allows(const PlanRequest *request, int recompute)
 {
-    return request->recompute == PLAN_AUTO || request->recompute == recompute;
+    return request->recompute == recompute ||
+           (request->recompute == PLAN_AUTO &&
+            (request->rules == NULL || (request->rules->recomputes >> recompute & 1) != 0));
 }
 
 /* Returns: the fastest recompute kind that the request allows and that is slower than @recompute;

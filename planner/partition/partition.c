@@ -7,8 +7,7 @@ __extension__ typedef unsigned __int128 Squares;
 
 #define NEVER ((Squares)-1)
 
-/* A stage with one recompute kind: time and bytes of layers from .. to - 1 are differences of rows.
- */
+/* A stage with one recompute kind: time and bytes of layers from .. to - 1: differences of rows. */
 typedef struct {
     const int64_t *time_ns, *kept_bytes;
     int64_t more_ns;    /* of embedding and head */
@@ -204,10 +203,8 @@ least_longest_ns(const State *state)
     return least;
 }
 
-/*
- * Finds the shortest longest stage, between what none is below and what was reached.
- * NOT_REACHED: nothing fits.  UNKNOWN: the dynamic program has to say.
- */
+/* Finds the shortest longest stage, between what none is below and what was reached.
+ * NOT_REACHED: nothing fits.  UNKNOWN: the dynamic program has to say. */
 static Reached
 bisect(State *state, int64_t *cap)
 {

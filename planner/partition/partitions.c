@@ -1,7 +1,6 @@
 #include "planner/partition/partitions.h"
 
 #include <math.h>
-#include <string.h>
 
 #include "base/units.h"
 #include "planner/partition/partition.h"

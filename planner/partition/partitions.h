@@ -15,11 +15,9 @@
 int64_t *plan_partition_even(const PlanRequest *request, const PlanPoint *point,
                              const ScheduleFamily *family);
 
-/*
- * Returns: (borrowed from @memo) the layers of each stage of a chain, divided by plan_partition()
+/* Returns: (borrowed from @memo) the layers of each stage of a chain, divided by plan_partition()
  * on the devices on which the stages lie, with the recompute kind that the request fixes, else
- * none.
- */
+ * none. */
 const int64_t *plan_partition_balanced(PlanMemo *memo, const PlanRequest *request,
                                        const PlanPoint *point, const ScheduleFamily *family);
 
@@ -31,16 +29,13 @@ const int64_t *plan_partition_balanced(PlanMemo *memo, const PlanRequest *reques
  */
 bool plan_partition_fitted(const PlanSketchInput *input, const PlanSketch *sketch, int64_t *counts);
 
-/*
- * Returns: a lower bound on the longest stage, both passes of one micro-batch, of every partition
+/* Returns: a lower bound on the longest stage, both passes of one micro-batch, of every partition
  * that fits: each rank holds at most as many layers as fit with a recompute kind with which they
- * take no longer.  Negative: no partition fits.
- */
+ * take no longer.  Negative: no partition fits. */
 double plan_partition_fitted_bound_s(const PlanSketchInput *input, const PlanSketch *sketch);
 
 /* Gives the stages of @plan the layers @counts, of chains of @length stages, and the recompute
- * kinds
- * @recomputes [stage of all chains]. */
+ * kinds @recomputes [stage of all chains]. */
 void plan_partition_apply(const int64_t *counts, int64_t length, const int *recomputes, Plan *plan);
 
 /* Sets @limits_bytes [pipeline rank] to the memory limit of each rank at @point: the request's, or

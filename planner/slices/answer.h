@@ -50,6 +50,5 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC(PlanSliceResult, plan_slice_result_free)
 int64_t plan_slice_count(const PlanSliceResult *result);
 
 /* The order of two answers of the same latency: fewer slices first, then larger groups, then longer
- * slices at the front.  Returns: < 0 where @a is better, > 0 where @b is, 0 where they are equal.
- */
+ * slices at the front.  Returns: < 0 where @a is better, > 0 where @b is, 0: they are equal. */
 int plan_slice_result_compare(const PlanSliceResult *a, const PlanSliceResult *b);

@@ -155,12 +155,9 @@ compare_found(const void *a, const void *b)
     const PlanCoarse *x = a, *y = b;
     const int32_t x_slices = n_slices_of(x->cuts), y_slices = n_slices_of(y->cuts);
 
-    if (x->bound_ns != y->bound_ns)
-        return ORDER(x->bound_ns, y->bound_ns);
-    if (x_slices != y_slices)
-        return ORDER(x_slices, y_slices);
-    if (x->cuts != y->cuts)
-        return ORDER(x->cuts, y->cuts);
+    ORDER_BY(x->bound_ns, y->bound_ns);
+    ORDER_BY(x_slices, y_slices);
+    ORDER_BY(x->cuts, y->cuts);
     return ORDER(x->breaks, y->breaks);
 }
 

@@ -35,10 +35,8 @@ typedef struct {
 /* Opaque; see coarse.c. */
 typedef struct PlanCoarseGrid PlanCoarseGrid;
 
-/*
- * Returns: (owned) the grid, priced and walked.
- * Cost: 28 Workloads for each size of a micro-batch, and at most 127 * 2^(sequences - 1) additions.
- */
+/* Returns: (owned) the grid, priced and walked.  Cost: 28 Workloads for each size of a micro-batch,
+ * and at most 127 * 2^(sequences - 1) additions. */
 PlanCoarseGrid *plan_coarse_grid_new(const PlanCoarseAsked *asked);
 void plan_coarse_grid_free(PlanCoarseGrid *grid);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(PlanCoarseGrid, plan_coarse_grid_free)

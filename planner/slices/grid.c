@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "base/units.h"
+
 /* Values of one vector; rows are padded to it. */
 #define LANES 8
 
@@ -106,13 +108,14 @@ plan_slice_grid_find(const int64_t *cells, int64_t from, int64_t n, int64_t low,
 
 /* --- the copy --- */
 
-static void
+/* Returns: NULL. */
+static PlanSliceGrid *
 fail_limit(const PlanSliceCosts *costs, GError **error)
 {
-    g_set_error(error, PLAN_SLICE_ERROR, PLAN_SLICE_ERROR_LIMIT,
-                "no memory to slice %" G_GINT64_FORMAT " sequences of %" G_GINT64_FORMAT
-                " cells: use a coarser granularity",
-                costs->batch, costs->n_cells);
+    return plan_slice_refuse_null(error, LIMIT,
+                                  "no memory to slice " INT " sequences of " INT
+                                  " cells: use a coarser granularity",
+                                  costs->batch, costs->n_cells);
 }
 
 bool
@@ -276,10 +279,8 @@ plan_slice_grid_new(const PlanSliceCosts *costs, const PlanSliceMetric *metric, 
     grid->stride = padded(n + 1 + LANES); /* a padded row reads past the last context */
     if (metric != NULL)
         plane.own = g_try_malloc_n(2 * (size_t)((n + 1) * (n + 1)), sizeof *plane.own);
-    if (last == NULL || (metric != NULL && plane.own == NULL) || !allocate(grid)) {
-        fail_limit(costs, error);
-        return NULL;
-    }
+    if (last == NULL || (metric != NULL && plane.own == NULL) || !allocate(grid))
+        return fail_limit(costs, error);
     for (int64_t b = 1; b <= n_groups; b++) {
         plane_set(&plane, costs, metric, b);
         place_rows(grid, &plane, b, cap, last, &n_values);
@@ -287,10 +288,8 @@ plan_slice_grid_new(const PlanSliceCosts *costs, const PlanSliceMetric *metric, 
     grid->cells = g_try_malloc_n(MAX(n_values, 1), sizeof *grid->cells);
     grid->keys =
         metric == NULL ? grid->cells : g_try_malloc_n(MAX(n_values, 1), sizeof *grid->keys);
-    if (grid->cells == NULL || grid->keys == NULL) {
-        fail_limit(costs, error);
-        return NULL;
-    }
+    if (grid->cells == NULL || grid->keys == NULL)
+        return fail_limit(costs, error);
     copy_costs(grid, costs, metric, cap, &plane);
     return g_steal_pointer(&grid);
 }

@@ -74,19 +74,16 @@ plan_slice_grid_has_group(const PlanSliceGrid *grid, int64_t b)
     return window->first < window->end;
 }
 
-/*
- * Narrows the windows to cells of answers of @interest, after both solves at a cap of at least
+/* Narrows the windows to cells of answers of @interest, after both solves at a cap of at least
  * high; a cell in the middle of a row may stay without need.  Later caps must not exceed high.
- * Cost: O(rows + cells left out).
- */
+ * Cost: O(rows + cells left out). */
 void plan_slice_grid_narrow(PlanSliceGrid *grid, const PlanSliceInterest *interest);
 
 /* Returns: (owned, g_free) a copy of windows, rest, before and cover, for _restore(). */
 int64_t *plan_slice_grid_save(const PlanSliceGrid *grid);
 void plan_slice_grid_restore(PlanSliceGrid *grid, const int64_t *saved);
 
-/* Computes rest and cover at @cap.  Returns: cover(batch); PLAN_SLICE_NEVER if there is no answer.
- */
+/* Computes rest and cover at @cap.  Returns: cover(batch); PLAN_SLICE_NEVER: there is no answer. */
 int64_t plan_slice_grid_solve(PlanSliceGrid *grid, int64_t cap);
 
 /* Computes before, after plan_slice_grid_solve() at the same cap. */
@@ -95,10 +92,8 @@ void plan_slice_grid_solve_before(PlanSliceGrid *grid, int64_t cap);
 /* Returns: the largest key of one answer of the last solve, which was at @cap and has an answer. */
 int64_t plan_slice_grid_longest(const PlanSliceGrid *grid, int64_t cap);
 
-/*
- * Returns: (owned) of all answers of the last solve, which was at @cap, the one of the fewest
- * slices, then of the largest groups, then of the longest first slices; its latency is not set.
- */
+/* Returns: (owned) of all answers of the last solve, which was at @cap, the one of the fewest
+ * slices, then of the largest groups, then of the longest first slices; its latency is not set. */
 PlanSliceResult *plan_slice_grid_answer(PlanSliceGrid *grid, int64_t cap, int64_t granularity);
 
 /* Returns: the index, from @from on, of the first of the @n values @cells that is in (low, high];

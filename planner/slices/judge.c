@@ -1,5 +1,7 @@
 #include "planner/slices/judge.h"
 
+#include "base/units.h"
+
 /* log2 of the answers that are looked through, before sums prune. */
 #define MAX_LOG2_ANSWERS 26
 /* Partial answers looked at. */
@@ -311,13 +313,11 @@ plan_slice_search(const PlanSliceSearch *asked, const GPtrArray *candidates, GEr
         try_groups(&search, candidates->pdata[i]);
     improve(&search);
     const bool is_proven = enumerate(&search);
-    if (search.best == NULL) {
-        g_set_error(error, PLAN_SLICE_ERROR, PLAN_SLICE_ERROR_INFEASIBLE,
-                    "no slicing of %" G_GINT64_FORMAT " sequences of %" G_GINT64_FORMAT
-                    " tokens was found that can run",
-                    asked->costs->batch, asked->costs->n_cells * asked->costs->granularity);
-        return NULL;
-    }
+    if (search.best == NULL)
+        return plan_slice_refuse_null(
+            error, INFEASIBLE,
+            "no slicing of " INT " sequences of " INT " tokens was found that can run",
+            asked->costs->batch, asked->costs->n_cells * asked->costs->granularity);
     g_assert(asked->lower_bound <= search.best->latency);
     search.best->lower_bound = is_proven ? search.best->latency : asked->lower_bound;
     search.best->n_rounds = 1;

@@ -17,9 +17,8 @@
 static bool
 fail_memory(GError **error)
 {
-    g_set_error(error, PLAN_SLICE_ERROR, PLAN_SLICE_ERROR_LIMIT,
-                "no memory for the times of all stages: use a coarser granularity");
-    return false;
+    return plan_slice_refuse(error, LIMIT,
+                             "no memory for the times of all stages: use a coarser granularity");
 }
 
 /* Chunks of @rank among the first @n stages of the chain. */
@@ -124,8 +123,7 @@ rank_bound(const PlanSliceOrder *order, int64_t rank, const int64_t *grid)
 
 /* --- stages that are alike --- */
 
-/* What the bound of two groups needs: [x] planes of all slices of x sequences, in the best groups.
- */
+/* What the bound of two groups needs: [x] planes of all slices of x sequences in best groups. */
 typedef struct {
     const PlanSliceOrder *order;
     const int64_t *grid; /* of a rank */
@@ -173,10 +171,8 @@ delayed(const PlanSliceOrder *order, int r, int64_t b, int64_t s, int64_t c)
     return t > PLAN_SLICE_MAX_SUM || d > PLAN_SLICE_MAX_SUM ? PLAN_SLICE_INFINITE : t + d;
 }
 
-/*
- * The least time of answers in which a group of @first comes in first and one of @last goes last
- * (equal: perhaps the same); PLAN_SLICE_NEVER: there is none.
- */
+/* The least time of answers in which a group of @first comes in first and one of @last goes last
+ * (equal: perhaps the same); PLAN_SLICE_NEVER: there is none. */
 static bool
 bound_groups(Uniform *u, int64_t first, int64_t last, int64_t *bound, GError **error)
 {
@@ -184,7 +180,7 @@ bound_groups(Uniform *u, int64_t first, int64_t last, int64_t *bound, GError **e
     const int64_t n = order->problem->costs.n_cells, side = n + 1, plane = side * side;
     const int64_t left = order->problem->costs.batch - first - (first == last ? 0 : last);
     int64_t *cost = u->planes + plane, *forward = cost + 2 * plane, *backward = forward + 2 * plane;
-    GError *no_memory = NULL;
+    g_autoptr(PlanSliceResult) result = NULL;
 
     *bound = PLAN_SLICE_NEVER;
     if (left < 0)
@@ -207,11 +203,8 @@ bound_groups(Uniform *u, int64_t first, int64_t last, int64_t *bound, GError **e
         .weight = {order->n_ranks - 1, order->n_ranks - 1},
         .high = {PLAN_SLICE_MAX_SUM, PLAN_SLICE_MAX_SUM},
     };
-    g_autoptr(PlanSliceResult) result = plan_slice_solve_apart(&costs, &metric, 1, &no_memory);
-    if (no_memory != NULL) {
-        g_propagate_error(error, no_memory);
+    if (!plan_slice_solve_apart(&costs, &metric, 1, &result, error))
         return false;
-    }
     if (result != NULL)
         *bound = result->lower_bound;
     return true;
@@ -328,9 +321,9 @@ set_op(const PlanSliceOrder *order, int64_t stage, int64_t row, int64_t c, Workl
         op->workspace_bytes[kind] = tokens * problem->workspace_token_bytes;
     }
     if (order->n_ranks > 1 && stage + 1 < problem->n_stages)
-        op->forward_message_ns = delay;
+        op->forward_message.ns = delay;
     if (order->n_ranks > 1 && stage > 0)
-        op->backward_message_ns = delay;
+        op->backward_message.ns = delay;
     op->activation_bytes = tokens * problem->token_bytes / (problem->n_stages / order->n_ranks);
     return true;
 }

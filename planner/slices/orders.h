@@ -48,8 +48,6 @@ typedef struct {
     void *user_data; /* (borrowed) */
 } PlanSliceOrder;
 
-/*
- * Returns: (owned) the answer; n_solves counts simulations, max_slice and max_backward are the
- * longest on any stage.  NULL on a PLAN_SLICE_ERROR.
- */
+/* Returns: (owned) the answer; n_solves counts simulations, max_slice and max_backward are the
+ * longest on any stage.  NULL on a PLAN_SLICE_ERROR. */
 PlanSliceResult *plan_slice_solve_order(const PlanSliceOrder *order, GError **error);

@@ -1,5 +1,7 @@
 #include "planner/slices/problem.h"
 
+#include "base/units.h"
+
 /* --- memory --- */
 
 /* Returns: how many tokens, of all its sequences together, the largest slice of a round of
@@ -111,20 +113,24 @@ join(const PlanSliceProblem *problem, PlanSliceResult *const *rounds, int64_t n_
     return result;
 }
 
-/* Returns: (owned, nullable) the best answer of one round of @sequences. */
-static PlanSliceResult *
+/* Adds the best answer of one round of @sequences to @rounds; NULL: there is none. */
+static bool
 solve_one(const PlanSliceProblem *problem, int64_t sequences, PlanSliceRoundFunc solve,
-          void *user_data, GError **error)
+          void *user_data, GPtrArray *rounds, GError **error)
 {
     const int64_t most = slice_tokens(problem, sequences);
     g_autofree int64_t *delay = most == INT64_MAX ? NULL : limit_delays(problem, most);
     PlanSliceProblem one = *problem;
+    PlanSliceResult *result;
 
     one.costs.batch = sequences;
     one.limit_bytes = 0;
     if (delay != NULL)
         one.delay = delay;
-    return solve(&one, user_data, error);
+    if (!solve(&one, user_data, &result, error))
+        return false;
+    g_ptr_array_add(rounds, result);
+    return true;
 }
 
 PlanSliceResult *
@@ -139,41 +145,32 @@ plan_slice_solve_rounds(const PlanSliceProblem *problem, PlanSliceRoundFunc solv
     /* All in one round is never worse than in several where only the whole counts. */
     const int64_t first = n_rounds == batch && problem->workspace_token_bytes == 0 ? batch : 1;
 
-    if (n_rounds == 0) {
-        g_set_error(error, PLAN_SLICE_ERROR, PLAN_SLICE_ERROR_INFEASIBLE,
-                    "one sequence of %" G_GINT64_FORMAT " tokens does not fit in %" G_GINT64_FORMAT
-                    " bytes",
-                    problem->costs.n_cells * problem->costs.granularity, problem->limit_bytes);
-        return NULL;
-    }
-    g_ptr_array_add(rounds, NULL);
-    for (int64_t r = 1; r <= n_rounds; r++) {
-        GError *failure = NULL;
-        g_ptr_array_add(rounds,
-                        r < first ? NULL : solve_one(problem, r, solve, user_data, &failure));
-        if (failure != NULL) {
-            g_propagate_error(error, failure);
+    if (n_rounds == 0)
+        return plan_slice_refuse_null(
+            error, INFEASIBLE, "one sequence of " INT " tokens does not fit in " INT " bytes",
+            problem->costs.n_cells * problem->costs.granularity, problem->limit_bytes);
+    g_ptr_array_set_size(rounds, (gint)first);
+    for (int64_t r = first; r <= n_rounds; r++)
+        if (!solve_one(problem, r, solve, user_data, rounds, error))
             return NULL;
-        }
-    }
     PlanSliceResult *const *all = (PlanSliceResult *const *)rounds->pdata;
     split_batch(problem, all, n_rounds, splits);
-    if (splits[batch].latency >= PLAN_SLICE_NEVER) {
-        g_set_error(error, PLAN_SLICE_ERROR, PLAN_SLICE_ERROR_INFEASIBLE,
-                    "no slicing of %" G_GINT64_FORMAT " sequences of %" G_GINT64_FORMAT
-                    " tokens has finite costs, takes less than %" G_GINT64_FORMAT " units%s",
-                    batch, problem->costs.n_cells * problem->costs.granularity, PLAN_SLICE_MAX_SUM,
-                    problem->limit_bytes > 0 ? " and fits in memory" : "");
-        return NULL;
-    }
+    if (splits[batch].latency >= PLAN_SLICE_NEVER)
+        return plan_slice_refuse_null(error, INFEASIBLE,
+                                      "no slicing of " INT " sequences of " INT
+                                      " tokens has finite costs, takes less than " INT " units%s",
+                                      batch, problem->costs.n_cells * problem->costs.granularity,
+                                      PLAN_SLICE_MAX_SUM,
+                                      problem->limit_bytes > 0 ? " and fits in memory" : "");
     return join(problem, all, n_rounds, splits);
 }
 
 /* --- equal stages --- */
 
 /* PlanSliceRoundFunc. */
-static PlanSliceResult *
-solve_equal_stages(const PlanSliceProblem *problem, void *user_data, GError **error)
+static bool
+solve_equal_stages(const PlanSliceProblem *problem, void *user_data, PlanSliceResult **result,
+                   GError **error)
 {
     const int64_t others = problem->n_stages - 1;
     const PlanSliceMetric metric = {
@@ -184,11 +181,10 @@ solve_equal_stages(const PlanSliceProblem *problem, void *user_data, GError **er
         .high = {PLAN_SLICE_MAX_SUM, PLAN_SLICE_MAX_SUM},
     };
 
-    return plan_slice_solve_apart(&problem->costs, &metric, problem->max_group, error);
+    return plan_slice_solve_apart(&problem->costs, &metric, problem->max_group, result, error);
 }
 
-/* Sets the latency and the longest slices of @result, round by round, by the formulas of problem.h.
- */
+/* Sets the latency and longest slices of @result, round by round, by the formulas of problem.h. */
 static void
 set_totals(const PlanSliceProblem *problem, PlanSliceResult *result)
 {

@@ -61,16 +61,14 @@ PlanSliceResult *plan_slice_solve_problem(const PlanSliceProblem *problem, GErro
 /*
  * Solves one round: the problem->costs.batch sequences of it, without a limit (slices that are too
  * large for it have an infinite delay).
- * Returns: (owned) latency, lower_bound, groups and n_solves; NULL without an error if there is no
- * answer; NULL with PLAN_SLICE_ERROR_LIMIT.
+ * @result  (out, owned) latency, lower_bound, groups and n_solves; NULL: there is no answer.
+ * Returns false with PLAN_SLICE_ERROR_LIMIT.
  */
-typedef PlanSliceResult *(*PlanSliceRoundFunc)(const PlanSliceProblem *problem, void *user_data,
-                                               GError **error);
+typedef bool (*PlanSliceRoundFunc)(const PlanSliceProblem *problem, void *user_data,
+                                   PlanSliceResult **result, GError **error);
 
-/*
- * Cuts the batch into rounds that each fit in memory, so that the sum of what @solve finds for them
+/* Cuts the batch into rounds that each fit in memory, so that the sum of what @solve finds for them
  * is least.
- * Returns: (owned) a result without max_slice and max_backward; NULL on a PLAN_SLICE_ERROR.
- */
+ * Returns: (owned) a result without max_slice and max_backward; NULL on a PLAN_SLICE_ERROR. */
 PlanSliceResult *plan_slice_solve_rounds(const PlanSliceProblem *problem, PlanSliceRoundFunc solve,
                                          void *user_data, GError **error);

@@ -25,6 +25,7 @@
 #include <stdlib.h>
 
 #include "base/order.h"
+#include "base/units.h"
 #include "planner/slices/grid.h"
 
 G_DEFINE_QUARK(plan_slice_error, plan_slice_error)
@@ -148,10 +149,8 @@ cell_bound(const Search *search, int64_t b, int64_t c, int64_t s, int64_t cost, 
     return before + cost + rest + cover + search->others * key;
 }
 
-/*
- * The median key of the cells of a key in (low, high] that survive the last solve; -1: none does.
- * Exact up to N_SAMPLES cells, then of every second, fourth, ... one.
- */
+/* The median key of the cells of a key in (low, high] that survive the last solve; -1: none does.
+ * Exact up to N_SAMPLES cells, then of every second, fourth, ... one. */
 static int64_t
 median_candidate(Search *search, int64_t low, int64_t high)
 {
@@ -202,10 +201,8 @@ narrow(Search *search, int64_t low, int64_t high)
     plan_slice_grid_narrow(search->grid, &interest);
 }
 
-/*
- * Step 3: answers of a longest slice in (low, high].  The grid is narrowed to them, and its sums
- * are of a cap of at least high.
- */
+/* Step 3: answers of a longest slice in (low, high].  The grid is narrowed to them, and its sums
+ * are of a cap of at least high. */
 static void
 settle(Search *search, int64_t low, int64_t high)
 {
@@ -344,13 +341,11 @@ set_no_answer(const PlanSliceCosts *costs, int64_t n_groups, GError **error)
 {
     if (has_finite_answer(costs, n_groups))
         g_set_error(error, PLAN_SLICE_ERROR, PLAN_SLICE_ERROR_LIMIT,
-                    "every slicing takes longer than %" G_GINT64_FORMAT
-                    " units: use a coarser unit of time",
+                    "every slicing takes longer than " INT " units: use a coarser unit of time",
                     PLAN_SLICE_MAX_SUM);
     else
         g_set_error(error, PLAN_SLICE_ERROR, PLAN_SLICE_ERROR_INFEASIBLE,
-                    "no slicing of %" G_GINT64_FORMAT " sequences of %" G_GINT64_FORMAT
-                    " tokens has only finite costs",
+                    "no slicing of " INT " sequences of " INT " tokens has only finite costs",
                     costs->batch, costs->n_cells * costs->granularity);
 }
 
@@ -386,16 +381,18 @@ plan_slice_check_sizes(const PlanSliceCosts *costs, GError **error)
         !__builtin_mul_overflow(n_values, costs->batch + 1, &n_values) &&
         !__builtin_mul_overflow(costs->n_cells, costs->granularity, &n_values))
         return true;
-    g_set_error(error, PLAN_SLICE_ERROR, PLAN_SLICE_ERROR_LIMIT,
-                "too many costs: %" G_GINT64_FORMAT " sequences, %" G_GINT64_FORMAT " cells",
-                costs->batch, costs->n_cells);
-    return false;
+    return plan_slice_refuse(error, LIMIT, "too many costs: " INT " sequences, " INT " cells",
+                             costs->batch, costs->n_cells);
 }
 
-/* The answer of @search, whose costs, metric, others, n_groups and best (answers above it are of no
- * interest) are set; NULL without an error if there is none. */
-static PlanSliceResult *
-run(Search *search, GError **error)
+/*
+ * Runs @search, whose costs, metric, others, n_groups and best (answers above it are of no interest)
+ * are set.
+ * @result  (out, owned) NULL: there is no answer.
+ * Returns false with PLAN_SLICE_ERROR_LIMIT.
+ */
+static bool
+run(Search *search, PlanSliceResult **result, GError **error)
 {
     g_autoptr(GArray) longest = g_array_new(FALSE, FALSE, sizeof(int64_t));
 
@@ -405,18 +402,19 @@ run(Search *search, GError **error)
     g_autoptr(PlanSliceGrid) grid = plan_slice_grid_new(
         search->costs, search->metric, search->n_groups, cap_for(search, 0), error);
     if (grid == NULL)
-        return NULL;
+        return false;
     search->grid = grid;
     g_autofree int64_t *all = plan_slice_grid_save(grid);
     descend(search);
-    return longest->len == 0 ? NULL : choose(search, all);
+    *result = longest->len == 0 ? NULL : choose(search, all);
+    return true;
 }
 
 PlanSliceResult *
 plan_slice_solve(const PlanSliceCosts *costs, int64_t n_stages, int64_t max_group, GError **error)
 {
     g_autofree Search *search = g_new0(Search, 1);
-    GError *no_memory = NULL;
+    PlanSliceResult *result;
 
     g_return_val_if_fail(costs != NULL && costs->cost != NULL, NULL);
     g_return_val_if_fail(costs->batch >= 1 && costs->n_cells >= 1 && costs->granularity >= 1, NULL);
@@ -427,10 +425,9 @@ plan_slice_solve(const PlanSliceCosts *costs, int64_t n_stages, int64_t max_grou
     search->others = n_stages - 1;
     search->n_groups = plan_slice_largest_group(costs, max_group);
     search->best = PLAN_SLICE_NEVER;
-    PlanSliceResult *result = run(search, &no_memory);
-    if (no_memory != NULL)
-        g_propagate_error(error, no_memory);
-    else if (result == NULL)
+    if (!run(search, &result, error))
+        return NULL;
+    if (result == NULL)
         set_no_answer(costs, search->n_groups, error);
     return result;
 }
@@ -491,7 +488,7 @@ static bool
 branch(Branching *search, Node node, GError **error)
 {
     g_autofree Search *relaxed = g_new0(Search, 1);
-    GError *no_memory = NULL;
+    g_autoptr(PlanSliceResult) result = NULL;
 
     search->metric.low[0] = node.low;
     search->metric.high[0] = node.high;
@@ -500,11 +497,8 @@ branch(Branching *search, Node node, GError **error)
     relaxed->others = 1;
     relaxed->n_groups = plan_slice_largest_group(search->costs, search->max_group);
     relaxed->best = search->best == NULL ? PLAN_SLICE_MAX_SUM : search->best->latency;
-    PlanSliceResult *result = run(relaxed, &no_memory);
-    if (no_memory != NULL) {
-        g_propagate_error(error, no_memory);
+    if (!run(relaxed, &result, error))
         return false;
-    }
     if (result == NULL)
         return true;
     search->n_solves += result->n_solves;
@@ -512,10 +506,10 @@ branch(Branching *search, Node node, GError **error)
     set_true(search, result);
     const int64_t value = result->latency, longest = result->max_slice;
     if (search->best == NULL || value < search->best->latency ||
-        (value == search->best->latency && plan_slice_result_compare(result, search->best) < 0))
-        plan_slice_result_free(g_steal_pointer(&search->best)), search->best = result;
-    else
-        plan_slice_result_free(result);
+        (value == search->best->latency && plan_slice_result_compare(result, search->best) < 0)) {
+        plan_slice_result_free(search->best);
+        search->best = g_steal_pointer(&result);
+    }
     if (value > bound) {
         const Node below = {node.low, longest - 1, bound}, above = {longest, node.high, bound};
         g_array_append_val(search->nodes, below);
@@ -524,9 +518,9 @@ branch(Branching *search, Node node, GError **error)
     return true;
 }
 
-PlanSliceResult *
+bool
 plan_slice_solve_apart(const PlanSliceCosts *costs, const PlanSliceMetric *metric,
-                       int64_t max_group, GError **error)
+                       int64_t max_group, PlanSliceResult **result, GError **error)
 {
     g_autoptr(GArray) nodes = g_array_new(FALSE, FALSE, sizeof(Node));
     Branching search = {.costs = costs, .metric = *metric, .max_group = max_group, .nodes = nodes};
@@ -538,15 +532,16 @@ plan_slice_solve_apart(const PlanSliceCosts *costs, const PlanSliceMetric *metri
         g_array_set_size(nodes, nodes->len - 1);
         if (!branch(&search, node, error)) {
             plan_slice_result_free(search.best);
-            return NULL;
+            return false;
         }
     }
+    *result = search.best;
     if (search.best == NULL)
-        return NULL;
+        return true;
     search.best->lower_bound = search.best->latency;
     for (guint i = 0; i < nodes->len; i++)
         search.best->lower_bound =
             MIN(search.best->lower_bound, g_array_index(nodes, Node, i).bound);
     search.best->n_solves = search.n_solves;
-    return search.best;
+    return true;
 }

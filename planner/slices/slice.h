@@ -33,6 +33,12 @@ typedef enum {
     PLAN_SLICE_ERROR_LIMIT,      /* the grid does not fit in memory, or sums do not in int64_t */
 } PlanSliceError;
 
+/* Sets @error to PLAN_SLICE_ERROR_@code with a message as of printf(); the value is false or NULL. */
+#define plan_slice_refuse(error, code, ...)                                                        \
+    (g_set_error(error, PLAN_SLICE_ERROR, PLAN_SLICE_ERROR_##code, __VA_ARGS__), false)
+#define plan_slice_refuse_null(error, code, ...)                                                   \
+    (g_set_error(error, PLAN_SLICE_ERROR, PLAN_SLICE_ERROR_##code, __VA_ARGS__), NULL)
+
 /* The cost of a slice that cannot be. */
 #define PLAN_SLICE_INFINITE INT64_MAX
 
@@ -123,9 +129,9 @@ typedef struct {
 /*
  * Minimises the sum of @metric, whose low and high are 0 and PLAN_SLICE_MAX_SUM, over all groupings
  * and slicings, by branch and bound on the two maxima.
- * Returns: (owned) latency, lower_bound, and the two maxima with their delays in max_slice and
- * max_backward; NULL without an error if there is no answer of at most PLAN_SLICE_MAX_SUM; NULL
- * with PLAN_SLICE_ERROR_LIMIT.
+ * @result  (out, owned) latency, lower_bound, and the two maxima with their delays in max_slice and
+ *          max_backward; NULL: there is no answer of at most PLAN_SLICE_MAX_SUM.
+ * Returns false with PLAN_SLICE_ERROR_LIMIT.
  */
-PlanSliceResult *plan_slice_solve_apart(const PlanSliceCosts *costs, const PlanSliceMetric *metric,
-                                        int64_t max_group, GError **error);
+bool plan_slice_solve_apart(const PlanSliceCosts *costs, const PlanSliceMetric *metric,
+                            int64_t max_group, PlanSliceResult **result, GError **error);

@@ -254,10 +254,8 @@ compare_slicings(const void *a, const void *b)
 {
     const Slicing *x = a, *y = b;
 
-    if (x->ns != y->ns)
-        return ORDER(x->ns, y->ns);
-    if (x->slices->len != y->slices->len)
-        return ORDER(x->slices->len, y->slices->len);
+    ORDER_BY(x->ns, y->ns);
+    ORDER_BY(x->slices->len, y->slices->len);
     return ORDER(x->index, y->index);
 }
 

@@ -194,10 +194,8 @@ set_bound_cell(const Shop *shop, int r, int64_t a, int64_t b, int64_t at, int64_
     *key = inside - *cost + (b - a) * delay;
 }
 
-/*
- * What passes stages @first to @end - 1 at least before or behind all others, where it is the only
- * one there: the first slice of a sequence (@is_first: before stage a), or the last.
- */
+/* What passes stages @first to @end - 1 at least before or behind all others, where it is the only
+ * one there: the first slice of a sequence (@is_first: before stage a), or the last. */
 static int64_t
 least_end(const Shop *shop, int r, int64_t first, int64_t end, bool is_first)
 {
@@ -260,15 +258,11 @@ propose(Proposals *proposals, const Bound *bound, int64_t weight, int64_t *lower
         .weight = {weight, weight},
         .high = {PLAN_SLICE_MAX_SUM, PLAN_SLICE_MAX_SUM},
     };
-    GError *no_memory = NULL;
-    g_autoptr(PlanSliceResult) result =
-        plan_slice_solve_apart(&problem->costs, &metric, problem->max_group, &no_memory);
+    g_autoptr(PlanSliceResult) result = NULL;
 
     *lower = PLAN_SLICE_NEVER;
-    if (no_memory != NULL) {
-        g_propagate_error(error, no_memory);
+    if (!plan_slice_solve_apart(&problem->costs, &metric, problem->max_group, &result, error))
         return false;
-    }
     if (result == NULL)
         return true;
     *lower = result->lower_bound;
@@ -285,11 +279,10 @@ propose_stages(Proposals *proposals, int64_t a, int64_t b, GError **error)
     g_auto(Bound) bound = {0};
     int64_t lower;
 
-    if (!bound_init(&bound, &proposals->shop, a, b)) {
-        g_set_error(error, PLAN_SLICE_ERROR, PLAN_SLICE_ERROR_LIMIT,
-                    "no memory for the bounds of stages that differ: use a coarser granularity");
-        return false;
-    }
+    if (!bound_init(&bound, &proposals->shop, a, b))
+        return plan_slice_refuse(
+            error, LIMIT,
+            "no memory for the bounds of stages that differ: use a coarser granularity");
     if (!propose(proposals, &bound, 1, &lower, error))
         return false;
     for (int r = 0; r < (proposals->shop.stages[0].backward == NULL ? 1 : 2); r++)
@@ -355,8 +348,10 @@ propose_all(Proposals *proposals, int64_t longest, GError **error)
            (longest == n - 1 || propose_stages(proposals, longest, n - 1, error));
 }
 
-static PlanSliceResult *
-solve_round(const PlanSliceProblem *problem, void *user_data, GError **error)
+/* PlanSliceRoundFunc. */
+static bool
+solve_round(const PlanSliceProblem *problem, void *user_data, PlanSliceResult **result,
+            GError **error)
 {
     g_autofree int64_t *free_at = g_new(int64_t, (size_t)problem->n_stages);
     g_autoptr(GPtrArray) candidates =
@@ -366,13 +361,11 @@ solve_round(const PlanSliceProblem *problem, void *user_data, GError **error)
     const int64_t longest = bottleneck(&proposals.shop);
     g_autofree int64_t *sums = stage_sums(&proposals.shop, longest);
 
-    if (sums == NULL) {
-        g_set_error(error, PLAN_SLICE_ERROR, PLAN_SLICE_ERROR_LIMIT,
-                    "no memory for stages that differ: use a coarser granularity");
-        return NULL;
-    }
+    if (sums == NULL)
+        return plan_slice_refuse(error, LIMIT,
+                                 "no memory for stages that differ: use a coarser granularity");
     if (!propose_all(&proposals, longest, error))
-        return NULL;
+        return false;
     PlanSliceCosts costs = problem->costs;
     costs.cost = sums;
     const PlanSliceSearch search = {
@@ -383,11 +376,10 @@ solve_round(const PlanSliceProblem *problem, void *user_data, GError **error)
         .most_judged = MOST_JUDGED,
         .lower_bound = proposals.lower_bound,
     };
-    PlanSliceResult *result =
-        candidates->len == 0 ? NULL : plan_slice_search(&search, candidates, NULL);
-    if (result != NULL)
-        result->n_solves = proposals.n_solves;
-    return result;
+    *result = candidates->len == 0 ? NULL : plan_slice_search(&search, candidates, NULL);
+    if (*result != NULL)
+        (*result)->n_solves = proposals.n_solves;
+    return true;
 }
 
 void

@@ -33,6 +33,17 @@ layers_are_alike(const PlanRequest *request, const PlanDegrees *degrees, int64_t
     return true;
 }
 
+/* Whether ranks may lie in the order of @d. */
+static bool
+may_have_order(const PlanRequest *request, const PlanDegrees *d)
+{
+    PlanRuleCase c = plan_request_case(request);
+
+    c.degrees = *d;
+    return plan_rank_order_check(d, &request->conventions, NULL) &&
+           plan_rules_keep(&c, PLAN_ASPECT_ORDER, NULL);
+}
+
 int
 plan_space_orders(const PlanRequest *request, const PlanDegrees *degrees,
                   uint32_t sets[PLAN_RANK_ORDER_N], GError **error)
@@ -50,8 +61,7 @@ plan_space_orders(const PlanRequest *request, const PlanDegrees *degrees,
     for (d.rank_order = 0; d.rank_order < PLAN_RANK_ORDER_N; d.rank_order++) {
         const ProfileMesh mesh = plan_layer_mesh(request, &d);
         int at = 0;
-        if (plan_rank_order_plain(&d) != d.rank_order ||
-            !plan_rank_order_check(&d, &request->conventions, NULL))
+        if (plan_rank_order_plain(&d) != d.rank_order || !may_have_order(request, &d))
             continue;
         const bool aligned = profile_mesh_is_aligned(&mesh);
         if (aligned) {
@@ -98,11 +108,16 @@ saved_s(const PlanRequest *request, const PlanPoint *point, int64_t layer)
             continue;
         for (int pass = 0; pass < 2; pass++) {
             const double before_s = profile_cost_collective_s(
-                request->profile, comm[pass], ops[i].comm_bytes, &before.groups[group]);
+                request->profile, comm[pass],
+                profile_carried_bytes(request->profile, &ops[i], &before.groups[group]),
+                &before.groups[group]);
             const double after_s = profile_cost_collective_s(
-                request->profile, comm[pass], ops[i].comm_bytes, &after.groups[group]);
+                request->profile, comm[pass],
+                profile_carried_bytes(request->profile, &ops[i], &after.groups[group]),
+                &after.groups[group]);
             /* What may hide is seen no less when it takes longer. */
-            if (group == MODEL_GROUP_CP)
+            if (group == MODEL_GROUP_CP ||
+                (group != MODEL_GROUP_TP && request->conventions.overlap_ep))
                 sum += after_s < before_s ? before_s : 0.0;
             else
                 sum += before_s - after_s;

@@ -1,12 +1,11 @@
 #include "planner/space/space.h"
 
+#include "base/units.h"
 #include "planner/bounds/point_bound.h"
 #include "planner/space/orders.h"
 #include "profiles/workload/ops.h"
 
 #include <string.h>
-
-#define INT "%" G_GINT64_FORMAT
 
 /* Larger micro-batches are taken only when asked for. */
 #define MAX_MICRO_BATCH 4096
@@ -19,6 +18,8 @@ typedef struct {
     char *batch;           /* the batch is no multiple */
     char *family;          /* the shape against the schedule family */
     int64_t nearest_batch; /* one that would not be refused so; 0: it is absurdly large */
+    PlanBreach rule;       /* the framework's that came furthest; its text is NULL: none */
+    PlanAspect aspect;     /* of that rule */
 } Refusals;
 
 /* No batch as large as this is worth naming. */
@@ -30,17 +31,33 @@ refusals_clear(Refusals *refusals)
     g_clear_pointer(&refusals->shape, g_free);
     g_clear_pointer(&refusals->batch, g_free);
     g_clear_pointer(&refusals->family, g_free);
+    plan_breach_clear(&refusals->rule);
+}
+
+/* Whether @c keeps the rules of @aspect; else the first one that it breaks is noted, if none came
+ * further. */
+static bool
+keeps_rules(Refusals *refusals, const PlanRuleCase *c, PlanAspect aspect)
+{
+    if (plan_rules_keep(c, aspect, NULL))
+        return true;
+    if (refusals->rule.text == NULL || aspect > refusals->aspect) {
+        plan_breach_clear(&refusals->rule);
+        plan_rules_keep(c, aspect, &refusals->rule);
+        refusals->aspect = aspect;
+    }
+    return false;
 }
 
 /* The multiple of @dp * @micro_batch next to @n, of two the larger one; 0: it is too large. */
 static int64_t
 nearest_multiple(int64_t n, int64_t dp, int64_t micro_batch)
 {
-    int64_t multiple, down;
+    int64_t multiple;
 
     if (__builtin_mul_overflow(dp, MAX(1, micro_batch), &multiple) || multiple > MAX_BATCH)
         return 0;
-    down = n / multiple * multiple;
+    int64_t down = n / multiple * multiple;
     return down > 0 && n - down < multiple - (n - down) ? down : down + multiple;
 }
 
@@ -50,6 +67,11 @@ refuse_batch(Refusals *refusals, const PlanRequest *request, int64_t dp)
 {
     if (refusals->batch != NULL)
         return;
+    if (request->dp == 0 && request->micro_batch > request->global_batch) {
+        refusals->batch = g_strdup_printf("--micro-batch " INT " is more than --global-batch " INT,
+                                          request->micro_batch, request->global_batch);
+        return;
+    }
     refusals->nearest_batch = nearest_multiple(request->global_batch, dp, request->micro_batch);
     refusals->batch = request->micro_batch > 0
                           ? g_strdup_printf("--global-batch " INT " is not a multiple of --dp " INT
@@ -59,11 +81,12 @@ refuse_batch(Refusals *refusals, const PlanRequest *request, int64_t dp)
                                             request->global_batch, dp);
 }
 
-/* Returns: (owned) why the first family does not exist at @point. */
+/* Returns: (owned) why the family, the usual one of a search, does not exist at @point. */
 static char *
 refusal_of_family(const PlanSpace *space, const PlanPoint *point, int64_t vpp)
 {
-    const ScheduleFamily *family = space->families->pdata[0];
+    const ScheduleFamily *family =
+        space->is_automatic ? schedule_family_usual(vpp, false) : space->families->pdata[0];
     const ScheduleShape shape = {
         .n_ranks = point->degrees.pp,
         .n_chunks = MAX(vpp, family->min_chunks),
@@ -72,7 +95,8 @@ refusal_of_family(const PlanSpace *space, const PlanPoint *point, int64_t vpp)
     };
     g_autoptr(GError) local = NULL;
 
-    if (!schedule_shape_check(family, &shape, &local))
+    if (point->degrees.pp * shape.n_chunks <= space->request->arch->n_layers &&
+        !schedule_shape_check(family, &shape, &local))
         return g_strdup(local->message);
     return g_strdup_printf("--pp " INT " * --vpp " INT " is more than the model's " INT " layers",
                            point->degrees.pp, shape.n_chunks, space->request->arch->n_layers);
@@ -94,6 +118,46 @@ same_order_as(const ScheduleFamily *family, const PlanPoint *point, int64_t n_sl
     return same;
 }
 
+static bool
+overlaps_pp(const PlanRequest *request, const char *schedule, int64_t vpp)
+{
+    const PlanConventions *c = &request->conventions;
+
+    /* What the user did not change follows the framework. */
+    return !request->overlap_pp_given && c->overlap_pp == plan_conventions(c->framework).overlap_pp
+               ? plan_framework_overlaps_pp(c->framework, schedule, vpp)
+               : c->overlap_pp;
+}
+
+/* What rules look at of plans of @family at @point with even stages. */
+static PlanRuleCase
+case_of(const PlanRequest *request, const PlanPoint *point, const ScheduleFamily *family)
+{
+    const int64_t n = request->arch->n_layers;
+    const int64_t length = plan_point_chain_length(&point->degrees, family);
+    PlanRuleCase c = plan_request_case(request);
+
+    c.degrees = point->degrees;
+    c.schedule = family->name;
+    c.family = family;
+    c.n_micro_batches = point->n_micro_batches;
+    c.group = plan_point_group(request, point, family);
+    c.overlap_pp = overlaps_pp(request, family->name, point->degrees.vpp);
+    c.least_layers = n / length;
+    c.most_layers = (n + length - 1) / length;
+    return c;
+}
+
+static bool
+family_keeps_rules(const PlanRequest *request, const PlanPoint *point, const ScheduleFamily *family)
+{
+    if (request->rules == NULL)
+        return true;
+    const PlanRuleCase c = case_of(request, point, family);
+    return plan_rules_keep(&c, PLAN_ASPECT_SCHEDULE, NULL) &&
+           plan_rules_keep(&c, PLAN_ASPECT_SHAPE, NULL);
+}
+
 bool
 plan_space_has_family(const PlanSpace *space, const PlanPoint *point, const ScheduleFamily *family,
                       int64_t n_slices)
@@ -108,13 +172,13 @@ plan_space_has_family(const PlanSpace *space, const PlanPoint *point, const Sche
                                             : plan_request_most_stages(space->request);
 
     return plan_point_chain_length(&point->degrees, family) <= most &&
-           schedule_shape_check(family, &shape, NULL);
+           schedule_shape_check(family, &shape, NULL) &&
+           family_keeps_rules(space->request, point, family);
 }
 
 Plan *
 plan_space_plan(const PlanRequest *request, const PlanPoint *point, const ScheduleFamily *family)
 {
-    const PlanConventions preset = plan_conventions(request->conventions.framework);
     Plan *plan = plan_new();
 
     plan->global_batch = request->global_batch;
@@ -132,10 +196,7 @@ plan_space_plan(const PlanRequest *request, const PlanPoint *point, const Schedu
     plan->schedule = g_strdup(family->name);
     plan->group = plan_point_group(request, point, family);
     plan->conventions = request->conventions;
-    /* What the user did not change follows the framework. */
-    if (!request->overlap_pp_given && request->conventions.overlap_pp == preset.overlap_pp)
-        plan->conventions.overlap_pp = plan_framework_overlaps_pp(request->conventions.framework,
-                                                                  family->name, plan->degrees.vpp);
+    plan->conventions.overlap_pp = overlaps_pp(request, family->name, plan->degrees.vpp);
     g_array_set_size(plan->slices, 0);
     g_array_append_val(plan->slices, request->seq_len);
     plan_set_even_stages(plan, request->arch->n_layers, request->arch->vocab > 0, family->placement,
@@ -172,8 +233,8 @@ typedef struct {
 typedef struct {
     PlanSpace *space;
     const PlanSpaceLimits *limits;
-    bool fits_devices; /* some degrees multiply to the number of devices */
     Refusals refusals;
+    PlanRuleCase c;          /* what is known so far of the points that follow */
     GPtrArray *known;        /* (owned) of (owned) KnownCost * */
     KnownCost *cost;         /* (borrowed) of the current ep, micro-batch and sp */
     GPtrArray *known_chunks; /* (owned) of (owned) KnownChunks * */
@@ -182,6 +243,7 @@ typedef struct {
     uint32_t orders[PLAN_RANK_ORDER_N]; /* sets worth a look at the current degrees */
     int n_orders;
     int64_t n_candidates; /* of all points so far */
+    PlanPoint chunked;    /* the last of too many chunks to be sliced; pp 0: there is none */
 } Walk;
 
 /* Whether @value is what the request fixes (0: everything is). */
@@ -222,6 +284,23 @@ chunks_of(const PlanSpace *space, const PlanPoint *point)
     return chunks;
 }
 
+/* Notes the rule that all families break at @point with the fewest chunks; false: one keeps them. */
+static bool
+note_rule_of_families(Walk *walk, PlanPoint *point, int64_t vpp)
+{
+    const PlanSpace *space = walk->space;
+
+    for (guint i = 0; i < space->families->len; i++) {
+        const ScheduleFamily *family = space->families->pdata[i];
+        point->degrees.vpp = MAX(vpp, family->min_chunks);
+        const PlanRuleCase c = case_of(space->request, point, family);
+        if (keeps_rules(&walk->refusals, &c, PLAN_ASPECT_SCHEDULE) &&
+            keeps_rules(&walk->refusals, &c, PLAN_ASPECT_SHAPE))
+            return false;
+    }
+    return true;
+}
+
 /* Sets walk->chunks to those of @point's pp and number of micro-batches.  Chunks without a
  * pipeline, which frameworks refuse, only when asked for. */
 static void
@@ -248,7 +327,8 @@ find_chunks(Walk *walk, PlanPoint point)
         if (chunks.n_families > 0)
             g_array_append_val(known->chunks, chunks);
     }
-    if (known->chunks->len == 0 && walk->refusals.family == NULL)
+    if (known->chunks->len == 0 && !note_rule_of_families(walk, &point, MAX(1, fixed)) &&
+        walk->refusals.family == NULL)
         walk->refusals.family = refusal_of_family(space, &point, MAX(1, fixed));
 }
 
@@ -257,11 +337,13 @@ plan_space_n_recomputes(const PlanRequest *request, const PlanPoint *point)
 {
     if (request->recompute != PLAN_AUTO)
         return 1;
+    if (request->rules != NULL)
+        return __builtin_popcount(request->rules->recomputes);
     return PLAN_RECOMPUTE_N + (point->degrees.pp > 1 ? 1 : 0);
 }
 
 static void
-keep_point(Walk *walk, PlanPoint point)
+keep_point(Walk *walk, PlanPoint point, GArray *points)
 {
     PlanSpace *space = walk->space;
 
@@ -270,7 +352,7 @@ keep_point(Walk *walk, PlanPoint point)
         g_array_append_val(space->costs, walk->cost->cost);
     }
     point.cost = walk->cost->index;
-    g_array_append_val(space->points, point);
+    g_array_append_val(points, point);
 }
 
 /* Points that are not looked at. */
@@ -298,11 +380,13 @@ add_point(Walk *walk, const PlanPoint *point)
     walk->n_candidates += point->n_candidates;
     if (may_slice && point->sliced_bound_ns <= limits->sliced_ns &&
         point->degrees.vpp <= limits->sliced_vpp) {
-        keep_point(walk, *point);
+        keep_point(walk, *point, space->points);
         return;
     }
-    if (may_slice)
+    if (may_slice && point->sliced_bound_ns > limits->sliced_ns)
         space->least_sliced_ns = MIN(space->least_sliced_ns, point->sliced_bound_ns);
+    else if (may_slice)
+        walk->chunked = *point;
     if (point->bound_bytes > limits->memory_bytes) {
         if (space->n_large == 0 || point->bound_bytes < space->least_large.bound_bytes)
             space->least_large = *point;
@@ -311,7 +395,7 @@ add_point(Walk *walk, const PlanPoint *point)
         space->n_slow += point->n_candidates;
         space->least_slow_ns = MIN(space->least_slow_ns, point->bound_ns);
     } else {
-        keep_point(walk, *point);
+        keep_point(walk, *point, space->points);
     }
 }
 
@@ -324,6 +408,7 @@ add_layouts(Walk *walk, PlanPoint point, int64_t slow_ns)
     const PlanLayerCost *cost = &walk->cost->cost.whole;
     const PlanLayerCost *slice = space->n_slices > 1 ? &walk->cost->cost.slice : cost;
 
+    walk->chunked.degrees.pp = 0;
     for (guint i = 0; i < walk->chunks->len; i++) {
         const Chunks *chunks = &g_array_index(walk->chunks, Chunks, i);
         point.degrees.vpp = chunks->vpp;
@@ -332,7 +417,9 @@ add_layouts(Walk *walk, PlanPoint point, int64_t slow_ns)
         /* More stages than layers are even ones, the first with the embedding alone. */
         const int64_t length =
             chunks->families.bidirectional ? point.degrees.pp : point.degrees.pp * chunks->vpp;
-        const bool divides = point.degrees.pp > 1 && length <= space->request->arch->n_layers;
+        const PlanFrameworkRules *rules = space->request->rules;
+        const bool divides = point.degrees.pp > 1 && length <= space->request->arch->n_layers &&
+                             (rules == NULL || rules->uneven);
         for (int balanced = 0; balanced <= (divides ? 1 : 0); balanced++) {
             if (slow_ns > 0) {
                 count_slow(walk, 1, point.n_candidates, slow_ns);
@@ -349,6 +436,8 @@ add_layouts(Walk *walk, PlanPoint point, int64_t slow_ns)
             add_point(walk, &point);
         }
     }
+    if (walk->chunked.degrees.pp > 0)
+        keep_point(walk, walk->chunked, space->chunked);
 }
 
 /* A bound of @point with any chunks, savers and stages that is above the limit; 0: it may be within
@@ -387,9 +476,9 @@ add_savers(Walk *walk, PlanPoint point)
     /* Experts have replicas of their own. */
     const int64_t replicas =
         MAX(d->dp * d->cp, has_experts ? plan_expert_replicas(d, &request->conventions) : 1);
-    const int64_t all_slow_ns = slow_ns(walk, &point);
+    const int64_t all_slow_ns = walk->chunks->len > 0 ? slow_ns(walk, &point) : 0;
 
-    for (int zero = 0; zero <= 3; zero++) {
+    for (int zero = 0; zero <= 3 && walk->chunks->len > 0; zero++) {
         /* Nothing to shard on one replica. */
         if (request->zero_stage != PLAN_AUTO ? request->zero_stage != zero
                                              : zero > 0 && replicas == 1)
@@ -398,6 +487,10 @@ add_savers(Walk *walk, PlanPoint point)
             if (request->offload != PLAN_AUTO && request->offload != offload)
                 continue;
             if (request->offload_parameters && (zero < 3 || offload == PLAN_OFFLOAD_NONE))
+                continue;
+            walk->c.zero_stage = zero;
+            walk->c.offload = (PlanOffload)offload;
+            if (!keeps_rules(&walk->refusals, &walk->c, PLAN_ASPECT_SAVERS))
                 continue;
             point.zero_stage = zero;
             point.offload = (PlanOffload)offload;
@@ -520,6 +613,9 @@ add_batches(Walk *walk, PlanPoint point)
                 continue;
             if (sp == 1 && request->seq_len / point.degrees.cp % point.degrees.tp != 0)
                 continue;
+            walk->c.sequence_parallel = sp == 1;
+            if (!keeps_rules(&walk->refusals, &walk->c, PLAN_ASPECT_BATCH))
+                continue;
             point.sequence_parallel = sp == 1;
             set_orders(walk, 0, &point);
             if (find_cost(walk, &point))
@@ -562,8 +658,12 @@ shape_fits(Walk *walk, const PlanDegrees *degrees)
 static bool
 find_orders(Walk *walk, const PlanDegrees *degrees)
 {
+    const int fixed = walk->space->request->rank_order;
     g_autoptr(GError) local = NULL;
 
+    walk->c.degrees.rank_order = MAX(PLAN_RANK_ORDER_DEFAULT, fixed);
+    if (fixed != PLAN_AUTO && !keeps_rules(&walk->refusals, &walk->c, PLAN_ASPECT_ORDER))
+        return false;
     walk->n_orders = plan_space_orders(walk->space->request, degrees, walk->orders, &local);
     if (walk->n_orders > 0)
         return true;
@@ -590,7 +690,6 @@ add_degrees(Walk *walk)
                 const int64_t dp = n / tp / cp / pp;
                 if (n / tp / cp % pp != 0 || !allowed(request->pp, pp) || !allowed(request->dp, dp))
                     continue;
-                walk->fits_devices = true;
                 if (pp > plan_request_most_stages(request)) {
                     if (walk->refusals.shape == NULL)
                         walk->refusals.shape =
@@ -603,10 +702,12 @@ add_degrees(Walk *walk)
                         .degrees = {dp, tp, pp, 1, cp, ep, PLAN_RANK_ORDER_DEFAULT},
                         .recompute = (PlanRecompute)MAX(0, request->recompute),
                     };
+                    walk->c.degrees = point.degrees;
                     if (dp * tp * cp / plan_expert_tp(&point.degrees, &request->conventions) % ep ==
                             0 &&
-                        allowed(request->ep, ep) && find_orders(walk, &point.degrees) &&
-                        shape_fits(walk, &point.degrees))
+                        allowed(request->ep, ep) &&
+                        keeps_rules(&walk->refusals, &walk->c, PLAN_ASPECT_DEGREES) &&
+                        find_orders(walk, &point.degrees) && shape_fits(walk, &point.degrees))
                         add_batches(walk, point);
                 }
             }
@@ -653,8 +754,12 @@ set_empty(const PlanSpace *space, const Refusals *refusals, GError **error)
     const PlanError code = is_fixed ? PLAN_ERROR_INVALID : PLAN_ERROR_INFEASIBLE;
 
     /* What came furthest says most. */
-    if (refusals->family != NULL)
-        g_set_error(error, PLAN_ERROR, code, "--schedule: %s", refusals->family);
+    if (refusals->rule.text != NULL && (refusals->aspect >= PLAN_ASPECT_BATCH ||
+                                        (refusals->family == NULL && refusals->batch == NULL)))
+        plan_request_refuse(request, &refusals->rule, error);
+    else if (refusals->family != NULL)
+        g_set_error(error, PLAN_ERROR, code, "%s%s",
+                    refusals->family[0] == '-' ? "" : "--schedule: ", refusals->family);
     else if (refusals->batch != NULL && (refusals->shape == NULL || request->tp > 0))
         g_set_error(error, PLAN_ERROR, code,
                     refusals->nearest_batch > 0 ? "%s; " INT " would do" : "%s", refusals->batch,
@@ -680,12 +785,14 @@ plan_space_new(const PlanRequest *request, const PlanSpaceLimits *limits, GError
                  .limits = limits,
                  .known = known,
                  .known_chunks = known_chunks,
-                 .slices = slices};
+                 .slices = slices,
+                 .c = plan_request_case(request)};
 
     space->request = request;
     space->n_slices = plan_request_n_slices(request);
     space->is_automatic = plan_request_opens_schedule(request);
     space->points = g_array_new(FALSE, FALSE, sizeof(PlanPoint));
+    space->chunked = g_array_new(FALSE, FALSE, sizeof(PlanPoint));
     space->costs = g_array_new(FALSE, FALSE, sizeof(PlanSlicedCost));
     space->least_slow_ns = space->least_sliced_ns = INT64_MAX;
     if (!plan_request_check(request, error))
@@ -707,6 +814,7 @@ plan_space_free(PlanSpace *space)
         return;
     g_clear_pointer(&space->families, g_ptr_array_unref);
     g_array_unref(space->points);
+    g_array_unref(space->chunked);
     g_array_unref(space->costs);
     g_free(space);
 }

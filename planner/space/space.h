@@ -29,8 +29,11 @@ typedef struct {
     GPtrArray *families; /* (owned) of (borrowed) const ScheduleFamily *, in the order asked for */
     bool is_automatic;   /* the request leaves the family open */
     GArray *points;      /* (owned) of PlanPoint */
-    GArray *costs;       /* (owned) of PlanSlicedCost: one for all points of equal layers */
-    int64_t n_slices;    /* that the request fixes; 1: whole sequences */
+    /* (owned) of PlanPoint: those that have more chunks than are sliced, but bounds of slices that
+     * are not above the limit; of all numbers of chunks one, with the most chunks. */
+    GArray *chunked;
+    GArray *costs;    /* (owned) of PlanSlicedCost: one for all points of equal layers */
+    int64_t n_slices; /* that the request fixes; 1: whole sequences */
     /* What was left out for the limits: candidates that are too slow or too large, and the least
      * bounds of the slow ones and of slicing. */
     int64_t n_slow, n_large;
@@ -39,20 +42,16 @@ typedef struct {
     int64_t n_points;      /* kept and left out */
 } PlanSpace;
 
-/*
- * Returns: (owned) NULL on PLAN_ERROR_INVALID (what is fixed contradicts itself, the model or the
+/* Returns: (owned) NULL on PLAN_ERROR_INVALID (what is fixed contradicts itself, the model or the
  * cluster: names the flags) or PLAN_ERROR_INFEASIBLE (nothing divides: names the numbers and the
- * nearest number of devices or batch that would).
- */
+ * nearest number of devices or batch that would). */
 PlanSpace *plan_space_new(const PlanRequest *request, const PlanSpaceLimits *limits,
                           GError **error);
 void plan_space_free(PlanSpace *space);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(PlanSpace, plan_space_free)
 
-/*
- * Whether @family is worth a look at @point with @n_slices: it exists at that shape, and no other
- * family of the space gives the same order of ops there.
- */
+/* Whether @family is worth a look at @point with @n_slices: it exists at that shape, and no other
+ * family of the space gives the same order of ops there. */
 bool plan_space_has_family(const PlanSpace *space, const PlanPoint *point,
                            const ScheduleFamily *family, int64_t n_slices);
 

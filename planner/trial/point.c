@@ -42,10 +42,9 @@ try_recomputes(FamilyTrial *f, const int *recomputes, Report **large)
 {
     const int64_t bound_ns = plan_sketch_recomputes_ns(&f->sketch, &f->input, recomputes);
 
-    if (!f->trial->evaluation->is_timeless && bound_ns > f->trial->limit) {
+    if (!f->trial->evaluation->is_timeless && plan_trial_is_slow(f->trial, bound_ns)) {
         f->trial->order++;
         f->trial->outcome->pruned++;
-        plan_trial_note_slow(f->trial, bound_ns);
         return PLAN_TRIED_PRUNED;
     }
     plan_partition_apply(f->input.counts, f->length, recomputes, plan_of(f));
@@ -164,11 +163,9 @@ fullest_chunk(const FamilyTrial *f, int32_t rank, int recompute, const int *reco
     return best;
 }
 
-/*
- * Chunks: a rank recomputes no more of them than it must, first those that have most in flight.
+/* Chunks: a rank recomputes no more of them than it must, first those that have most in flight.
  * Slower kinds come one after the other, so that it ends with all chunks at the slowest.  Returns
- * whether every rank fits, after the sketch.
- */
+ * whether every rank fits, after the sketch. */
 static bool
 choose_recomputes(const FamilyTrial *f, int *recomputes)
 {
@@ -216,10 +213,8 @@ try_alike(FamilyTrial *f, bool wants_all)
             break;
 }
 
-/*
- * Several stages per rank: one kind for all of them, and, where that is not the fastest there is,
- * each chunk in its own.
- */
+/* Several stages per rank: one kind for all of them, and, where that is not the fastest there is,
+ * each chunk in its own. */
 static void
 try_shared_recomputes(FamilyTrial *f)
 {
@@ -294,8 +289,8 @@ try_sketched(FamilyTrial *f)
             try_alike(f, true);
         else
             try_leanest(f);
-    } else if (f->sketch.bound_ns > trial->limit) {
-        plan_trial_note_slow(trial, f->sketch.bound_ns);
+    } else if (plan_trial_is_slow(trial, f->sketch.bound_ns)) {
+        return;
     } else if (is_sliced) {
         try_alike(f, wants_all_recomputes(f));
     } else if (f->sketch.shares) {
@@ -330,20 +325,17 @@ prunes_by_time(const PlanTrial *trial)
 /* Whether nothing of @family can be fast enough at the point; noted if so.  This is known sooner
  * than what ranks hold, and at less cost. */
 static bool
-is_slow_family(PlanTrial *trial, const ScheduleFamily *family)
+is_slow_family(PlanTrial *trial, const PlanRequest *request, const ScheduleFamily *family)
 {
     const PlanSpace *space = trial->evaluation->space;
     const PlanPointFamilies alone = plan_point_family(family);
 
     if (!prunes_by_time(trial))
         return false;
-    const int64_t bound_ns =
-        plan_point_bound_ns(space->request, plan_space_cost(space, trial->point),
-                            plan_space_slice_cost(space, trial->point), trial->point, &alone);
-    if (bound_ns <= trial->limit)
-        return false;
-    plan_trial_note_slow(trial, bound_ns);
-    return true;
+    return plan_trial_is_slow(trial,
+                              plan_point_bound_ns(request, plan_space_cost(space, trial->point),
+                                                  plan_space_slice_cost(space, trial->point),
+                                                  trial->point, &alone));
 }
 
 /* Whether single stages of whole sequences may be divided so that they fit. */
@@ -360,11 +352,7 @@ is_slow_layout(FamilyTrial *f)
 {
     if (!prunes_by_time(f->trial) || may_divide_otherwise(f))
         return false;
-    const int64_t bound_ns = plan_sketch_plain_ns(&f->sketch, &f->input);
-    if (bound_ns <= f->trial->limit)
-        return false;
-    plan_trial_note_slow(f->trial, bound_ns);
-    return true;
+    return plan_trial_is_slow(f->trial, plan_sketch_recomputes_ns(&f->sketch, &f->input, NULL));
 }
 
 /* A division that fits, in place of one that fits only with recompute, or not at all.  False: there
@@ -378,12 +366,8 @@ sketch_fitted(FamilyTrial *f, int64_t **fitted)
     const int64_t bound_ns =
         units_ns_from_s(fmax(0.0, longest_s) * (double)m * (1.0 - 1e-9)) - 3 * m;
 
-    if (longest_s < 0.0)
+    if (longest_s < 0.0 || plan_trial_is_slow(f->trial, bound_ns))
         return false;
-    if (bound_ns > f->trial->limit) {
-        plan_trial_note_slow(f->trial, bound_ns);
-        return false;
-    }
     *fitted = g_new(int64_t, (size_t)f->length);
     if (!plan_partition_fitted(&f->input, &f->sketch, *fitted) ||
         memcmp(*fitted, f->input.counts, (size_t)f->length * sizeof **fitted) == 0)
@@ -413,7 +397,8 @@ try_layout(FamilyTrial *f, bool is_new)
 {
     const PlanSpace *space = f->trial->evaluation->space;
     const PlanPoint *point = f->trial->point;
-    const ScheduleShape shape = plan_point_shape(space->request, point, f->family, space->n_slices);
+    const ScheduleShape shape =
+        plan_point_shape(f->input.request, point, f->family, space->n_slices);
     g_autofree int64_t *fitted = NULL;
 
     if (is_large_family(f)) {
@@ -430,15 +415,16 @@ try_layout(FamilyTrial *f, bool is_new)
     plan_free(f->plan);
 }
 
+/* @request  the search's, which may fix less of what stages recompute. */
 static void
-try_family(PlanTrial *trial, const ScheduleFamily *family)
+try_family(PlanTrial *trial, const PlanRequest *request, const ScheduleFamily *family)
 {
     const PlanSpace *space = trial->evaluation->space;
     const PlanPoint *point = trial->point;
     FamilyTrial f = {
         .trial = trial,
         .family = family,
-        .input = {.request = space->request,
+        .input = {.request = request,
                   .point = point,
                   .cost = plan_space_cost(space, point),
                   .slice = plan_space_slice_cost(space, point),
@@ -449,13 +435,13 @@ try_family(PlanTrial *trial, const ScheduleFamily *family)
         .length = plan_point_chain_length(&point->degrees, family),
     };
     PlanOutcome *outcome = trial->outcome;
-    const int64_t n_recomputes = plan_space_n_recomputes(space->request, point);
+    const int64_t n_recomputes = plan_space_n_recomputes(request, point);
     const int64_t before = outcome->simulated + outcome->pruned + outcome->infeasible;
 
-    if (!is_slow_family(trial, family)) {
-        g_autofree int64_t *even = plan_partition_even(space->request, point, family);
+    if (!is_slow_family(trial, request, family)) {
+        g_autofree int64_t *even = plan_partition_even(request, point, family);
         f.input.counts = point->is_balanced ? plan_partition_balanced(trial->evaluation->memo,
-                                                                      space->request, point, family)
+                                                                      request, point, family)
                                             : even;
         const bool is_new = f.input.counts == even ||
                             memcmp(f.input.counts, even, (size_t)f.length * sizeof *even) != 0;
@@ -472,6 +458,26 @@ try_family(PlanTrial *trial, const ScheduleFamily *family)
 
 /* --- one point --- */
 
+/*
+ * A pipeline whose stages all recompute alike, as every framework's rules have it: the kinds one
+ * after the other, each as if the request fixed it, the fastest first.
+ */
+static void
+try_alike_stages(PlanTrial *trial, const ScheduleFamily *family)
+{
+    PlanRequest alike = *trial->evaluation->space->request;
+    const GPtrArray *found = trial->outcome->found;
+
+    for (int kind = 0; kind < PLAN_RECOMPUTE_N; kind++) {
+        if (!plan_request_allows(trial->evaluation->space->request, kind))
+            continue;
+        alike.recompute = kind;
+        try_family(trial, &alike, family);
+        for (guint i = 0; i < found->len && alike.top == 0; i++)
+            trial->limit = MIN(trial->limit, ((PlanFound *)found->pdata[i])->first);
+    }
+}
+
 void
 plan_evaluate_point(const PlanEvaluation *evaluation, const PlanPoint *point, int64_t limit,
                     PlanOutcome *outcome)
@@ -482,7 +488,11 @@ plan_evaluate_point(const PlanEvaluation *evaluation, const PlanPoint *point, in
     plan_trial_init(&trial, evaluation, point, limit, outcome);
     for (guint i = 0; i < space->families->len; i++) {
         const ScheduleFamily *family = space->families->pdata[i];
-        if (plan_space_has_family(space, point, family, space->n_slices))
-            try_family(&trial, family);
+        if (!plan_space_has_family(space, point, family, space->n_slices))
+            continue;
+        if (space->request->rules != NULL && point->degrees.pp > 1)
+            try_alike_stages(&trial, family);
+        else
+            try_family(&trial, space->request, family);
     }
 }

@@ -99,8 +99,7 @@ typedef struct {
     PlanPoint point; /* with that kind */
 } Estimate;
 
-/* The least bound of @n_slices equal slices under all families that they fit in; INT64_MAX: none.
- */
+/* The least bound of @n_slices equal slices under all families that they fit; INT64_MAX: none. */
 static int64_t
 estimate_ns(const Estimate *estimate, int64_t n_slices)
 {
@@ -357,11 +356,9 @@ groups_of(const Plan *plan)
     return groups;
 }
 
-/*
- * Takes each change that gains, again and again, until none does or much was simulated: of slices,
+/* Takes each change that gains, again and again, until none does or much was simulated: of slices,
  * and of micro-batches.  These stay at most as large as the point's: its bound of any slicing
- * holds.
- */
+ * holds. */
 static void
 improve_slices(PlanTrial *trial, int64_t granularity)
 {

@@ -16,11 +16,9 @@
 void plan_evaluate_slices(const PlanEvaluation *evaluation, const PlanPoint *point, int64_t limit,
                           PlanOutcome *outcome);
 
-/*
- * Estimates how long @point may take with slices, and sets outcome->estimate_ns alone: as
+/* Estimates how long @point may take with slices, and sets outcome->estimate_ns alone: as
  * plan_estimate_trial(), or a bound on it that is already more than is worth a look
- * (most_estimate_ns).
- */
+ * (most_estimate_ns). */
 void plan_estimate_slices(const PlanEvaluation *evaluation, const PlanPoint *point, int64_t limit,
                           PlanOutcome *outcome);
 

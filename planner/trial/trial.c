@@ -20,12 +20,9 @@ plan_found_compare(const void *a, const void *b)
 {
     const PlanFound *x = *(PlanFound *const *)a, *y = *(PlanFound *const *)b;
 
-    if (x->first != y->first)
-        return ORDER(x->first, y->first);
-    if (x->second != y->second)
-        return ORDER(x->second, y->second);
-    if (x->index != y->index)
-        return ORDER(x->index, y->index);
+    ORDER_BY(x->first, y->first);
+    ORDER_BY(x->second, y->second);
+    ORDER_BY(x->index, y->index);
     return ORDER(x->order, y->order);
 }
 
@@ -112,10 +109,13 @@ note_large_of(PlanTrial *trial, const Plan *plan, const Workload *workload, int6
         trial->outcome->limit_bytes = workload_usable_bytes(&workload->ranks[0]);
 }
 
-void
-plan_trial_note_slow(PlanTrial *trial, int64_t bound_ns)
+bool
+plan_trial_is_slow(PlanTrial *trial, int64_t ns)
 {
-    trial->outcome->least_pruned_ns = MIN(trial->outcome->least_pruned_ns, bound_ns);
+    if (ns <= trial->limit)
+        return false;
+    trial->outcome->least_pruned_ns = MIN(trial->outcome->least_pruned_ns, ns);
+    return true;
 }
 
 void
@@ -157,10 +157,8 @@ lower_limit(PlanTrial *trial)
     trial->limit = MIN(trial->limit, values[top]);
 }
 
-/*
- * Whether plans are simulated without following links: where least memory is asked for, which links
- * do not change, and the time matters only between equals.  Alternatives are wanted with theirs.
- */
+/* Whether plans are simulated without following links: where least memory is asked for, which links
+ * do not change, and the time matters only between equals.  Alternatives are wanted with theirs. */
 static bool
 is_rough(const PlanEvaluation *evaluation)
 {
@@ -189,7 +187,7 @@ simulate(PlanTrial *trial, const Plan *plan, const Workload *workload, const Sch
     }
     if ((timeless ? bound_bytes : bound_ns) > trial->limit) {
         outcome->pruned++;
-        plan_trial_note_slow(trial, bound_ns);
+        outcome->least_pruned_ns = MIN(outcome->least_pruned_ns, bound_ns);
         return PLAN_TRIED_PRUNED;
     }
     outcome->simulated++;
@@ -209,8 +207,7 @@ simulate(PlanTrial *trial, const Plan *plan, const Workload *workload, const Sch
             report_free(report);
         return PLAN_TRIED_LARGE;
     }
-    if (!timeless && report->iteration_ns > trial->limit) {
-        plan_trial_note_slow(trial, report->iteration_ns);
+    if (!timeless && plan_trial_is_slow(trial, report->iteration_ns)) {
         report_free(report);
         return PLAN_TRIED_PRUNED;
     }

@@ -42,8 +42,7 @@ typedef struct {
     bool is_rough; /* second is only a bound on the time, and predicted is not to be used */
 } PlanFound;
 
-/* The total order of plans, of PlanFound **: by first, second, index and order, smaller is better.
- */
+/* The total order of plans, of PlanFound **: by first, second, index, order; smaller is better. */
 int plan_found_compare(const void *a, const void *b);
 
 /* What an evaluation adds to a search. */
@@ -104,8 +103,9 @@ bool plan_trial_settle(const PlanEvaluation *evaluation, PlanFound *found, GErro
 
 /* Remembers @plan if it comes nearest to fitting of all that do not. */
 void plan_trial_note_large(PlanTrial *trial, const Plan *plan, int64_t bytes);
-/* Remembers a bound that pruned. */
-void plan_trial_note_slow(PlanTrial *trial, int64_t bound_ns);
+/* Whether a plan that takes @ns at the least is too slow; remembered if so.  Not for an objective
+ * other than time. */
+bool plan_trial_is_slow(PlanTrial *trial, int64_t ns);
 /* Remembers @error (taken), if it is the first. */
 void plan_trial_note_error(PlanTrial *trial, GError *error);
 

@@ -101,11 +101,9 @@ typedef struct {
     double step_s, inner_step_s; /* of a ring, at the outer level and inside */
 } GroupLinks;
 
-/*
- * All groups of one kind of a pipeline rank communicate at once, since its devices run the same
+/* All groups of one kind of a pipeline rank communicate at once, since its devices run the same
  * program: a node's adapters, shared_bytes_per_s, serve its D devices, and a ring with g ranks in
- * the node gets the share g / D of them (cost-model.md 3.2).
- */
+ * the node gets the share g / D of them (cost-model.md 3.2). */
 static GroupLinks
 links(const Profile *profile, const ProfileGroup *group)
 {
@@ -164,6 +162,20 @@ links(const Profile *profile, const ProfileGroup *group)
         }
     }
     return links;
+}
+
+int64_t
+profile_carried_bytes(const Profile *profile, const ModelOp *op, const ProfileGroup *group)
+{
+    const double k = (double)op->copies;
+
+    if (op->copies == 0 || group->n == 1)
+        return op->comm_bytes;
+    const GroupLinks where = links(profile, group);
+    const double m =
+        where.network ? ceil((double)where.n / (double)where.n_inner) : (double)where.n;
+    const double reached = m * (1.0 - pow(1.0 - 1.0 / m, k));
+    return (int64_t)ceil((double)op->comm_bytes * fmin(1.0, reached / k));
 }
 
 bool
@@ -233,8 +245,7 @@ double
 profile_cost_collective_s(const Profile *profile, ModelComm comm, int64_t bytes,
                           const ProfileGroup *group)
 {
-    GroupLinks where;
-    double share, ring_s, tree_s;
+    double ring_s, tree_s;
 
     g_return_val_if_fail(profile != NULL && group != NULL && group->n >= 1, 0.0);
     g_return_val_if_fail(bytes >= 0 && group->stride >= 1 && group->first >= 0, 0.0);
@@ -243,10 +254,10 @@ profile_cost_collective_s(const Profile *profile, ModelComm comm, int64_t bytes,
         return 0.0;
     if (profile_measured_bytes_s(profile, measured_ops[comm], group->n, bytes, &ring_s))
         return ring_s;
-    where = links(profile, group);
+    GroupLinks where = links(profile, group);
     /* The part of the buffer that a rank sends in one half of a ring all-reduce
      * [Patarasuk and Yuan 2009]. */
-    share = ((double)where.n - 1.0) / (double)where.n * (double)bytes / where.bytes_per_s;
+    double share = ((double)where.n - 1.0) / (double)where.n * (double)bytes / where.bytes_per_s;
     switch (comm) {
     case MODEL_COMM_ALL_REDUCE:
         ring_s = 2.0 * (ring_latency_s(&where) + share);
@@ -267,7 +278,6 @@ profile_cost_collective_s(const Profile *profile, ModelComm comm, int64_t bytes,
 double
 profile_cost_broadcast_s(const Profile *profile, int64_t bytes, const ProfileGroup *group)
 {
-    GroupLinks where;
     double seconds;
 
     g_return_val_if_fail(profile != NULL && group != NULL && group->n >= 1 && bytes >= 0, 0.0);
@@ -276,7 +286,7 @@ profile_cost_broadcast_s(const Profile *profile, int64_t bytes, const ProfileGro
         return 0.0;
     if (profile_measured_bytes_s(profile, PROFILE_OP_BROADCAST, group->n, bytes, &seconds))
         return seconds;
-    where = links(profile, group);
+    GroupLinks where = links(profile, group);
     return profile->parameters.collective_s + ring_latency_s(&where) +
            (double)bytes / where.bytes_per_s;
 }
@@ -301,18 +311,16 @@ double
 profile_cost_p2p_s(const Profile *profile, int64_t bytes, int64_t rank_a, int64_t rank_b,
                    const ProfileGroup *senders)
 {
-    const ModelCluster *cluster;
-    size_t outermost;
     double rate = INFINITY, latency_s, seconds;
 
     g_return_val_if_fail(profile != NULL && bytes >= 0 && senders->n >= 1, 0.0);
 
-    cluster = profile->cluster;
+    const ModelCluster *cluster = profile->cluster;
     if (rank_a == rank_b)
         return 0.0;
     if (profile_measured_bytes_s(profile, PROFILE_OP_P2P, 2, bytes, &seconds))
         return seconds;
-    outermost = model_cluster_level_between(cluster, rank_a, rank_b);
+    size_t outermost = model_cluster_level_between(cluster, rank_a, rank_b);
     /* On its way out a message leaves one group of devices after the other. */
     for (size_t i = 0; i <= outermost; i++) {
         int64_t first = rank_a, n = 1;

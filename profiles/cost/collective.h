@@ -39,21 +39,25 @@ int64_t profile_group_count(const ProfileGroup *group, int64_t begin, int64_t en
 double profile_cost_collective_s(const Profile *profile, ModelComm comm, int64_t bytes,
                                  const ProfileGroup *group);
 
+/*
+ * The bytes of @op's collective over @group as one collective of that kind carries them.  Where a row
+ * is sent once to each place (op->copies > 0), k copies of it that go to m places at random reach
+ * m (1 - (1 - 1/m)^k) of them: nodes, where the group spans several, since a node forwards what has
+ * come over NVLink, else ranks (cost-model.md 3.6).
+ */
+int64_t profile_carried_bytes(const Profile *profile, const ModelOp *op, const ProfileGroup *group);
+
 /* Seconds of NCCL's pipelined ring broadcast of @bytes from the first member to all others. */
 double profile_cost_broadcast_s(const Profile *profile, int64_t bytes, const ProfileGroup *group);
 
-/*
- * Seconds of one message from device @rank_a to @rank_b, while all @senders, @rank_a among them,
- * send an equal one: devices of one node, or of one domain, share its links to the outside.
- */
+/* Seconds of one message from device @rank_a to @rank_b, while all @senders, @rank_a among them,
+ * send an equal one: devices of one node, or of one domain, share its links to the outside. */
 double profile_cost_p2p_s(const Profile *profile, int64_t bytes, int64_t rank_a, int64_t rank_b,
                           const ProfileGroup *senders);
 
-/*
- * Adds to @traffic_bytes[level] the bytes that one member of @group sends to that level on average
+/* Adds to @traffic_bytes[level] the bytes that one member of @group sends to that level on average
  * during the collective; it receives as many.  A ring leaves each group of devices once, so each of
- * the m members in one group sends 1 / m of that outwards (docs/cost-model.md 3.5).
- */
+ * the m members in one group sends 1 / m of that outwards (docs/cost-model.md 3.5). */
 void profile_collective_traffic(const Profile *profile, ModelComm comm, int64_t bytes,
                                 const ProfileGroup *group,
                                 double traffic_bytes[MODEL_CLUSTER_MAX_LEVELS]);

@@ -7,13 +7,19 @@
 const char *const profile_source_names[] = {"modelled", "interpolated", "measured", NULL};
 
 double
-profile_cost_s(const ProfileCost *cost)
+profile_cost_device_s(const ProfileCost *cost)
 {
-    double device_s = 0.0;
+    double sum = 0.0;
 
     for (int i = 0; i < PROFILE_PART_N; i++)
-        device_s += cost->part_s[i];
-    return fmax(device_s, cost->host_s);
+        sum += cost->part_s[i];
+    return sum;
+}
+
+double
+profile_cost_s(const ProfileCost *cost)
+{
+    return fmax(profile_cost_device_s(cost), cost->host_s);
 }
 
 /* --- rates --- */
@@ -57,12 +63,21 @@ n_multiprocessors(const ModelDevice *device)
 
 /* --- products --- */
 
+/* What is asked of a product: its time, or no more than the sum over any slices of its rows takes
+ * at the least, where the tokens are the rows of the result, or what is summed over. */
+typedef enum {
+    PRODUCT_TIMED,
+    PRODUCT_SLICED_ROWS,
+    PRODUCT_SLICED_SUMS
+} ProductBound;
+
 /* C[m,n] = A[m,k] B[k,n], @count times. */
 typedef struct {
     double count, m, n, k;
     double aligned;  /* rate against that of rows which begin at multiples of 16 bytes */
     bool is_grouped; /* products of experts: one launch, uneven sizes */
     bool adds;       /* to a sum in memory: a tile's end reads it besides writing */
+    ProductBound bound;
 } Product;
 
 /* Smaller tiles fill the device better and load each operand more often: fewer operations per byte
@@ -79,20 +94,54 @@ static const struct {
 /* Into how many parts the inner dimension may be cut. */
 static const double splits[] = {1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0};
 
-/*
- * The best of the tiles and splits: waves * time of one tile (cost-model.md 2.1).  A tile's time
- * has a constant share, k_half: filling its pipeline and writing the result.
- */
+/* Of a product's tiles on the whole device. */
+static double
+product_rate(const Profile *profile, const ModelDevice *device, Dtype dtype, const Product *product)
+{
+    const ProfileParameters *p = &profile->parameters;
+    const double grouped = product->is_grouped ? p->grouped_fraction : 1.0;
+    const double quantised = dtype_is_quantised(dtype) ? p->fp8_fraction : 1.0;
+
+    return grouped * product->aligned * quantised * p->gemm_fraction *
+           profile_peak_flops_per_s(device, dtype);
+}
+
+/* A lower bound of product_s() over all ways to cut the tokens: of no tile and split are there
+ * fewer waves than its tiles fill, and what tiles cover is at least the tokens, and all of whole
+ * tiles in the dimensions that are not cut.  So it is linear in the tokens, plus what each product
+ * has once. */
+static double
+sliced_product_s(const Profile *profile, const ModelDevice *device, Dtype dtype,
+                 const Product *product)
+{
+    const ProfileParameters *p = &profile->parameters;
+    const double rate = product_rate(profile, device, dtype, product);
+    double best = INFINITY;
+
+    for (size_t i = 0; i < G_N_ELEMENTS(tiles); i++) {
+        const double m = fmax(1.0, p->gemm_tile_m * tiles[i].m);
+        const double n = fmax(1.0, p->gemm_tile_n * tiles[i].n);
+        const double rows =
+            product->bound == PRODUCT_SLICED_ROWS ? product->m : ceil(product->m / m) * m;
+        const double k = product->k + (product->adds ? 2.0 : 1.0) * p->gemm_k_half;
+        best = fmin(best, 2.0 * product->count * rows * ceil(product->n / n) * n * k /
+                              (rate * tiles[i].fraction));
+    }
+    return best;
+}
+
+/* The best of the tiles and splits: waves * time of one tile (cost-model.md 2.1).  A tile's time
+ * has a constant share, k_half: filling its pipeline and writing the result. */
 static double
 product_s(const Profile *profile, const ModelDevice *device, Dtype dtype, const Product *product)
 {
     const ProfileParameters *p = &profile->parameters;
     double n_sm = n_multiprocessors(device);
-    double grouped = product->is_grouped ? p->grouped_fraction : 1.0;
-    double rate = grouped * product->aligned * p->gemm_fraction *
-                  profile_peak_flops_per_s(device, dtype) / n_sm; /* of one of them */
+    double rate = product_rate(profile, device, dtype, product) / n_sm; /* of one of them */
     double best = INFINITY;
 
+    if (product->bound != PRODUCT_TIMED)
+        return sliced_product_s(profile, device, dtype, product);
     for (size_t i = 0; i < G_N_ELEMENTS(tiles); i++) {
         double m = fmax(1.0, p->gemm_tile_m * tiles[i].m);
         double n = fmax(1.0, p->gemm_tile_n * tiles[i].n);
@@ -123,11 +172,9 @@ product_s(const Profile *profile, const ModelDevice *device, Dtype dtype, const 
 /* What one load of a kernel for tensor cores takes. */
 #define LOAD_BYTES 16
 
-/*
- * The rate of a weight's products, all three of which have rows of k and of n elements: whole loads
+/* The rate of a weight's products, all three of which have rows of k and of n elements: whole loads
  * at once only where both are multiples of 16 bytes.  Half of one reaches the root of what a
- * quarter and less does (cost-model.md 2.1).
- */
+ * quarter and less does (cost-model.md 2.1). */
 static double
 aligned(const Profile *profile, const ModelOp *op, Dtype dtype)
 {
@@ -151,7 +198,7 @@ gemm_s(const Profile *profile, const ModelDevice *device, Dtype dtype, const Pro
 
 static double
 weight_product_s(const Profile *profile, const ModelDevice *device, const ModelOp *op, Dtype dtype,
-                 double more_bytes)
+                 double more_bytes, bool sliced)
 {
     const Product product = {.count = (double)op->count,
                              .m = (double)op->k,
@@ -159,7 +206,8 @@ weight_product_s(const Profile *profile, const ModelDevice *device, const ModelO
                              .k = (double)op->m,
                              .aligned = aligned(profile, op, dtype),
                              .is_grouped = op->count > 1,
-                             .adds = more_bytes > 0.0};
+                             .adds = more_bytes > 0.0,
+                             .bound = sliced ? PRODUCT_SLICED_SUMS : PRODUCT_TIMED};
 
     return gemm_s(profile, device, dtype, &product,
                   (double)op->backward_bytes / 2.0 + (double)op->weight_bytes + more_bytes);
@@ -169,24 +217,61 @@ double
 profile_cost_batched_product_s(const Profile *profile, const ModelDevice *device, const ModelOp *op,
                                Dtype dtype)
 {
-    const Product product = {
-        (double)op->count, (double)op->m, (double)op->n, (double)op->k, 1.0, false, false};
+    const Product product = {.count = (double)op->count,
+                             .m = (double)op->m,
+                             .n = (double)op->n,
+                             .k = (double)op->k,
+                             .aligned = 1.0};
 
     return gemm_s(profile, device, dtype, &product, (double)op->forward_bytes) +
            profile->parameters.kernel_s;
+}
+
+/* The format of a product's operands. */
+static Dtype
+operand_dtype(const ModelOp *op, Dtype dtype)
+{
+    return op->stored_operands ? dtype_stored(dtype) : dtype;
+}
+
+/* What else the host launches for the op: the kernels that quantise, one for each product. */
+static double
+n_quantising(const ModelOp *op, ProfilePass pass)
+{
+    const bool forward = pass == PROFILE_PASS_FORWARD;
+
+    if ((forward ? op->quantised_forward : op->quantised_backward) <= 0.0 ||
+        pass == PROFILE_PASS_BACKWARD_WEIGHT)
+        return 0.0;
+    return (double)op->count;
+}
+
+/* Quantising the operands of a product that are no weights, forward its input, backward the gradient
+ * of its output, which both products read (cost-model.md 2.6). */
+static double
+quantise_s(const Profile *profile, const ModelDevice *device, const ModelOp *op, ProfilePass pass)
+{
+    const double elements =
+        pass == PROFILE_PASS_FORWARD ? op->quantised_forward : op->quantised_backward;
+
+    if (elements <= 0.0 || pass == PROFILE_PASS_BACKWARD_WEIGHT)
+        return 0.0;
+    return profile_cost_memory_s(profile, device, elements * profile->parameters.quantise_bytes) +
+           n_quantising(op, pass) * profile->parameters.kernel_s;
 }
 
 /* The forward product, the input gradient's dA = dC B' and the weight gradient's dB = A' dC.
  * Activations' traffic is halved between the two backward products. */
 static double
 gemm_pass_s(const Profile *profile, const ModelDevice *device, const ModelOp *op, ProfilePass pass,
-            Dtype dtype)
+            Dtype dtype, bool sliced)
 {
+    const ProductBound bound = sliced ? PRODUCT_SLICED_ROWS : PRODUCT_TIMED;
     double count = (double)op->count, m = (double)op->m, n = (double)op->n, k = (double)op->k;
     double rate = aligned(profile, op, dtype);
     bool grouped = op->count > 1;
-    const Product forward = {count, m, n, k, rate, grouped, false};
-    const Product input = {count, m, k, n, rate, grouped, false};
+    const Product forward = {count, m, n, k, rate, grouped, false, bound};
+    const Product input = {count, m, k, n, rate, grouped, false, bound};
     double weight_bytes = (double)op->weight_bytes;
     double half_bytes = (double)op->backward_bytes / 2.0 + weight_bytes;
     double seconds = 0.0;
@@ -196,7 +281,7 @@ gemm_pass_s(const Profile *profile, const ModelDevice *device, const ModelOp *op
     if (pass != PROFILE_PASS_BACKWARD_WEIGHT)
         seconds += gemm_s(profile, device, dtype, &input, half_bytes);
     if (pass != PROFILE_PASS_BACKWARD_INPUT)
-        seconds += weight_product_s(profile, device, op, dtype, 0.0);
+        seconds += weight_product_s(profile, device, op, dtype, 0.0, sliced);
     return seconds;
 }
 
@@ -209,7 +294,7 @@ gemm_pass_s(const Profile *profile, const ModelDevice *device, const ModelOp *op
 
 static double
 fused_attention_s(const Profile *profile, const ModelDevice *device, const ModelOp *op,
-                  bool backward, Dtype dtype)
+                  bool backward, Dtype dtype, bool sliced)
 {
     const ProfileParameters *p = &profile->parameters;
     double version = op->first_flash ? p->flash1_fraction : 1.0;
@@ -221,7 +306,7 @@ fused_attention_s(const Profile *profile, const ModelDevice *device, const Model
     double rows = backward ? (double)op->n : (double)op->m;
     double blocks = (double)op->count * ceil(rows / FUSED_BLOCK_ROWS);
     double n_sm = n_multiprocessors(device);
-    double filled = blocks / (n_sm * ceil(blocks / n_sm));
+    double filled = sliced ? 1.0 : blocks / (n_sm * ceil(blocks / n_sm));
     double bytes = (double)(backward ? op->backward_bytes : op->forward_bytes);
 
     return fmax(flops / (fraction * filled * profile_peak_flops_per_s(device, dtype)),
@@ -240,9 +325,9 @@ unfused_attention_s(const Profile *profile, const ModelDevice *device, const Mod
 {
     double count = (double)op->count, m = (double)op->m, n = (double)op->n, k = (double)op->k;
     double scores_bytes = count * m * n * (double)dtype_bytes(dtype);
-    const Product to_scores = {count, m, n, k, 1.0, false, false};
-    const Product from_scores = {count, m, k, n, 1.0, false, false};
-    const Product from_scores_transposed = {count, n, k, m, 1.0, false, false};
+    const Product to_scores = {count, m, n, k, 1.0, false, false, PRODUCT_TIMED};
+    const Product from_scores = {count, m, k, n, 1.0, false, false, PRODUCT_TIMED};
+    const Product from_scores_transposed = {count, n, k, m, 1.0, false, false, PRODUCT_TIMED};
     const double bytes = (double)(backward ? op->backward_bytes : op->forward_bytes);
     const double passes = fmin((backward ? 4.0 : 2.0) * scores_bytes, bytes);
     double products = product_s(profile, device, dtype, &to_scores) +
@@ -315,19 +400,28 @@ memory_op_s(const Profile *profile, const ModelDevice *device, const ModelOp *op
            (fraction_of(&profile->parameters, op->memory_kind) * device->memory_bytes_per_s);
 }
 
-ProfileCost
-profile_cost_op(const Profile *profile, const ModelDevice *device, const ModelOp *op,
-                ProfilePass pass, Dtype dtype, const ProfileGroup *groups)
+/* Scores of slices are those before them and their own, at least half of the whole sequence's; what
+ * a pass over them takes bounds what products and passes take. */
+static double
+sliced_unfused_attention_s(const Profile *profile, const ModelDevice *device, const ModelOp *op,
+                           bool backward)
+{
+    return 0.5 * profile_cost_memory_s(profile, device,
+                                       (double)(backward ? op->backward_bytes : op->forward_bytes));
+}
+
+/* As profile_cost_op(); @sliced: of an op on whole sequences, what no slices of them take less than
+ * together. */
+static ProfileCost
+op_cost(const Profile *profile, const ModelDevice *device, const ModelOp *op, ProfilePass pass,
+        Dtype dtype, const ProfileGroup *groups, bool sliced)
 {
     ProfileCost cost = {.source = PROFILE_SOURCE_MODELLED};
     bool backward = pass != PROFILE_PASS_FORWARD;
     double kernels, seconds = 0.0;
 
-    g_return_val_if_fail(profile != NULL && device != NULL && op != NULL, cost);
-    g_return_val_if_fail(pass < PROFILE_PASS_N, cost);
-
     kernels = n_kernels(op, pass);
-    cost.host_s = kernels * profile->parameters.host_kernel_s;
+    cost.host_s = (kernels + n_quantising(op, pass)) * profile->parameters.host_kernel_s;
     if (pass == PROFILE_PASS_BACKWARD_WEIGHT && op->kind != MODEL_OP_GEMM)
         return cost;
     if (op->kind == MODEL_OP_COLLECTIVE) {
@@ -338,20 +432,23 @@ profile_cost_op(const Profile *profile, const ModelDevice *device, const ModelOp
             cost.host_s +=
                 kernels * profile->parameters.host_skew_s * (double)(groups[op->group].n - 1);
         if (comm != MODEL_COMM_NONE && groups != NULL)
-            cost.part_s[part_of_group[op->group]] =
-                profile_cost_collective_s(profile, comm, op->comm_bytes, &groups[op->group]);
+            cost.part_s[part_of_group[op->group]] = profile_cost_collective_s(
+                profile, comm, profile_carried_bytes(profile, op, &groups[op->group]),
+                &groups[op->group]);
         return cost;
     }
     switch (op->kind) {
     case MODEL_OP_GEMM:
-        seconds = gemm_pass_s(profile, device, op, pass, dtype);
+        seconds = gemm_pass_s(profile, device, op, pass, operand_dtype(op, dtype), sliced) +
+                  quantise_s(profile, device, op, pass);
         break;
     case MODEL_OP_ATTENTION:
         dtype = dtype_stored(dtype);
         /* A fused kernel is one launch by definition; the unfused form has several. */
         seconds = op->n_kernels_forward == 1
-                      ? fused_attention_s(profile, device, op, backward, dtype)
-                      : unfused_attention_s(profile, device, op, backward, dtype);
+                      ? fused_attention_s(profile, device, op, backward, dtype, sliced)
+                  : sliced ? sliced_unfused_attention_s(profile, device, op, backward)
+                           : unfused_attention_s(profile, device, op, backward, dtype);
         break;
     case MODEL_OP_MEMORY:
         seconds = memory_op_s(profile, device, op, backward);
@@ -364,6 +461,16 @@ profile_cost_op(const Profile *profile, const ModelDevice *device, const ModelOp
     cost.part_s[is_copy ? part_of_group[op->group] : PROFILE_PART_COMPUTE] =
         seconds + launches_s(profile, op, backward, kernels);
     return cost;
+}
+
+ProfileCost
+profile_cost_op(const Profile *profile, const ModelDevice *device, const ModelOp *op,
+                ProfilePass pass, Dtype dtype, const ProfileGroup *groups)
+{
+    g_return_val_if_fail(profile != NULL && device != NULL && op != NULL, (ProfileCost){0});
+    g_return_val_if_fail(pass < PROFILE_PASS_N, (ProfileCost){0});
+
+    return op_cost(profile, device, op, pass, dtype, groups, false);
 }
 
 /* --- optimizer --- */
@@ -386,12 +493,6 @@ profile_cost_optimizer_s(const Profile *profile, const ModelDevice *device, int6
 
 /* --- parts: the sum of a part's ops, what hides behind what, and the host --- */
 
-static const ModelDevice *
-query_device(const Profile *profile, const ProfileQuery *query)
-{
-    return model_cluster_device(profile->cluster, query->rank);
-}
-
 static void
 add_cost(ProfileCost *sum, const ProfileCost *cost)
 {
@@ -411,6 +512,11 @@ add_cost(ProfileCost *sum, const ProfileCost *cost)
  * the product next to them computes [userbuffers of Transformer Engine].  An all-reduce cannot: its
  * result is needed whole.  Only the input gradient's hides, behind the weight gradient's products
  * [2205.05198, 5.3: the baseline overlaps these two].
+ *
+ * Experts: the forward of one micro-batch and the backward of another are merged layer by layer, and
+ * the all-to-alls of each hide behind the computing of the other [2412.19437 3.2.1; Megatron-Core's
+ * combined 1F1B].  Both passes have as much to hide, and about as much to hide it behind, as if each
+ * hid behind its own.
  */
 static void
 hide(const Profile *profile, ProfilePart part, double hidden_s, double behind_s, ProfileCost *cost)
@@ -425,7 +531,7 @@ hide(const Profile *profile, ProfilePart part, double hidden_s, double behind_s,
 static double
 host_layer_s(const Profile *profile, const ProfileQuery *query, ProfilePass pass)
 {
-    if (query->part != MODEL_PART_LAYER)
+    if (query->part != MODEL_PART_LAYER || query->graphs >= MODEL_SCOPE_LAYER)
         return 0.0;
     return profile->parameters.host_layer_s / 3.0 * (pass == PROFILE_PASS_BACKWARD ? 2.0 : 1.0);
 }
@@ -433,7 +539,16 @@ host_layer_s(const Profile *profile, const ProfileQuery *query, ProfilePass pass
 static double
 host_framework_s(const ProfileQuery *query, const ModelOp *op, ProfilePass pass)
 {
-    return op->kind == MODEL_OP_COLLECTIVE ? 0.0 : n_kernels(op, pass) * query->host_kernel_s;
+    return op->kind == MODEL_OP_COLLECTIVE
+               ? 0.0
+               : (n_kernels(op, pass) + n_quantising(op, pass)) * query->host_kernel_s;
+}
+
+/* Host time of @op, @host_s without the framework: none where a graph holds it. */
+static double
+host_of_op_s(const ProfileQuery *query, const ModelOp *op, ProfilePass pass, double host_s)
+{
+    return op->scope <= query->graphs ? 0.0 : host_s + host_framework_s(query, op, pass);
 }
 
 /* Adding the gradients of this pass to what earlier passes left: one kernel per weight, or inside
@@ -442,32 +557,43 @@ static double
 accumulate_s(const Profile *profile, const ModelDevice *device, const ProfileQuery *query,
              const ModelOp *ops, size_t n_ops)
 {
-    double element_bytes = (double)dtype_bytes(query->shape.dtype);
     double seconds = 0.0;
 
     if (query->accumulate_bytes_per_weight <= 0.0)
         return 0.0;
     for (size_t i = 0; i < n_ops; i++) {
-        double bytes =
-            (double)ops[i].weight_bytes / element_bytes * query->accumulate_bytes_per_weight;
+        const Dtype dtype = operand_dtype(&ops[i], query->shape.dtype);
+        double bytes = (double)ops[i].weight_bytes / (double)dtype_bytes(dtype) *
+                       query->accumulate_bytes_per_weight;
 
         if (ops[i].weight_bytes == 0)
             continue;
         if (query->accumulate_in_product && ops[i].kind == MODEL_OP_GEMM)
-            seconds += weight_product_s(profile, device, &ops[i], query->shape.dtype, bytes) -
-                       weight_product_s(profile, device, &ops[i], query->shape.dtype, 0.0);
+            seconds += weight_product_s(profile, device, &ops[i], dtype, bytes, false) -
+                       weight_product_s(profile, device, &ops[i], dtype, 0.0, false);
         else
             seconds += profile_cost_memory_s(profile, device, bytes) + profile->parameters.kernel_s;
     }
     return seconds;
 }
 
+/*
+ * @sliced: at most what any slices of the sequences of @query take together, without what depends
+ * on how many they are.  Why: what ops take is added and hidden by functions f of several times
+ * that grow with each of them and have f(x + y) <= f(x) + f(y), f(a x) = a f(x): sums, maxima, and
+ * c + t - (1 - i) min(t, q a), where a is a part of c, 0 <= i, q <= 1.  So the sum of f over slices
+ * is at least f of sums, and f of what bounds these.
+ */
 static ProfileCost
-modelled_part(const Profile *profile, const ProfileQuery *query, ProfilePass pass)
+modelled_part(const Profile *profile, const ProfileQuery *query, ProfilePass pass, bool sliced)
 {
-    const ModelDevice *device = query_device(profile, query);
+    const ModelDevice *device = model_cluster_device(profile->cluster, query->rank);
+    ModelShape shape = query->shape;
     ModelOp ops[MODEL_MAX_OPS];
-    size_t n_ops = model_ops(query->arch, query->part, query->layer, &query->shape, ops);
+    /* A softmax kernel that the sequence is too long for may take a slice. */
+    if (sliced)
+        shape.softmax_keys = 0;
+    size_t n_ops = model_ops(query->arch, query->part, query->layer, &shape, ops);
     ProfileCost sum = {.source = PROFILE_SOURCE_MODELLED};
     double ring_s = 0.0, attention_s = 0.0, weight_products_s = 0.0;
     const double cp = (double)query->shape.cp;
@@ -475,19 +601,22 @@ modelled_part(const Profile *profile, const ProfileQuery *query, ProfilePass pas
     if (n_ops == 0)
         return sum;
     for (size_t i = 0; i < n_ops; i++) {
+        /* Each expert's rows are rounded to whole ones. */
+        if (sliced && ops[i].kind == MODEL_OP_GEMM && ops[i].count > 1)
+            ops[i].m = MAX(0, ops[i].m - 1);
         ProfileCost cost =
-            profile_cost_op(profile, device, &ops[i], pass, query->shape.dtype, query->groups);
+            op_cost(profile, device, &ops[i], pass, query->shape.dtype, query->groups, sliced);
 
-        cost.host_s += host_framework_s(query, &ops[i], pass);
+        cost.host_s = host_of_op_s(query, &ops[i], pass, cost.host_s);
         add_cost(&sum, &cost);
         if (ops[i].kind == MODEL_OP_ATTENTION)
             attention_s += cost.part_s[PROFILE_PART_COMPUTE];
         if (ops[i].kind == MODEL_OP_GEMM && pass == PROFILE_PASS_BACKWARD)
-            weight_products_s +=
-                weight_product_s(profile, device, &ops[i], query->shape.dtype, 0.0);
+            weight_products_s += weight_product_s(
+                profile, device, &ops[i], operand_dtype(&ops[i], query->shape.dtype), 0.0, sliced);
         ring_s += cost.part_s[PROFILE_PART_CP];
     }
-    if (pass == PROFILE_PASS_BACKWARD || pass == PROFILE_PASS_BACKWARD_WEIGHT)
+    if (!sliced && (pass == PROFILE_PASS_BACKWARD || pass == PROFILE_PASS_BACKWARD_WEIGHT))
         sum.part_s[PROFILE_PART_COMPUTE] += accumulate_s(profile, device, query, ops, n_ops);
     /* An all-to-all, or a gathering, is needed whole before attention begins. */
     if (ring_s > 0.0 && !query->shape.all_to_all && !query->shape.gathered_kv)
@@ -496,6 +625,9 @@ modelled_part(const Profile *profile, const ProfileQuery *query, ProfilePass pas
         hide(profile, PROFILE_PART_TP, sum.part_s[PROFILE_PART_TP],
              query->shape.sequence_parallel ? sum.part_s[PROFILE_PART_COMPUTE] : weight_products_s,
              &sum);
+    if (query->overlap_ep)
+        hide(profile, PROFILE_PART_EP, sum.part_s[PROFILE_PART_EP],
+             sum.part_s[PROFILE_PART_COMPUTE], &sum);
     sum.host_s += host_layer_s(profile, query, pass);
     return sum;
 }
@@ -509,7 +641,7 @@ profile_cost_part(const Profile *profile, const ProfileQuery *query, ProfilePass
 
     if (query->arch->vocab == 0 && query->part != MODEL_PART_LAYER)
         return cost;
-    cost = modelled_part(profile, query, pass);
+    cost = modelled_part(profile, query, pass, false);
     profile_measured_part(profile, query, pass, &cost);
     return cost;
 }
@@ -517,10 +649,8 @@ profile_cost_part(const Profile *profile, const ProfileQuery *query, ProfilePass
 ProfileCost
 profile_cost_recompute(const Profile *profile, const ProfileQuery *query, bool full)
 {
-    const ModelDevice *device;
     ModelOp ops[MODEL_MAX_OPS];
     ProfileCost sum = {.source = PROFILE_SOURCE_MODELLED};
-    size_t n_ops;
 
     g_return_val_if_fail(profile != NULL && query != NULL, sum);
 
@@ -529,46 +659,44 @@ profile_cost_recompute(const Profile *profile, const ProfileQuery *query, bool f
 
         sum.source = forward.source;
         sum.host_s = forward.host_s;
-        for (int i = 0; i < PROFILE_PART_N; i++)
-            sum.part_s[PROFILE_PART_RECOMPUTE] += forward.part_s[i];
+        sum.part_s[PROFILE_PART_RECOMPUTE] = profile_cost_device_s(&forward);
         return sum;
     }
-    device = query_device(profile, query);
-    n_ops = model_ops(query->arch, query->part, query->layer, &query->shape, ops);
+    const ModelDevice *device = model_cluster_device(profile->cluster, query->rank);
+    size_t n_ops = model_ops(query->arch, query->part, query->layer, &query->shape, ops);
     for (size_t i = 0; i < n_ops; i++) {
-        ProfileCost cost;
-
         if (!ops[i].core_attention)
             continue;
-        cost = profile_cost_op(profile, device, &ops[i], PROFILE_PASS_FORWARD, query->shape.dtype,
-                               query->groups);
+        ProfileCost cost = profile_cost_op(profile, device, &ops[i], PROFILE_PASS_FORWARD,
+                                           query->shape.dtype, query->groups);
         sum.part_s[PROFILE_PART_RECOMPUTE] += cost.part_s[PROFILE_PART_COMPUTE];
-        sum.host_s += cost.host_s + host_framework_s(query, &ops[i], PROFILE_PASS_FORWARD);
+        sum.host_s += host_of_op_s(query, &ops[i], PROFILE_PASS_FORWARD, cost.host_s);
     }
     return sum;
 }
 
 /* --- what slicing cannot save --- */
 
+/* Measured collectives and copies keep to no law: products with weights alone, at the rate of whole
+ * tiles. */
 static double
-modelled_s(const Profile *profile, const ProfileQuery *query, ProfilePass pass)
+products_s(const Profile *profile, const ProfileQuery *query, ProfilePass pass)
 {
-    const ModelDevice *device = query_device(profile, query);
-    const double rate =
-        profile->parameters.gemm_fraction * profile_peak_flops_per_s(device, query->shape.dtype);
+    const ModelDevice *device = model_cluster_device(profile->cluster, query->rank);
     const double n_products = pass == PROFILE_PASS_FORWARD ? 1.0 : 2.0;
     ModelOp ops[MODEL_MAX_OPS];
     const size_t n = model_ops(query->arch, query->part, query->layer, &query->shape, ops);
-    double flops = 0.0;
+    double seconds = 0.0;
 
     for (size_t i = 0; i < n; i++) {
         /* Each expert's rows are rounded to whole ones. */
         const double m = (double)ops[i].m - (ops[i].count > 1 ? 1.0 : 0.0);
         if (ops[i].kind == MODEL_OP_GEMM && ops[i].weight_bytes > 0)
-            flops +=
-                2.0 * (double)ops[i].count * fmax(0.0, m) * (double)ops[i].n * (double)ops[i].k;
+            seconds += 2.0 * (double)ops[i].count * fmax(0.0, m) * (double)ops[i].n *
+                       (double)ops[i].k /
+                       profile_peak_flops_per_s(device, operand_dtype(&ops[i], query->shape.dtype));
     }
-    return n_products * flops / rate;
+    return n_products * seconds / profile->parameters.gemm_fraction;
 }
 
 double
@@ -577,8 +705,14 @@ profile_cost_sliced_floor_s(const Profile *profile, const ProfileQuery *query, P
     double seconds, input_s, weight_s;
 
     g_return_val_if_fail(pass == PROFILE_PASS_FORWARD || pass == PROFILE_PASS_BACKWARD, 0.0);
+    if (query->arch->vocab == 0 && query->part != MODEL_PART_LAYER)
+        return 0.0;
+    if (profile->measurements->len == 0) {
+        const ProfileCost cost = modelled_part(profile, query, pass, true);
+        return profile_cost_device_s(&cost);
+    }
     if (!profile_measured_sliced_floor(profile, query, pass, &seconds))
-        return modelled_s(profile, query, pass);
+        return products_s(profile, query, pass);
     /* Halves that were measured apart may take less than the whole. */
     if (pass == PROFILE_PASS_BACKWARD &&
         profile_measured_sliced_floor(profile, query, PROFILE_PASS_BACKWARD_INPUT, &input_s) &&
@@ -588,29 +722,79 @@ profile_cost_sliced_floor_s(const Profile *profile, const ProfileQuery *query, P
 }
 
 double
-profile_cost_slice_floor_s(const Profile *profile, const ProfileQuery *query, ProfilePass pass)
+profile_cost_sliced_core_floor_s(const Profile *profile, const ProfileQuery *query)
 {
     const ModelDevice *device = model_cluster_device(profile->cluster, query->rank);
     ModelShape shape = query->shape;
     ModelOp ops[MODEL_MAX_OPS];
-    double device_s = 0.0, host_s = host_layer_s(profile, query, pass);
-    size_t n;
+    double seconds = 0.0;
 
-    g_return_val_if_fail(pass == PROFILE_PASS_FORWARD || pass == PROFILE_PASS_BACKWARD, 0.0);
     if (profile->measurements->len > 0)
         return 0.0;
+    shape.softmax_keys = 0;
+    const size_t n = model_ops(query->arch, query->part, query->layer, &shape, ops);
+    for (size_t i = 0; i < n; i++)
+        if (ops[i].core_attention)
+            seconds += op_cost(profile, device, &ops[i], PROFILE_PASS_FORWARD, query->shape.dtype,
+                               query->groups, true)
+                           .part_s[PROFILE_PART_COMPUTE];
+    return seconds;
+}
+
+double
+profile_cost_sliced_attention_floor_s(const Profile *profile, const ProfileQuery *query,
+                                      ProfilePass pass)
+{
+    const ModelDevice *device = model_cluster_device(profile->cluster, query->rank);
+    const bool backward = pass != PROFILE_PASS_FORWARD;
+    ModelShape shape = query->shape;
+    ModelOp ops[MODEL_MAX_OPS];
+    double seconds = 0.0;
+
+    if (profile->measurements->len > 0 || query->overlap_tp)
+        return 0.0;
+    shape.softmax_keys = 0;
+    const size_t n = model_ops(query->arch, query->part, query->layer, &shape, ops);
+    for (size_t i = 0; i < n; i++)
+        if (ops[i].kind == MODEL_OP_ATTENTION)
+            seconds +=
+                op_cost(profile, device, &ops[i], pass, query->shape.dtype, query->groups, true)
+                    .part_s[PROFILE_PART_COMPUTE] -
+                launches_s(profile, &ops[i], backward, n_kernels(&ops[i], pass));
+    return seconds;
+}
+
+ProfileSliceFloor
+profile_cost_slice_floor(const Profile *profile, const ProfileQuery *query, ProfilePass pass)
+{
+    const ModelDevice *device = model_cluster_device(profile->cluster, query->rank);
+    const bool backward = pass != PROFILE_PASS_FORWARD;
+    ModelShape shape = query->shape;
+    const bool is_ring = !shape.all_to_all && !shape.gathered_kv;
+    ModelOp ops[MODEL_MAX_OPS];
+    ProfileSliceFloor floor = {.host_s = host_layer_s(profile, query, pass)};
+
+    g_return_val_if_fail(pass == PROFILE_PASS_FORWARD || pass == PROFILE_PASS_BACKWARD, floor);
+    if (profile->measurements->len > 0)
+        return (ProfileSliceFloor){0};
     /* A kernel that this slice is too odd for may take a longer one. */
     shape.softmax_keys = 0;
-    n = model_ops(query->arch, query->part, query->layer, &shape, ops);
+    size_t n = model_ops(query->arch, query->part, query->layer, &shape, ops);
     for (size_t i = 0; i < n; i++) {
         const ProfileCost cost =
             profile_cost_op(profile, device, &ops[i], pass, query->shape.dtype, query->groups);
-        host_s += cost.host_s + host_framework_s(query, &ops[i], pass);
-        /* Attention depends on the context, and collectives may hide. */
-        if (ops[i].kind == MODEL_OP_GEMM || ops[i].kind == MODEL_OP_MEMORY)
-            device_s += cost.part_s[PROFILE_PART_COMPUTE];
+        floor.host_s += host_of_op_s(query, &ops[i], pass, cost.host_s);
+        /* Attention depends on the context, all but its launches. */
+        if (ops[i].kind == MODEL_OP_ATTENTION)
+            floor.device_s += launches_s(profile, &ops[i], backward, n_kernels(&ops[i], pass));
+        else
+            floor.device_s += cost.part_s[PROFILE_PART_COMPUTE];
+        /* Collectives of tp, and those of a ring, may hide. */
+        floor.device_s += cost.part_s[PROFILE_PART_EP] +
+                          (query->overlap_tp ? 0.0 : cost.part_s[PROFILE_PART_TP]) +
+                          (is_ring ? 0.0 : cost.part_s[PROFILE_PART_CP]);
     }
     if (pass == PROFILE_PASS_BACKWARD)
-        device_s += accumulate_s(profile, device, query, ops, n);
-    return fmax(device_s, host_s);
+        floor.device_s += accumulate_s(profile, device, query, ops, n);
+    return floor;
 }

@@ -46,6 +46,9 @@ typedef struct {
     ProfileSource source;
 } ProfileCost;
 
+/* Seconds of all parts on the device. */
+double profile_cost_device_s(const ProfileCost *cost);
+
 /* Seconds of an op: the larger of device and host. */
 double profile_cost_s(const ProfileCost *cost);
 
@@ -53,8 +56,7 @@ double profile_cost_s(const ProfileCost *cost);
  * always above 0. */
 double profile_peak_flops_per_s(const ModelDevice *device, Dtype dtype);
 
-/* Seconds to move @bytes through the memory of @device, at the share memory_fraction of its rate.
- */
+/* Seconds to move @bytes through the memory of @device at the share memory_fraction of its rate. */
 double profile_cost_memory_s(const Profile *profile, const ModelDevice *device, double bytes);
 
 /*
@@ -79,6 +81,8 @@ typedef struct {
     int64_t rank;                       /* the number of the device that computes */
     ProfileGroup groups[MODEL_GROUP_N]; /* by ModelGroup */
     bool overlap_tp;
+    bool overlap_ep;   /* experts' collectives hide behind the computing of another micro-batch */
+    ModelScope graphs; /* what the host launches one by one is beyond this; 0: everything */
     /* Bytes that adding the gradient of one weight to those of earlier micro-batches moves through
      * memory, beyond what the product writes; 0: there is nothing to add to. */
     double accumulate_bytes_per_weight;
@@ -86,10 +90,8 @@ typedef struct {
     double host_kernel_s;       /* of the framework for each kernel, beyond the profile's */
 } ProfileQuery;
 
-/*
- * The cost of a part in one pass.  Where the profile has rows of such parts it is measured, or
- * interpolated between them; else it is the sum of the part's modelled ops.
- */
+/* The cost of a part in one pass.  Where the profile has rows of such parts it is measured, or
+ * interpolated between them; else it is the sum of the part's modelled ops. */
 ProfileCost profile_cost_part(const Profile *profile, const ProfileQuery *query, ProfilePass pass);
 
 /* What recompute adds to the backward of a layer: its whole forward if @full, else the core of its
@@ -105,21 +107,35 @@ double profile_cost_optimizer_s(const Profile *profile, const ModelDevice *devic
  * A lower bound of the sum of @pass over all slices, however the tokens of @query (which has no
  * context) are cut.  @pass is FORWARD or BACKWARD.
  *
- *   modelled  the products with weights alone at the rate of whole tiles: tiles, waves and splits
- *             only add to it (cost-model.md 2.1), and the rows of slices add up to the sequence's
+ *   modelled  all ops of the device, each at what it takes at the least per token: products in tiles
+ *             that are whole in all dimensions but the tokens and leave no wave unfilled, attention
+ *             with all multiprocessors busy, memory and collectives as for the whole sequence, since
+ *             what a collective takes per byte falls with its bytes; each launch once, no host time
  *   measured  the fitted law, whose features of slices add up to the sequence's (but the constant,
  *             which comes at least once), times the least deviation of any row (cost-model.md 7)
  */
 double profile_cost_sliced_floor_s(const Profile *profile, const ProfileQuery *query,
                                    ProfilePass pass);
 
+/* The same of what selective recompute repeats; 0 where the profile has measured rows. */
+double profile_cost_sliced_core_floor_s(const Profile *profile, const ProfileQuery *query);
+
+/* The same of its attention alone, the kernels' launches left out. */
+double profile_cost_sliced_attention_floor_s(const Profile *profile, const ProfileQuery *query,
+                                             ProfilePass pass);
+
+/* What a device does, and its host, side by side: the pass takes the longer. */
+typedef struct {
+    double device_s, host_s;
+} ProfileSliceFloor;
+
 /*
  * A lower bound of @pass of one slice with the sequences and tokens of @query, whatever its
  * context.
  * @pass is FORWARD or BACKWARD.  It counts what depends on the number of tokens alone: products
- * with weights, memory-bound ops, launches, adding gradients, and the host.  It depends on the
- * product of tokens and sequences only and never falls where that grows.  0 where the profile has
- * measured rows, which may fall.
+ * with weights, memory-bound ops, collectives that nothing hides, launches, adding gradients, and
+ * the host.  It depends on the product of tokens and sequences only and never falls where that
+ * grows.  0 where the profile has measured rows, which may fall.
  */
-double profile_cost_slice_floor_s(const Profile *profile, const ProfileQuery *query,
-                                  ProfilePass pass);
+ProfileSliceFloor profile_cost_slice_floor(const Profile *profile, const ProfileQuery *query,
+                                           ProfilePass pass);

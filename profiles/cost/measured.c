@@ -237,15 +237,31 @@ measured_time(const Profile *profile, ProfileOp op, ProfilePass pass, int64_t tp
 
 /* --- parts --- */
 
+/* What the host takes to queue such an op, of any shape: its kernels are the same ones.  0 where
+ * the rows include it, or where there is no host beside the device. */
+static double
+queue_s(const Profile *profile, ProfileOp op, ProfilePass pass, int64_t tp)
+{
+    double least = 0.0;
+
+    for (guint i = 0; i < profile->measurements->len; i++) {
+        const ProfileMeasurement *m = measurement(profile, i);
+
+        if (row_fits(m, op, pass, tp) && m->queue_s > 0.0)
+            least = least == 0.0 ? m->queue_s : fmin(least, m->queue_s);
+    }
+    return least;
+}
+
 /* What was measured is all that the op does but the exchange of context-parallel ranks, which are
  * not measured together: it comes on top, as modelled. */
 static void
-scale_to(ProfileCost *cost, double seconds, ProfileSource source)
+scale_to(ProfileCost *cost, double seconds, double queue_s, ProfileSource source)
 {
     const double exchange_s = cost->part_s[PROFILE_PART_CP];
     double device_s = -exchange_s;
 
-    cost->host_s = 0.0;
+    cost->host_s = queue_s;
     cost->source = source;
     for (int i = 0; i < PROFILE_PART_N; i++)
         device_s += cost->part_s[i];
@@ -289,11 +305,9 @@ is_measured(const Profile *profile, const ProfileQuery *query)
            profile->measured_dtype == s->dtype && s->ep == 1;
 }
 
-/*
- * The slice of one device with the work of a context-parallel rank: its share of the tokens and of
+/* The slice of one device with the work of a context-parallel rank: its share of the tokens and of
  * the pairs of query and key, which the zigzag divides evenly, so
- * own (2 context' + own) = tokens (2 context + tokens) / cp.
- */
+ * own (2 context' + own) = tokens (2 context + tokens) / cp. */
 static Shape
 own_shape(const ModelShape *s)
 {
@@ -310,12 +324,11 @@ profile_measured_sliced_floor(const Profile *profile, const ProfileQuery *query,
     const double tokens = (double)s->batch * (double)s->tokens / (double)s->cp;
     const double whole[N_FEATURES] = {1.0, tokens, tokens * (double)s->tokens};
     double coefficients[N_FEATURES] = {0}, least = INFINITY;
-    g_autofree Row *rows = NULL;
     size_t n;
 
     if (!is_measured(profile, query))
         return false;
-    rows = collect(profile, op_of_part[query->part], pass, query->shape.tp, &n);
+    g_autofree Row *rows = collect(profile, op_of_part[query->part], pass, query->shape.tp, &n);
     if (n == 0)
         return false;
     fit(rows, n, coefficients);
@@ -334,21 +347,22 @@ profile_measured_part(const Profile *profile, const ProfileQuery *query, Profile
     const Shape shape = own_shape(s);
     ProfileOp op = op_of_part[query->part];
     ProfileSource source;
-    double seconds, share;
+    double seconds;
 
     if (!is_measured(profile, query))
         return;
     if (measured_time(profile, op, pass, s->tp, &shape, &seconds, &source)) {
-        scale_to(cost, seconds, source);
+        scale_to(cost, seconds, queue_s(profile, op, pass, s->tp), source);
         return;
     }
     if ((pass != PROFILE_PASS_BACKWARD_INPUT && pass != PROFILE_PASS_BACKWARD_WEIGHT) ||
         !measured_time(profile, op, PROFILE_PASS_BACKWARD, s->tp, &shape, &seconds, &source))
         return;
-    share = weight_share(query);
+    double share = weight_share(query);
     if (pass == PROFILE_PASS_BACKWARD_INPUT)
         share = 1.0 - share;
-    scale_to(cost, share * seconds, PROFILE_SOURCE_INTERPOLATED);
+    scale_to(cost, share * seconds, share * queue_s(profile, op, PROFILE_PASS_BACKWARD, s->tp),
+             PROFILE_SOURCE_INTERPOLATED);
 }
 
 /* --- how good the fit is --- */

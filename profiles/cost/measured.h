@@ -23,8 +23,7 @@
 void profile_measured_part(const Profile *profile, const ProfileQuery *query, ProfilePass pass,
                            ProfileCost *cost);
 
-/* The lower bound of profile_cost_sliced_floor_s() where @pass of @query is measured; else false.
- */
+/* The lower bound of profile_cost_sliced_floor_s(); false where @pass of @query is not measured. */
 bool profile_measured_sliced_floor(const Profile *profile, const ProfileQuery *query,
                                    ProfilePass pass, double *seconds);
 
@@ -47,11 +46,9 @@ void profile_measured_left_out(const Profile *profile, const ProfileRows *rows, 
 /* Replaces the profile's fit_errors by those of all rows of layers, embeddings and heads. */
 void profile_measured_fit_errors(Profile *profile);
 
-/*
- * The seconds of @op over @n_ranks (0: an op without ranks) for @bytes, piecewise linear between
+/* The seconds of @op over @n_ranks (0: an op without ranks) for @bytes, piecewise linear between
  * rows: constant below the smallest row, which is latency; above the largest one along the last
- * segment, or proportional to it where it is the only row.  Returns false without rows.
- */
+ * segment, or proportional to it where it is the only row.  Returns false without rows. */
 bool profile_measured_bytes_s(const Profile *profile, ProfileOp op, int64_t n_ranks, int64_t bytes,
                               double *seconds);
 

@@ -48,10 +48,8 @@ ProfileGroup profile_group_pair(const ProfileMesh *mesh, int64_t from, int64_t t
  */
 bool profile_mesh_is_aligned(const ProfileMesh *mesh);
 
-/*
- * How many ranks of the group of each kind lie in one group of each level of the cluster, for a
- * mesh that is aligned.  Rank orders with equal counts cost the same.
- */
+/* How many ranks of the group of each kind lie in one group of each level of the cluster, for a
+ * mesh that is aligned.  Rank orders with equal counts cost the same. */
 typedef struct {
     int64_t n[MODEL_CLUSTER_MAX_LEVELS][PROFILE_GROUP_N]; /* [level][kind] */
 } ProfileMeshCounts;

@@ -1,6 +1,7 @@
 #include "profiles/fit/calibrate.h"
 
 #include "base/order.h"
+#include "base/random.h"
 
 #include <math.h>
 #include <string.h>
@@ -271,7 +272,6 @@ move(Fit *fit, const double *dz, double *residuals)
     for (int n = 0; n < MAX_HALVINGS; n++, share /= 2.0) {
         ProfilePoint trial = result->point;
         bool moved = false;
-        double value;
 
         for (int j = 0; j < fit->n_free; j++) {
             const int32_t step = (int32_t)nearbyint(GRID * dz[j] * share);
@@ -283,7 +283,7 @@ move(Fit *fit, const double *dz, double *residuals)
         if (!moved)
             return false;
         fit->problem->residuals(&trial, 1, residuals, fit->problem->user_data);
-        value = objective(fit->problem, &trial, residuals);
+        double value = objective(fit->problem, &trial, residuals);
         if (value < result->objective) {
             result->objective = value;
             result->point = trial;
@@ -324,25 +324,10 @@ profile_calibrate(const ProfileCalibration *calibration)
 
 /* --- shares and bootstrap --- */
 
-/* splitmix64 [Steele, Lea, Flood 2014]. */
-static uint64_t
-mix(uint64_t *state)
-{
-    uint64_t z = *state += UINT64_C(0x9e3779b97f4a7c15);
-
-    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return z ^ (z >> 31);
-}
-
 double
 profile_row_share(const char *id)
 {
-    uint64_t hash = UINT64_C(0xcbf29ce484222325); /* FNV-1a */
-
-    for (; *id != 0; id++)
-        hash = (hash ^ (unsigned char)*id) * UINT64_C(0x100000001b3);
-    return (double)(mix(&hash) >> 11) / 9007199254740992.0;
+    return (double)(random_at(random_hash(id), 0) >> 11) / 9007199254740992.0;
 }
 
 double
@@ -357,7 +342,7 @@ profile_bootstrap_mean(const double *values, size_t n, double quantile)
         double sum = 0.0;
 
         for (size_t i = 0; i < n; i++)
-            sum += values[mix(&state) % n];
+            sum += values[random_next(&state) % n];
         means[b] = sum / (double)n;
     }
     qsort(means, N_BOOTSTRAP, sizeof *means, order_doubles);

@@ -45,17 +45,13 @@ typedef struct {
     int32_t step[PROFILE_PARAMETERS_N];
 } ProfilePoint;
 
-/*
- * The parameters of @point around @prior, within their bounds: prior (1 + spread step / grid) where
- * min > 0, else prior + spread step / grid.
- */
+/* The parameters of @point around @prior, within their bounds: prior (1 + spread step / grid) where
+ * min > 0, else prior + spread step / grid. */
 ProfileParameters profile_point_parameters(const ProfilePoint *point,
                                            const ProfileParameters *prior);
 
-/*
- * Residuals of all rows at @n points: @residuals[p * n_rows + i] is the relative error of row i, 0
- * where nothing can be said.
- */
+/* Residuals of all rows at @n points: @residuals[p * n_rows + i] is the relative error of row i, 0
+ * where nothing can be said. */
 typedef void (*ProfileResidualFunc)(const ProfilePoint *points, size_t n, double *residuals,
                                     void *user_data);
 

@@ -2,9 +2,9 @@
 #include "profiles/import/readers.h"
 
 #include "base/order.h"
+#include "base/units.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 #define MAX_TIME_S 1e6
@@ -39,23 +39,17 @@ import_terapipe(Import *import, JsonDoc *doc, const JsonValue *root)
 
     if (!import_need_arch(import, doc, root))
         return;
-    for (const JsonValue *v = json_first(root); v != NULL && !json_doc_failed(doc);
-         v = json_next(v)) {
-        long long parts[3] = {0};
-        double forward, backward, forward_std, backward_std;
+    JSON_EACH (v, root, doc) {
+        int64_t parts[3];
 
-        /* At most 18 digits each, so that they are numbers. */
-        if (strlen(json_key(v)) > 56 ||
-            sscanf(json_key(v), "%18lld_%18lld_%18lld", &parts[0], &parts[1], &parts[2]) != 3 ||
-            parts[0] < 1 || parts[1] < 1 || parts[0] > MODEL_MAX_SEQ_LEN ||
-            parts[1] > MODEL_MAX_SEQ_LEN || parts[2] > MODEL_MAX_SEQ_LEN) {
+        if (!profile_import_terapipe_key(json_key(v), parts)) {
             json_fail(doc, v, "expected a key \"batch_tokens_context\"");
             return;
         }
-        forward = json_double(doc, v, "forward_mean", 0.0, MAX_TIME_S);
-        backward = json_double(doc, v, "backward_mean", 0.0, MAX_TIME_S);
-        forward_std = json_double_or(doc, v, "forward_std", 0.0, MAX_TIME_S, 0.0);
-        backward_std = json_double_or(doc, v, "backward_std", 0.0, MAX_TIME_S, 0.0);
+        double forward = json_double(doc, v, "forward_mean", 0.0, MAX_TIME_S);
+        double backward = json_double(doc, v, "backward_mean", 0.0, MAX_TIME_S);
+        double forward_std = json_double_or(doc, v, "forward_std", 0.0, MAX_TIME_S, 0.0);
+        double backward_std = json_double_or(doc, v, "backward_std", 0.0, MAX_TIME_S, 0.0);
         if (json_doc_failed(doc))
             return;
         if (forward <= 0.0 || backward <= 0.0) {
@@ -91,8 +85,8 @@ import_terapipe_messages(Import *import, JsonDoc *doc, const JsonValue *root)
         const double seconds = json_value_double(doc, m, 0.0, MAX_TIME_S);
 
         if (!json_doc_failed(doc) && seconds > 0.0)
-            import_collective(import, "sendrecv", 2, n * import->options->arch->hidden * 2, seconds,
-                              seconds);
+            import_collective(import, "sendrecv", &(ProfileGroup){.stride = 1, .n = 2},
+                              n * import->options->arch->hidden * 2, seconds, seconds);
     }
 }
 
@@ -166,9 +160,7 @@ read_layers(Import *import, JsonDoc *doc, const JsonValue *object, int64_t batch
 
     if (!json_is_object(object) || n < n_layers + 2) {
         json_fail(doc, object,
-                  "expected the embedding, %" G_GINT64_FORMAT
-                  " layers (as --model has) and the head",
-                  n_layers);
+                  "expected the embedding, " INT " layers (as --model has) and the head", n_layers);
         return;
     }
     for (const JsonValue *v = json_first(object); v != NULL && !json_doc_failed(doc);
@@ -213,14 +205,12 @@ import_sailor(Import *import, JsonDoc *doc, const JsonValue *root)
         json_fail(doc, root, "the tokens of a sequence are not said here; give --seq-len");
         return;
     }
-    for (const JsonValue *b = json_first(root); b != NULL && !json_doc_failed(doc);
-         b = json_next(b)) {
+    JSON_EACH (b, root, doc) {
         const int64_t batch = read_count(doc, b, "a micro-batch");
 
         if (!json_is_object(b))
             json_fail(doc, b, "expected {tp: {layer: [...]}}");
-        for (const JsonValue *t = json_first(b); t != NULL && !json_doc_failed(doc);
-             t = json_next(t)) {
+        JSON_EACH (t, b, doc) {
             const int64_t tp = read_count(doc, t, "a tensor-parallel degree");
 
             if (!json_doc_failed(doc))

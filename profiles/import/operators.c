@@ -129,16 +129,36 @@ is_dense(JsonDoc *doc, const JsonValue *strides, const Tensor *tensor)
     return i == tensor->n_dims;
 }
 
+const char *
+import_kernel_type(const char *name)
+{
+    static const struct {
+        const char *part, *type;
+    } kinds[] = {
+        {"bf16", "c10::BFloat16"},   {"BFloat16", "c10::BFloat16"}, {"bfloat16", "c10::BFloat16"},
+        {"c10::Half", "c10::Half"},  {"f16", "c10::Half"},          {"fp16", "c10::Half"},
+        {"h16816gemm", "c10::Half"}, {"hgemm", "c10::Half"},        {"__half", "c10::Half"},
+    };
+
+    for (size_t i = 0; i < G_N_ELEMENTS(kinds); i++) {
+        if (strstr(name, kinds[i].part) != NULL)
+            return kinds[i].type;
+    }
+    return NULL;
+}
+
 /* false where the trace does not say the shape. */
 static bool
-read_tensor(JsonDoc *doc, const JsonValue *args, size_t i, Tensor *tensor)
+read_tensor(JsonDoc *doc, const JsonValue *args, size_t i, const char *usual, Tensor *tensor)
 {
     const JsonValue *shape = argument(doc, args, "Input Dims", i);
     const JsonValue *type = argument(doc, args, "Input type", i);
 
-    if (shape == NULL || type == NULL || !json_is_array(shape) || !json_is_string(type))
+    if (shape == NULL || !json_is_array(shape) ||
+        (type == NULL ? usual == NULL : !json_is_string(type)))
         return false;
-    *tensor = (Tensor){.n_elements = 1.0, .type = json_value_string(doc, type)};
+    *tensor =
+        (Tensor){.n_elements = 1.0, .type = type == NULL ? usual : json_value_string(doc, type)};
     for (const JsonValue *v = json_first(shape); v != NULL; v = json_next(v)) {
         if (tensor->n_dims == MAX_DIMS || !json_is_number(v))
             return false;
@@ -207,7 +227,6 @@ set_attention(ImportSample *sample, const Tensor *q, const Tensor *k, const Tens
               bool is_causal)
 {
     const size_t heads = form == HEADS_FIRST ? 1 : 2, tokens = 3 - heads;
-    double keys, kv, own;
 
     if (q->n_dims != 4 || k->n_dims != 4 || memcmp(k->dims, v->dims, sizeof k->dims) != 0 ||
         q->dims[0] != k->dims[0] || q->dims[3] != k->dims[3] ||
@@ -217,11 +236,11 @@ set_attention(ImportSample *sample, const Tensor *q, const Tensor *k, const Tens
     sample->m = q->dims[tokens];
     sample->n = k->dims[tokens];
     sample->k = q->dims[3];
-    keys = (double)sample->n;
+    double keys = (double)sample->n;
     sample->causal_fraction = is_causal ? 1.0 - ((double)sample->m - 1.0) / (2.0 * keys) : 1.0;
     /* q and the output; their gradients, and those of k and v, besides. */
-    kv = k->n_elements + v->n_elements;
-    own = 2.0 * q->n_elements + kv;
+    double kv = k->n_elements + v->n_elements;
+    double own = 2.0 * q->n_elements + kv;
     return (double)q->dims[0] * (double)q->dims[heads] <= (double)MAX_DIM &&
            set_bytes(sample,
                      (sample->backward ? 2.0 * own : own) * (double)dtype_bytes(sample->dtype));
@@ -292,7 +311,7 @@ set_shape(JsonDoc *doc, const JsonValue *args, const ImportOperator *op, const T
 }
 
 ImportOutcome
-import_call_sample(JsonDoc *doc, const JsonValue *args, const ImportOperator *op,
+import_call_sample(JsonDoc *doc, const JsonValue *args, const ImportOperator *op, const char *type,
                    const ModelDevice *device, double seconds, ImportSample *sample)
 {
     static const ImportKind kinds[] = {
@@ -302,8 +321,8 @@ import_call_sample(JsonDoc *doc, const JsonValue *args, const ImportOperator *op
         [COPY] = IMPORT_STREAM,
     };
     const bool of_products = kinds[op->form] != IMPORT_STREAM;
+    const bool is_one_format = op->form != COPY && op->form != STREAM_WIDENS;
     Tensor tensors[3] = {0};
-    ImportOutcome outcome;
 
     g_assert(op->n_inputs >= 1);
     *sample = (ImportSample){.kind = kinds[op->form],
@@ -312,7 +331,7 @@ import_call_sample(JsonDoc *doc, const JsonValue *args, const ImportOperator *op
                              .count = 1,
                              .seconds = seconds};
     for (size_t i = 0; i < op->n_inputs; i++) {
-        if (!read_tensor(doc, args, op->first + i, &tensors[i]))
+        if (!read_tensor(doc, args, op->first + i, is_one_format ? type : NULL, &tensors[i]))
             return IMPORT_SKIP_SHAPE;
     }
     for (size_t i = 1; i < op->n_inputs && op->form != COPY; i++) {
@@ -321,7 +340,7 @@ import_call_sample(JsonDoc *doc, const JsonValue *args, const ImportOperator *op
     }
     if (!format_of(tensors[0].type, of_products, &sample->dtype))
         return IMPORT_SKIP_FORMAT;
-    outcome = set_shape(doc, args, op, tensors, sample);
+    ImportOutcome outcome = set_shape(doc, args, op, tensors, sample);
     if (outcome != IMPORT_TAKEN)
         return outcome;
     if (seconds <= 0.0)

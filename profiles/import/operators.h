@@ -30,11 +30,18 @@ typedef struct ImportOperator ImportOperator;
 /* Returns: (static, nullable) the operator of a "cpu_op" event's @name. */
 const ImportOperator *import_operator(const char *name);
 
+/* What "Input type" would say of the numbers of a kernel called @name ("sm90_xmma_gemm_bf16bf16_...",
+ * "...AddFunctor<c10::Half>..."): (static) that of a 16-bit format, or NULL. */
+const char *import_kernel_type(const char *name);
+
 /*
  * What a call of @op that took @seconds on @device says.
  * @args  (nullable) the event's: "Input Dims", "Input type" and, where there, "Input Strides" and
  *        "Concrete Inputs".
+ * @type  (nullable) of all tensors where @args have no "Input type"; of operators whose tensors have
+ *        one format.
  * Returns: IMPORT_TAKEN with @sample, else why not: never IMPORT_SKIP_OPERATOR or _COLLECTIVE.
  */
 ImportOutcome import_call_sample(JsonDoc *doc, const JsonValue *args, const ImportOperator *op,
-                                 const ModelDevice *device, double seconds, ImportSample *sample);
+                                 const char *type, const ModelDevice *device, double seconds,
+                                 ImportSample *sample);

@@ -1,12 +1,12 @@
 #include "profiles/workload/explain.h"
 
+#include "base/order.h"
 #include "base/units.h"
 #include "profiles/workload/build.h"
 
 #include <math.h>
 #include <string.h>
 
-#define INT "%" G_GINT64_FORMAT
 /* A relative change far above rounding to nanoseconds, far below the model's kinks. */
 #define NUDGE 0.01
 /* An influence below this is none. */
@@ -24,7 +24,6 @@ set_influences(ProfileCostLine *line, const Profile *profile, TimeFunc time, con
 
     for (int i = 0; i < PROFILE_PARAMETERS_N && before > 0.0; i++) {
         const double value = profile_parameter(&profile->parameters, i);
-        double elasticity;
         size_t at = line->n_influences;
 
         /* Tiles are whole numbers of elements: a little larger has no meaning. */
@@ -32,7 +31,7 @@ set_influences(ProfileCostLine *line, const Profile *profile, TimeFunc time, con
             continue;
         nudged.parameters = profile->parameters;
         profile_parameter_set(&nudged.parameters, i, value * (1.0 + NUDGE));
-        elasticity = value == 0.0 ? 0.0 : (time(&nudged, user_data) / before - 1.0) / NUDGE;
+        double elasticity = value == 0.0 ? 0.0 : (time(&nudged, user_data) / before - 1.0) / NUDGE;
         if (fabs(elasticity) < MIN_ELASTICITY)
             continue;
         while (at > 0 && fabs(line->influences[at - 1].elasticity) < fabs(elasticity)) {
@@ -92,11 +91,8 @@ op_time(const Profile *profile, const void *user_data)
     const OpQuery *query = user_data;
     const ProfileCost cost = profile_cost_op(profile, query->location->device, query->op,
                                              query->pass, query->dtype, query->location->groups);
-    double seconds = 0.0;
 
-    for (int i = 0; i < PROFILE_PART_N; i++)
-        seconds += cost.part_s[i];
-    return seconds;
+    return profile_cost_device_s(&cost);
 }
 
 static const char *
@@ -336,8 +332,7 @@ rest_time(const Profile *profile, const void *user_data)
     return units_s_from_ns(ns[query->rest]);
 }
 
-/* What the simulator's ops take beyond (or, where communication hides, below) the sum of the lines.
- */
+/* What the simulator's ops take beyond (or, where communication hides, below) the lines' sum. */
 static void
 add_rest(const Explainer *e, int32_t rank)
 {
@@ -378,8 +373,7 @@ compare_costs(const void *a, const void *b)
 {
     const ProfileCostLine *x = a, *y = b;
 
-    if (x->total_s != y->total_s)
-        return x->total_s < y->total_s ? 1 : -1;
+    ORDER_BY(y->total_s, x->total_s);
     return strcmp(x->what, y->what);
 }
 
@@ -388,8 +382,7 @@ compare_memory(const void *a, const void *b)
 {
     const ProfileMemoryLine *x = a, *y = b;
 
-    if (x->bytes != y->bytes)
-        return x->bytes < y->bytes ? 1 : -1;
+    ORDER_BY(y->bytes, x->bytes);
     return strcmp(x->what, y->what);
 }
 
@@ -420,16 +413,13 @@ profile_explain(const ModelArch *arch, const Profile *profile, const Plan *plan,
                 ProfileExplanation *explanation, GError **error)
 {
     g_autoptr(Workload) workload = workload_new(arch, profile, plan, 0, error);
-    g_autofree int64_t *contexts = NULL;
-    WorkloadBuild build;
-    WorkloadLocation location;
 
     g_return_val_if_fail(explanation != NULL && rank >= 0, false);
 
     if (workload == NULL)
         return false;
-    contexts = workload_build_contexts(plan);
-    build = (WorkloadBuild){
+    g_autofree int64_t *contexts = workload_build_contexts(plan);
+    WorkloadBuild build = {
         .arch = arch,
         .profile = profile,
         .plan = plan,
@@ -441,7 +431,7 @@ profile_explain(const ModelArch *arch, const Profile *profile, const Plan *plan,
         .class_sequences = &plan->micro_batch,
         .contexts = contexts,
     };
-    location = workload_build_location(&build, rank);
+    WorkloadLocation location = workload_build_location(&build, rank);
     *explanation = (ProfileExplanation){g_array_new(FALSE, TRUE, sizeof(ProfileCostLine)),
                                         g_array_new(FALSE, TRUE, sizeof(ProfileMemoryLine))};
     g_array_set_clear_func(explanation->costs, cost_line_clear);

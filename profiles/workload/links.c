@@ -241,5 +241,6 @@ workload_build_add_traffic(const WorkloadBuild *build, const WorkloadLocation *l
             profile_collective_traffic(
                 build->profile,
                 pass == PROFILE_PASS_FORWARD ? ops[i].forward_comm : ops[i].backward_comm,
-                ops[i].comm_bytes, &location->groups[ops[i].group], traffic_bytes);
+                profile_carried_bytes(build->profile, &ops[i], &location->groups[ops[i].group]),
+                &location->groups[ops[i].group], traffic_bytes);
 }

@@ -23,13 +23,14 @@ workload_build_part_parameters(const WorkloadBuild *build, ModelPart part, int64
                                bool tied_copy)
 {
     const PlanDegrees *d = &build->plan->degrees;
-    const int64_t etp = plan_expert_tp(d, &build->plan->conventions);
+    const PlanConventions *c = &build->plan->conventions;
+    const ModelArch arch = model_arch_padded(build->arch, d->tp, plan_vocab_multiple(c));
+    const int64_t etp = plan_expert_tp(d, c);
     const int64_t expert =
-        part == MODEL_PART_LAYER ? model_expert_parameters(build->arch, layer, d->ep, etp) : 0;
+        part == MODEL_PART_LAYER ? model_expert_parameters(&arch, layer, d->ep, etp) : 0;
 
     return (WorkloadParameters){
-        .dense =
-            model_part_parameters(build->arch, part, layer, d->tp, d->ep, etp, tied_copy) - expert,
+        .dense = model_part_parameters(&arch, part, layer, d->tp, d->ep, etp, tied_copy) - expert,
         .expert = expert,
     };
 }
@@ -58,7 +59,6 @@ add_stage_parameters(const WorkloadBuild *build, const PlanStage *stage, Workloa
 WorkloadParameters
 workload_build_parameters(const WorkloadBuild *build, int32_t rank)
 {
-    const int64_t tp = build->plan->degrees.tp;
     WorkloadParameters sum = {0};
     bool embeds = false, heads = false;
 
@@ -72,7 +72,8 @@ workload_build_parameters(const WorkloadBuild *build, int32_t rank)
         heads = heads || stage->head;
     }
     if (build->arch->tied_embeddings && embeds != heads)
-        sum.tied = (build->arch->vocab + tp - 1) / tp * build->arch->hidden;
+        sum.tied = workload_build_part_parameters(build, MODEL_PART_HEAD, 0, true).dense -
+                   workload_build_part_parameters(build, MODEL_PART_HEAD, 0, false).dense;
     return sum;
 }
 
@@ -87,8 +88,7 @@ workload_parameter_bytes(Dtype dtype, const PlanConventions *conventions)
         return (WorkloadParameterBytes){4, 4, 8};
     if (plan_framework(conventions->framework)->fp32_parameters)
         return (WorkloadParameterBytes){4, 4, 8};
-    /* fp32 master copy and two moments: 2 + 4 + 12 = 18 [Megatron], 2 + 2 + 12 = 16 [1910.02054].
-     */
+    /* fp32 master copy, two moments: 2 + 4 + 12 = 18 [Megatron], 2 + 2 + 12 = 16 [1910.02054]. */
     return (WorkloadParameterBytes){weight, gradient, 12};
 }
 
@@ -156,8 +156,8 @@ message_bytes(const WorkloadBuild *build, const Workload *workload, int32_t rank
         for (int64_t j = 0; j < n_per_stage; j++) {
             const WorkloadOp *op = &workload->ops[i * n_per_stage + j];
 
-            forward = MAX(forward, op->forward_message_bytes);
-            backward = MAX(backward, op->backward_message_bytes);
+            forward = MAX(forward, op->forward_message.bytes);
+            backward = MAX(backward, op->backward_message.bytes);
         }
     }
     return forward + backward;
@@ -170,10 +170,8 @@ n_communicators(const PlanDegrees *d)
     return (double)((d->tp > 1) + (d->cp > 1) + (d->dp > 1) + (d->ep > 1) + (d->pp > 1));
 }
 
-/*
- * Transformer Engine returns a placeholder where a product has added its weight's gradient to the
- * sum itself, and keeps one for every shape of weight: one layer's, an expert's once.
- */
+/* Transformer Engine returns a placeholder where a product has added its weight's gradient to the
+ * sum itself, and keeps one for every shape of weight: one layer's, an expert's once. */
 static int64_t
 placeholder_bytes(const WorkloadBuild *build, int32_t rank)
 {
@@ -187,12 +185,11 @@ placeholder_bytes(const WorkloadBuild *build, int32_t rank)
         ModelShape shape = workload_build_shape(build, 0, 0);
         ModelOp ops[MODEL_MAX_OPS];
         int64_t sum = 0;
-        size_t n_ops;
 
         if (stage->rank != rank || stage->n_layers == 0)
             continue;
-        n_ops = model_ops(build->arch, MODEL_PART_LAYER, stage->first_layer + stage->n_layers - 1,
-                          &shape, ops);
+        size_t n_ops = model_ops(build->arch, MODEL_PART_LAYER,
+                                 stage->first_layer + stage->n_layers - 1, &shape, ops);
         for (size_t j = 0; j < n_ops; j++) {
             if (ops[j].kind == MODEL_OP_GEMM)
                 sum += ops[j].weight_bytes / MAX(1, ops[j].count);
@@ -365,11 +362,9 @@ workload_part_bytes(const ModelArch *arch, ModelPart part, int64_t layer, const 
     return sum;
 }
 
-/*
- * One layer at a time: what is computed again, the gradients of a product's two sides.  What an I
+/* One layer at a time: what is computed again, the gradients of a product's two sides.  What an I
  * leaves beyond what it finds is allocated when it starts, for all layers (cost-model.md 6.2): the
- * layer at work has its share of that already.
- */
+ * layer at work has its share of that already. */
 WorkloadKeptBytes
 workload_kept_bytes(const WorkloadPartBytes *part, PlanRecompute recompute, bool sliced,
                     int64_t boundary_bytes)
@@ -444,11 +439,9 @@ add_whole_part(const WorkloadBuild *build, ModelPart part, int64_t layer,
     g_array_append_val(whole, of_part);
 }
 
-/*
- * The executor's blocks of an op are as large as the wider kind of the stage's layers needs,
+/* The executor's blocks of an op are as large as the wider kind of the stage's layers needs,
  * whichever is at work; what a layer takes for itself comes on top, when it is.  Moves that from
- * the workspaces of @op to the @parts.
- */
+ * the workspaces of @op to the @parts. */
 static void
 share_blocks(const WorkloadKeptBytes layers[WORKLOAD_LAYER_KINDS],
              const bool known[WORKLOAD_LAYER_KINDS], int64_t ends_input, GArray *parts,
@@ -527,7 +520,10 @@ workload_build_op_memory(const WorkloadBuild *build, const PlanStage *stage, int
                     build->prefetch == NULL ? 0 : build->prefetch->most_bytes[stage->rank],
             },
             op, last_bytes);
-    op->kv_gradient_bytes = op->kv_bytes; /* in the same number format */
+    /* In the same number format, unless the framework sums them over slices in fp32. */
+    op->kv_gradient_bytes = op->kv_bytes;
+    if (build->facts->row_blocks)
+        op->kv_gradient_bytes = op->kv_bytes / dtype_bytes(dtype_stored(shape.dtype)) * 4;
 }
 
 void
@@ -545,7 +541,7 @@ workload_build_join_kv(const WorkloadBuild *build, Workload *workload)
         if (op == first)
             continue;
         workload_build_add(&first->kv_bytes, op->kv_bytes);
+        workload_build_add(&first->kv_gradient_bytes, op->kv_gradient_bytes);
         op->kv_bytes = op->kv_gradient_bytes = 0;
-        first->kv_gradient_bytes = first->kv_bytes;
     }
 }

@@ -16,8 +16,7 @@
 
 /* --- state --- */
 
-/* Bytes of the weight, the gradient and the optimizer's state of one parameter (cost-model.md 6.1).
- */
+/* Bytes of the weight, gradient and optimizer's state of one parameter (cost-model.md 6.1). */
 typedef struct {
     int64_t weight_bytes, gradient_bytes, optimizer_bytes;
 } WorkloadParameterBytes;
@@ -36,10 +35,8 @@ typedef struct {
     int64_t weights_bytes, gradients_bytes, optimizer_bytes;
 } WorkloadStateBytes;
 
-/*
- * The state of a device whose stages have @dense parameters and @expert parameters of experts.  The
- * ZeRO stage splits each over the ranks that hold the same ones; the largest shard counts.
- */
+/* The state of a device whose stages have @dense parameters and @expert parameters of experts.  The
+ * ZeRO stage splits each over the ranks that hold the same ones; the largest shard counts. */
 WorkloadStateBytes workload_state_bytes(const PlanDegrees *degrees,
                                         const WorkloadSharding *sharding,
                                         const PlanConventions *conventions,
@@ -52,8 +49,7 @@ int64_t workload_gathered_elements(const PlanDegrees *degrees, const WorkloadSha
                                    const PlanConventions *conventions, int64_t dense,
                                    int64_t expert);
 
-/* Bytes of a checkpoint: the weight and the optimizer's state of each parameter once, no gradients.
- */
+/* Bytes of a checkpoint: weight and optimizer's state of each parameter once, no gradients. */
 double workload_checkpoint_bytes(const ModelArch *arch, const Plan *plan);
 
 /* --- the device --- */

@@ -20,7 +20,7 @@ workload_set_conventions(const PlanConventions *conventions, const ProfileParame
     shape->eager_softmax = conventions->attention == PLAN_ATTENTION_TORCH;
     shape->softmax_keys =
         conventions->attention == PLAN_ATTENTION_UNFUSED ? facts->softmax_keys : 0;
-    shape->vocab_multiple = conventions->pads_vocab ? PLAN_VOCAB_MULTIPLE : 0;
+    shape->vocab_multiple = plan_vocab_multiple(conventions);
     shape->first_flash = conventions->attention == PLAN_ATTENTION_FLASH1;
     shape->eager = conventions->kernels != PLAN_KERNELS_FUSED;
     shape->eager_norms = conventions->kernels == PLAN_KERNELS_EAGER;
@@ -32,6 +32,9 @@ workload_set_conventions(const PlanConventions *conventions, const ProfileParame
     shape->fused_loss = conventions->loss == PLAN_LOSS_FUSED;
     shape->loss_in_place = facts->loss_in_place;
     shape->row_blocks = facts->row_blocks;
+    shape->one_copy = conventions->dispatcher != PLAN_DISPATCHER_ALLTOALL;
+    shape->sorts_received = facts->sorts_received && !shape->one_copy;
+    shape->fused_permute = conventions->dispatcher == PLAN_DISPATCHER_HYBRIDEP;
     shape->expert_imbalance = conventions->expert_imbalance > 0.0 ? conventions->expert_imbalance
                                                                   : parameters->expert_imbalance;
 }
@@ -114,6 +117,8 @@ workload_build_query(const WorkloadBuild *build, const WorkloadLocation *locatio
         .shape = *shape,
         .rank = location->device_rank,
         .overlap_tp = build->plan->conventions.overlap_tp,
+        .overlap_ep = build->plan->conventions.overlap_ep,
+        .graphs = (ModelScope)build->plan->conventions.cuda_graphs,
         .accumulate_bytes_per_weight = workload_accumulate_bytes(
             build->plan->dtype, &build->plan->conventions, accumulates_in_product(build->plan),
             (double)build->plan->n_micro_batches * (double)build->n_slices),
@@ -200,13 +205,6 @@ store_times(const OpTimes *times, WorkloadOp *op)
 
 /* --- messages --- */
 
-typedef struct {
-    int64_t bytes, ns;
-    int64_t buffered_ns; /* for how much of ns the sender does not wait */
-    int64_t sent_bytes;  /* by each of the sending devices */
-    int32_t level;
-} Message;
-
 /*
  * One message between neighbouring stages (cost-model.md 3.4).  All ranks of a stage that lie on
  * the sender's node send at once over its adapters.
@@ -215,7 +213,7 @@ typedef struct {
  *   else every tp rank sends a copy (with sequence parallelism: its own part)
  * The sender's stream is free again when the rest of its copy fits the transport's buffers.
  */
-static Message
+static WorkloadMessage
 message_between(const WorkloadBuild *build, int32_t from, int32_t to, int64_t bytes)
 {
     const PlanDegrees *d = &build->plan->degrees;
@@ -243,7 +241,7 @@ message_between(const WorkloadBuild *build, int32_t from, int32_t to, int64_t by
     send_s = profile_cost_p2p_s(profile, sent, rank_a, rank_b, &senders);
     empty_s = profile_cost_p2p_s(profile, 0, rank_a, rank_b, &senders);
     buffered = fmin(1.0, profile->parameters.message_buffer_bytes / fmax(1.0, (double)sent));
-    return (Message){
+    return (WorkloadMessage){
         .bytes = bytes,
         .ns = units_ns_from_s(send_s + spread_s),
         /* Spreading is the receiver's work alone. */
@@ -255,13 +253,13 @@ message_between(const WorkloadBuild *build, int32_t from, int32_t to, int64_t by
 
 /* The message of @bytes from a stage to the one at @to; all is 0 where there is none, or where it
  * is on the same rank. */
-static Message
+static WorkloadMessage
 message_to(const WorkloadBuild *build, int32_t chain, int32_t stage, int32_t to, int64_t bytes)
 {
     const int32_t rank = workload_build_stage(build, chain, stage)->rank;
 
     if (to < 0 || to >= build->n_stages || workload_build_stage(build, chain, to)->rank == rank)
-        return (Message){0};
+        return (WorkloadMessage){0};
     return message_between(build, rank, workload_build_stage(build, chain, to)->rank, bytes);
 }
 
@@ -271,19 +269,9 @@ set_messages(const WorkloadBuild *build, int32_t chain, int32_t stage, int32_t c
 {
     const ModelShape shape = workload_build_shape(build, class_, slice);
     const int64_t bytes = model_boundary_bytes(build->arch, &shape);
-    const Message forward = message_to(build, chain, stage, stage + 1, bytes);
-    const Message backward = message_to(build, chain, stage, stage - 1, bytes);
 
-    op->forward_message_bytes = forward.bytes;
-    op->forward_message_ns = forward.ns;
-    op->forward_buffered_ns = forward.buffered_ns;
-    op->forward_sent_bytes = forward.sent_bytes;
-    op->forward_level = forward.level;
-    op->backward_message_bytes = backward.bytes;
-    op->backward_message_ns = backward.ns;
-    op->backward_buffered_ns = backward.buffered_ns;
-    op->backward_sent_bytes = backward.sent_bytes;
-    op->backward_level = backward.level;
+    op->forward_message = message_to(build, chain, stage, stage + 1, bytes);
+    op->backward_message = message_to(build, chain, stage, stage - 1, bytes);
 }
 
 /* --- ops --- */

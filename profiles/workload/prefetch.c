@@ -198,12 +198,11 @@ workload_build_prefetch(const WorkloadBuild *build)
     const Plan *plan = build->plan;
     const int32_t depth = workload_plan_prefetch(build->arch, plan);
     const guint n_stages = plan->stages->len;
-    GArray *bytes;
 
     if (plan->zero_stage < 3 || !workload_counts_gathered(plan->zero_stage, &plan->conventions) ||
         depth == 0)
         return NULL;
-    bytes = g_array_new(false, false, sizeof(int64_t));
+    GArray *bytes = g_array_new(false, false, sizeof(int64_t));
     WorkloadPrefetch *prefetch = g_new0(WorkloadPrefetch, 1);
     prefetch->depth = depth;
     prefetch->most_bytes = g_new0(int64_t, plan->degrees.pp);

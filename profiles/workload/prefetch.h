@@ -63,7 +63,6 @@ workload_prefetch_last(const WorkloadPrefetch *prefetch, int64_t op, ScheduleOpK
     return &prefetch->last_bytes[(op * SCHEDULE_OP_N + kind) * prefetch->depth];
 }
 
-/* The most that the workspace of op number @op and @kind may become, whatever @rank runs after it.
- */
+/* The most that the workspace of op number @op and @kind may be, whatever @rank runs after it. */
 int64_t workload_prefetch_most(const Workload *workload, int64_t op, ScheduleOpKind kind,
                                int32_t rank);

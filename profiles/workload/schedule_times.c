@@ -2,29 +2,13 @@
 
 #include "profiles/workload/prefetch.h"
 
-/* A message of @ns between two ranks as its receiver and its sender wait in it. */
-typedef struct {
-    int64_t receiver_ns, sender_ns;
-} Wait;
-
-static Wait
-wait_of(const Workload *workload, const WorkloadOp *op, bool forward)
-{
-    const int64_t ns = forward ? op->forward_message_ns : op->backward_message_ns;
-    const int64_t buffered_ns = forward ? op->forward_buffered_ns : op->backward_buffered_ns;
-
-    if (!workload->blocking_messages)
-        return (Wait){0, 0};
-    return (Wait){ns, MAX(0, ns - buffered_ns)};
-}
-
 /* The op of @stage and class @class_; NULL beyond the chain. */
 static const WorkloadOp *
 op_at(const Workload *workload, int32_t stage, int32_t class_)
 {
     if (stage < 0 || stage >= workload->n_stages)
         return NULL;
-    return &workload->ops[((int64_t)stage * workload->n_classes + class_) * workload->n_slices];
+    return workload_op_of_class(workload, 0, stage, class_, 0);
 }
 
 static void
@@ -44,21 +28,21 @@ add_class(const Workload *workload, int32_t stage, int32_t class_, ScheduleStage
     int64_t forward_ns = overhead_ns, backward_ns = overhead_ns;
 
     g_assert(op != NULL);
-    if (before != NULL) {
-        forward_ns += wait_of(workload, before, true).receiver_ns;
-        backward_ns += wait_of(workload, op, false).sender_ns;
+    if (workload->blocking_messages && before != NULL) {
+        forward_ns += before->forward_message.ns;
+        backward_ns += workload_send_ns(&op->backward_message);
     }
-    if (after != NULL) {
-        forward_ns += wait_of(workload, op, true).sender_ns;
-        backward_ns += wait_of(workload, after, false).receiver_ns;
+    if (workload->blocking_messages && after != NULL) {
+        forward_ns += workload_send_ns(&op->forward_message);
+        backward_ns += after->backward_message.ns;
     }
     raise_to(&times->forward_ns, op->time_ns[SCHEDULE_OP_FORWARD] + forward_ns);
     raise_to(&times->backward_ns, op->time_ns[SCHEDULE_OP_BACKWARD] + backward_ns);
     raise_to(&times->input_ns, op->time_ns[SCHEDULE_OP_BACKWARD_INPUT] + backward_ns);
     raise_to(&times->weight_ns, op->time_ns[SCHEDULE_OP_BACKWARD_WEIGHT] + overhead_ns);
     if (!workload->blocking_messages) {
-        raise_to(&times->forward_message_ns, op->forward_message_ns);
-        raise_to(&times->backward_message_ns, op->backward_message_ns);
+        raise_to(&times->forward_message_ns, op->forward_message.ns);
+        raise_to(&times->backward_message_ns, op->backward_message.ns);
     }
     raise_to(&times->activation_bytes, op->activation_bytes + op->kv_bytes);
     raise_to(&times->weight_activation_bytes, op->weight_activation_bytes);

@@ -6,11 +6,12 @@
  * it is then simulated and run:
  *
  *   times      of the ops of each stage, with the overhead of every op.  Blocking messages occupy
- * the compute stream and are added to the ops that wait in them.  Where micro-batches differ in
- * size, each number is the largest. limit      for the activations of each rank: the usable memory
- * of its device less static bytes and the largest workspace of its ops; at least what one
- * micro-batch needs, since a plan that fits nowhere is simulated too.  Without a known limit the
- * family's default. objective  the makespan, which a report calls the iteration
+ *              the compute stream and are added to the ops that wait in them.  Where micro-batches
+ *              differ in size, each number is the largest.
+ *   limit      for the activations of each rank: the usable memory of its device less static bytes
+ *              and the largest workspace of its ops; at least what one micro-batch needs, since a
+ *              plan that fits nowhere is simulated too.  Without a known limit the family's default.
+ *   objective  the makespan, which a report calls the iteration
  */
 #pragma once
 

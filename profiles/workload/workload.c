@@ -6,8 +6,6 @@
 
 #include <math.h>
 
-#define INT "%" G_GINT64_FORMAT
-
 /* --- ranks --- */
 
 /* Bytes moved per parameter of the rank, not of its shard, before the step: separate kernels zero
@@ -287,10 +285,9 @@ allocate_last(Workload *workload, int64_t n_ops, GError **error)
         return true;
     prefetch->last_bytes = g_try_malloc_n((size_t)(n_ops * SCHEDULE_OP_N),
                                           (size_t)prefetch->depth * sizeof *prefetch->last_bytes);
-    if (prefetch->last_bytes == NULL)
-        g_set_error(error, PLAN_ERROR, PLAN_ERROR_INVALID,
-                    "stages * slices * sizes of micro-batches: " INT " ops are too many", n_ops);
-    return prefetch->last_bytes != NULL;
+    return prefetch->last_bytes != NULL ||
+           plan_invalid(error, "stages * slices * sizes of micro-batches: " INT " ops are too many",
+                        n_ops);
 }
 
 static Workload *
@@ -304,11 +301,9 @@ build_workload(WorkloadBuild *build, int64_t memory_limit_bytes, GError **error)
     /* Factors are at most 2^20, 2^31 and 2^16: stages * classes fits, the last may not. */
     if (__builtin_mul_overflow(n_ops, (int64_t)build->n_slices, &n_ops) ||
         n_ops > SCHEDULE_MAX_OPS ||
-        (workload->ops = g_try_malloc0_n((size_t)n_ops, sizeof *workload->ops)) == NULL) {
-        g_set_error(error, PLAN_ERROR, PLAN_ERROR_INVALID,
-                    "stages * slices * sizes of micro-batches: " INT " ops are too many", n_ops);
-        return NULL;
-    }
+        (workload->ops = g_try_malloc0_n((size_t)n_ops, sizeof *workload->ops)) == NULL)
+        return plan_invalid_null(
+            error, "stages * slices * sizes of micro-batches: " INT " ops are too many", n_ops);
     workload->n_stages = build->n_stages;
     workload->n_ranks = (int32_t)plan->degrees.pp;
     workload->n_classes = build->n_classes;
@@ -345,13 +340,7 @@ Workload *
 workload_new(const ModelArch *arch, const Profile *profile, const Plan *plan,
              int64_t memory_limit_bytes, GError **error)
 {
-    g_autoptr(GArray) classes = NULL;
     g_autofree int32_t *class_of_micro_batch = NULL;
-    g_autofree int64_t *contexts = NULL;
-    const ScheduleFamily *family;
-    WorkloadBuild build;
-    Workload *workload;
-    int32_t n_chains;
 
     g_return_val_if_fail(arch != NULL && profile != NULL && plan != NULL, NULL);
     g_return_val_if_fail(memory_limit_bytes >= 0, NULL);
@@ -359,11 +348,11 @@ workload_new(const ModelArch *arch, const Profile *profile, const Plan *plan,
 
     if (!plan_check(plan, arch->n_layers, error))
         return NULL;
-    family = schedule_family_find(plan->schedule, NULL);
-    n_chains = family != NULL ? schedule_placement_n_chains(family->placement) : 1;
-    classes = classes_of(plan, &class_of_micro_batch);
-    contexts = workload_build_contexts(plan);
-    build = (WorkloadBuild){
+    const ScheduleFamily *family = schedule_family_find(plan->schedule, NULL);
+    int32_t n_chains = family != NULL ? schedule_placement_n_chains(family->placement) : 1;
+    g_autoptr(GArray) classes = classes_of(plan, &class_of_micro_batch);
+    g_autofree int64_t *contexts = workload_build_contexts(plan);
+    WorkloadBuild build = {
         .arch = arch,
         .profile = profile,
         .plan = plan,
@@ -378,7 +367,7 @@ workload_new(const ModelArch *arch, const Profile *profile, const Plan *plan,
     if (!check_model(&build, error) || !check_shapes(&build, error) ||
         !check_devices(&build, error))
         return NULL;
-    workload = build_workload(&build, memory_limit_bytes, error);
+    Workload *workload = build_workload(&build, memory_limit_bytes, error);
     if (workload != NULL)
         workload->class_of_micro_batch = g_steal_pointer(&class_of_micro_batch);
     return workload;
@@ -388,18 +377,15 @@ Workload *
 workload_new_plain(const Schedule *schedule, const int64_t time_ns[SCHEDULE_OP_N],
                    int64_t message_ns_)
 {
-    Workload *workload;
-    int64_t n_ops;
-
     g_return_val_if_fail(schedule != NULL && time_ns != NULL && message_ns_ >= 0, NULL);
 
-    workload = g_new0(Workload, 1);
+    Workload *workload = g_new0(Workload, 1);
     workload->n_stages = schedule_n_stages(schedule);
     workload->n_ranks = schedule->n_ranks;
     workload->n_classes = 1;
     workload->n_slices = schedule->n_slices;
     workload->n_chains = schedule_placement_n_chains(schedule->placement);
-    n_ops = (int64_t)workload->n_chains * workload->n_stages * workload->n_slices;
+    int64_t n_ops = (int64_t)workload->n_chains * workload->n_stages * workload->n_slices;
     workload->ops = g_new0(WorkloadOp, n_ops);
     for (int64_t i = 0; i < n_ops; i++) {
         WorkloadOp *op = &workload->ops[i];
@@ -413,9 +399,9 @@ workload_new_plain(const Schedule *schedule, const int64_t time_ns[SCHEDULE_OP_N
         }
         if (stage + 1 < workload->n_stages &&
             schedule_rank_of_stage(schedule, stage + 1, chain) != rank)
-            op->forward_message_ns = message_ns_;
+            op->forward_message.ns = message_ns_;
         if (stage > 0 && schedule_rank_of_stage(schedule, stage - 1, chain) != rank)
-            op->backward_message_ns = message_ns_;
+            op->backward_message.ns = message_ns_;
     }
     workload->ranks = g_new0(WorkloadRank, workload->n_ranks);
     workload->pair_ns = -1;

@@ -23,6 +23,17 @@
 #include "profiles/cost/cost.h"
 #include "schedule/plan.h"
 
+/* What a stage sends to a neighbour; all is 0 if there is none, or on the same rank. */
+typedef struct {
+    int64_t bytes, ns;
+    /* With blocking messages: for how much of ns the sender does not wait, because the transport
+     * holds that part of the message in buffers of its own (docs/cost-model.md 3.4). */
+    int64_t buffered_ns;
+    /* How many bytes each of the sending devices puts on its link, and the level of that link. */
+    int64_t sent_bytes;
+    int32_t level;
+} WorkloadMessage;
+
 /* What the ops of one (stage, class, slice) take and need; arrays are indexed by ScheduleOpKind. */
 typedef struct {
     int64_t time_ns[SCHEDULE_OP_N];
@@ -33,16 +44,7 @@ typedef struct {
      * collectives of tp, cp, ep, and dp with ZeRO 3; it receives as many.  Floats are exact enough
      * for shares of links. */
     float traffic_bytes[SCHEDULE_OP_N][MODEL_CLUSTER_MAX_LEVELS];
-    int64_t forward_message_bytes; /* to the next stage; 0: there is none, or on the same rank */
-    int64_t forward_message_ns;
-    int64_t backward_message_bytes; /* to the stage before */
-    int64_t backward_message_ns;
-    /* With blocking messages: for how much of message_ns the sender does not wait, because the
-     * transport holds that part of the message in buffers of its own (docs/cost-model.md 3.4). */
-    int64_t forward_buffered_ns, backward_buffered_ns;
-    /* How many bytes each of the sending devices puts on its link, and the level of that link. */
-    int64_t forward_sent_bytes, backward_sent_bytes;
-    int32_t forward_level, backward_level;
+    WorkloadMessage forward_message, backward_message; /* to the next stage, to the one before */
     int64_t activation_bytes;
     int64_t
         weight_activation_bytes; /* kept from I to W; above activation_bytes with full recompute */
@@ -165,16 +167,35 @@ workload_collectives_ns(const WorkloadOp *op, ScheduleOpKind kind)
            op->part_ns[kind][PROFILE_PART_EP] + op->part_ns[kind][PROFILE_PART_DP];
 }
 
+/* What @op's stage sends after its forward, or after its backward. */
+static inline const WorkloadMessage *
+workload_message(const WorkloadOp *op, bool forward)
+{
+    return forward ? &op->forward_message : &op->backward_message;
+}
+
+/* How long a blocking send keeps its sender: not for what the transport buffers. */
+static inline int64_t
+workload_send_ns(const WorkloadMessage *message)
+{
+    return MAX(0, message->ns - message->buffered_ns);
+}
+
+static inline const WorkloadOp *
+workload_op_of_class(const Workload *workload, int32_t chain, int32_t stage, int32_t class_,
+                     int32_t slice)
+{
+    const int64_t at = (int64_t)(chain * workload->n_stages + stage) * workload->n_classes + class_;
+
+    return &workload->ops[at * workload->n_slices + slice];
+}
+
 /* The op of a micro-batch, whatever its class. */
 static inline const WorkloadOp *
 workload_op(const Workload *workload, int32_t chain, int32_t stage, int32_t micro_batch,
             int32_t slice)
 {
-    int32_t class_ =
-        workload->class_of_micro_batch ? workload->class_of_micro_batch[micro_batch] : 0;
+    const int32_t *classes = workload->class_of_micro_batch;
 
-    return &workload->ops[((int64_t)(chain * workload->n_stages + stage) * workload->n_classes +
-                           class_) *
-                              workload->n_slices +
-                          slice];
+    return workload_op_of_class(workload, chain, stage, classes ? classes[micro_batch] : 0, slice);
 }

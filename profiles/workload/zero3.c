@@ -77,10 +77,8 @@ zero3_copies_s(const WorkloadBuild *build, const WorkloadLocation *location, int
            n * (double)n_ranks * HOST_STEPS_PER_PART * p->host_kernel_s;
 }
 
-/*
- * Seconds of a gather of @gather_s whose own share of @share_bytes comes from the host first, and
- * from NVMe before that.  What is ahead of use is read ahead of the copy too.
- */
+/* Seconds of a gather of @gather_s whose own share of @share_bytes comes from the host first, and
+ * from NVMe before that.  What is ahead of use is read ahead of the copy too. */
 static double
 with_fetch_s(const WorkloadBuild *build, double share_bytes, double gather_s)
 {
@@ -130,11 +128,10 @@ workload_build_zero3(const WorkloadBuild *build, const WorkloadLocation *locatio
         (double)workload_build_element_bytes(plan) *
         ((double)of.dense / (double)group.n +
          (double)of.expert / (double)plan_expert_replicas(&plan->degrees, &plan->conventions));
-    double gather, scatter;
-
-    gather = profile_cost_collective_s(build->profile, MODEL_COMM_ALL_GATHER, weight_bytes, &group);
-    scatter = profile_cost_collective_s(build->profile, MODEL_COMM_REDUCE_SCATTER, gradient_bytes,
-                                        &group);
+    double gather =
+        profile_cost_collective_s(build->profile, MODEL_COMM_ALL_GATHER, weight_bytes, &group);
+    double scatter = profile_cost_collective_s(build->profile, MODEL_COMM_REDUCE_SCATTER,
+                                               gradient_bytes, &group);
     gather += (n_tensors - 1.0) *
               profile_cost_collective_s(build->profile, MODEL_COMM_ALL_GATHER, 0, &group);
     scatter += (n_tensors - 1.0) *

@@ -16,11 +16,9 @@ workload_counts_gathered(int32_t zero_stage, const PlanConventions *conventions)
     return zero_stage >= 2 && plan_framework(conventions->framework)->counts_gathered;
 }
 
-/*
- * How many layers, of @layer_elements on a device each, have their weights gathered ahead of the
+/* How many layers, of @layer_elements on a device each, have their weights gathered ahead of the
  * layer that computes: @given unless that is PLAN_PREFETCH_AUTO, else what the framework does
- * (cost-model.md 5.3).
- */
+ * (cost-model.md 5.3). */
 int32_t workload_prefetch_layers(int32_t given, const PlanConventions *conventions,
                                  int64_t layer_elements);
 

@@ -61,6 +61,15 @@ test_suggests(void)
 
     g_assert_cmpstr(near, ==, ": did you mean \"plan\"?");
     g_assert_cmpstr(far, ==, "");
+
+    static const char *const likes[] = {"dgx-h100", "llama2-70b", "llama3-70b", "h20",
+                                        "aH100b",   "x-h100",     "y-h100",     NULL};
+    g_autofree char *equal = text_suggestion("llama-70b", likes);
+    g_autofree char *part = text_suggestion("-H100", likes);
+    g_autofree char *short_part = text_suggestion("-H", likes);
+    g_assert_cmpstr(equal, ==, ": did you mean \"llama2-70b\" or \"llama3-70b\"?");
+    g_assert_cmpstr(part, ==, ": did you mean \"dgx-h100\" or \"x-h100\" or \"y-h100\"?");
+    g_assert_cmpstr(short_part, ==, "");
 }
 
 static void

@@ -203,9 +203,11 @@ test_bytes_are_exact(void)
         {"0.001kB", 1},
         {"12345e-1kB", 1234500},
         {"9223372036854775807", INT64_MAX},
-        {"7.9EiB", 0}, /* 7.9 * 2^60 = 9108079886394091110.4: refused */
+        {"7.9EiB", 9108079886394091110}, /* 7.9 * 2^60 = 9108079886394091110.4 */
+        {"70.6GiB", 75806172774},
+        {"0.1KiB", 102},
         {"1.5", 0},
-        {"0.1KiB", 0},
+        {"0.0001KiB", 0},
         {"1e-400", 0},
         {"9223372036854775808", 0},
         {"8EiB", 0},
@@ -213,7 +215,7 @@ test_bytes_are_exact(void)
         {"1e9999999", 0},
         {"-1", 0},
     };
-    static const size_t n_good = 9;
+    static const size_t n_good = 12;
 
     for (size_t i = 0; i < G_N_ELEMENTS(cases); i++) {
         g_autoptr(GError) error = NULL;
@@ -238,10 +240,10 @@ test_bytes_say_what_is_wrong(void)
     g_autoptr(GError) large = NULL;
     int64_t bytes;
 
-    g_assert_false(units_parse_bytes("0.1KiB", &bytes, &fraction));
+    g_assert_false(units_parse_bytes("0.0001KiB", &bytes, &fraction));
     g_assert_cmpstr(
         fraction->message, ==,
-        "expected a size such as 80GiB, 80GB or 512, got \"0.1KiB\"; not a whole number "
+        "expected a size such as 80GiB, 80GB or 512, got \"0.0001KiB\"; not a whole number "
         "of bytes");
     g_assert_false(units_parse_bytes("8EiB", &bytes, &large));
     g_assert_cmpstr(large->message, ==,

@@ -5,16 +5,21 @@
  * ranks with ever more micro-batches, the least of a few rounds; the most memory of the process so
  * far.  Then medians of
  *
- *   floor    a bare pass over the dependency arrays: what memory alone allows
- *   first    times of a compiled schedule into memory that nobody has touched yet, as `generate`
- * writes sweep    likewise, again: into the same memory +memory  the sweep, and peaks with their
- * owners timeline the sweep, and what every rank holds from each op's start and after its end trace
- * the sweep, all events and all memory events look     the sweep, and a look at links that could
- * fill and do not p2p      the sweep, the look, and the event engine: a rank's messages, to and
- * from both neighbours, share one link, which one of them can fill shared   likewise, with the
- * collectives of the rank's ops on that link too: every op is a flow besides its message, and most
- * wait for others compile  from schedule and workload to steps whole    sim_run() from schedule and
- * workload to report with memory generate the schedule itself
+ *   floor     a bare pass over the dependency arrays: what memory alone allows
+ *   first     times of a compiled schedule into memory that nobody has touched yet, as `generate`
+ *             writes
+ *   sweep     likewise, again: into the same memory
+ *   +memory   the sweep, and peaks with their owners
+ *   timeline  the sweep, and what every rank holds from each op's start and after its end
+ *   trace     the sweep, all events and all memory events
+ *   look      the sweep, and a look at links that could fill and do not
+ *   p2p       the sweep, the look, and the event engine: a rank's messages, to and from both
+ *             neighbours, share one link, which one of them can fill
+ *   shared    likewise, with the collectives of the rank's ops on that link too: every op is a flow
+ *             besides its message, and most wait for others
+ *   compile   from schedule and workload to steps
+ *   whole     sim_run() from schedule and workload to report with memory
+ *   generate  the schedule itself
  */
 #include <math.h>
 #include <stdio.h>
@@ -108,7 +113,8 @@ workload_of(const Schedule *schedule)
         workload->ops[i].activation_bytes = 1000 + i;
         workload->ops[i].kv_bytes = 100;
         workload->ops[i].workspace_bytes[SCHEDULE_OP_BACKWARD] = 500;
-        workload->ops[i].forward_sent_bytes = workload->ops[i].backward_sent_bytes = 411;
+        workload->ops[i].forward_message.sent_bytes = workload->ops[i].backward_message.sent_bytes =
+            411;
     }
     return workload;
 }

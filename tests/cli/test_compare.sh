@@ -148,10 +148,35 @@ json "... tells busy and waiting" "
 c = {x['class']: x['measured_s'] for x in d['classes']}
 assert c == {'busy': 1.5, 'waiting': 0.5} and d['measured_s'] == 2"
 
+# --- files of another kind of schedule, and more than two ---
+trace halves false 60000 \
+    0,0,F,0,10 0,0,I,10,10 0,0,W,30,10 0,0,optimizer,40,10 \
+    1,0,F,12,20 1,0,I,32,8 1,0,W,40,12
+runs 0 "whole backwards beside halves" compare "$W/predicted" "$W/halves" --json
+json "are matched: what rank 0 does in 20 us and rank 1 in 20" "
+c = {x['class']: (x['predicted_s'], x['measured_s']) for x in d['classes']}
+assert abs(c['backward'][0] - 10e-6) < 1e-12 and abs(c['backward'][1] - 20e-6) < 1e-12, c
+assert c['backward_input'] == (0, 0) and c['backward_weight'] == (0, 0), c
+assert 'than in the first' in d['explanation'], d['explanation']"
+runs 0 "neither is measured" compare "$W/predicted" "$W/halves"
+has '^mean over ranks  *first  *second ' "they are the first and the second"
+has '^The second takes 20.0 % more time.' "and so is what is said"
+runs 0 "three files" compare "$W/predicted" "$W/measured" "$W/halves"
+has '^mean over ranks  *predicted  *measured  *halves' "stand side by side"
+has '^iteration  *50.0 us  *73.0 us  *60.0 us' "with their sums"
+has '^beside the first  *+46.0 %  *+20.0 %' "each beside the first"
+has '/halves: Largest cause: .* than in the first' "and why"
+runs 1 "one of them beyond the tolerance" compare "$W/predicted" "$W/halves" "$W/measured" --tolerance 20% --json
+cp "$W/out" "$W/three.json"
+json "each is a comparison" "
+assert d['first'].endswith('/predicted') and len(d['others']) == 2
+assert d['others'][0]['file'].endswith('/halves') and d['others'][0]['within'] and not d['others'][1]['within']
+assert abs(d['others'][1]['difference_s'] - 23e-6) < 1e-12"
+
 # --- wrong input ---
 T=$W/predicted
 fails 2 'argument is missing' "one file" compare "$T"
-fails 2 'unexpected argument' "three files" compare "$T" "$T" "$T"
+fails 2 'unexpected argument' "thirteen files" compare "$T" "$T" "$T" "$T" "$T" "$T" "$T" "$T" "$T" "$T" "$T" "$T" "$T"
 fails 2 '--tolerance' "a tolerance beyond all" compare "$T" "$T" --tolerance 101%
 fails 2 '--tolerance' "a tolerance in seconds" compare "$T" "$T" --tolerance 5ms
 fails 2 '--tolerance' "a negative tolerance" compare "$T" "$T" --tolerance -1

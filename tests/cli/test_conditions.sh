@@ -27,6 +27,7 @@ takes 21 "messages by stage" F=1,comm=5/7
 "$DEGAS" schedule terapipe --pp 1 --microbatches 1 --slices 2 -o "$W/s.json"
 # F 1 + 1.5, B 2 (1 + 1.5)
 takes 7.5 "factors of slices" F=1,slices=1/1.5
+runs 0 "a schedule brings its own number of chunks" simulate gpt3-13b dgx-a100-80g --global-batch 8 --pp 4 --schedule dualpipe
 "$DEGAS" schedule dualpipe --pp 2 --microbatches 4 -o "$W/s.json"
 runs 0 "two chains by stage" simulate --schedule-file "$W/s.json" --op-times F=1/2,I=1/2,W=1/2 --json
 json "each rank has both stages" "assert [r['busy_s'] for r in d['ranks']] == [18, 18], d['ranks']"

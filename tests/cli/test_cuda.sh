@@ -4,9 +4,10 @@
 . tests/cli/tap.sh
 
 emulated=$(dirname "$(readlink -f "$DEGAS")")/emulated
+# 131 tokens are 256 columns padded, over tp 2 128 of which the second rank uses 3.
 for family in gpt llama; do
     printf '{"format":"degas-model","version":1,"name":"tiny","family":"%s","n_layers":2,"hidden":32,
-        "ffn_hidden":48,"n_heads":2,"vocab":64,"max_seq_len":24}' "$family" >"$W/model-$family.json"
+        "ffn_hidden":48,"n_heads":2,"vocab":131,"max_seq_len":24}' "$family" >"$W/model-$family.json"
 done
 
 printf '{"format":"degas-model","version":1,"name":"tiny","family":"llama","n_layers":2,"hidden":64,
@@ -22,8 +23,8 @@ plan() {
         report 1 "plan $name" "$(cat "$W/err")"
 }
 
-plan gpt gpt --dtype fp32 --gpus 2 --global-batch 2 --pp 2 --tp 1 --schedule 1f1b --slices 10,14
-plan llama llama --dtype bf16 --gpus 2 --global-batch 2 --pp 1 --tp 2
+plan gpt gpt --dtype fp32 --gpus 2 --global-batch 2 --pp 2 --tp 1 --schedule 1f1b --slices 10,14 --pad-vocab on
+plan llama llama --dtype bf16 --gpus 2 --global-batch 2 --pp 1 --tp 2 --pad-vocab on
 plan w gpt --dtype bf16 --gpus 2 --global-batch 2 --pp 2 --tp 1 --schedule zb-h1
 plan head64 head64 --dtype bf16 --gpus 2 --global-batch 2 --pp 2 --tp 1 --schedule 1f1b --slices 10,14
 
@@ -55,12 +56,23 @@ assert d['losses'] == json.load(open('$W/plain'))['losses'] and d['losses'][2] <
         runs 0 "$name on a device whose streams lag behind: nothing is read too early" run \
             "$W/$name.json" --device cuda --steps 2 --verify
     done
+    FAKE_CUDA=proposals=8,async=1
+    runs 0 "products whose kernels are timed when they are first met" run "$W/w.json" --device cuda --steps 3 \
+        --graphs --verify
+    has '^emulated GPU.*products by the fastest of 8 kernels' "... says so"
+    runs 0 "... unless each run has to give the same bits" run "$W/w.json" --device cuda --steps 1 --deterministic
+    has "^emulated GPU.*products by cuBLASLt's choice" "... says so"
+    FAKE_CUDA=foreign_events=0
+    runs 0 "streams of shares that take their own context's events only" run "$W/gpt.json" --device cuda --steps 2 --verify
+    has '^emulated GPU.* multiprocessors per rank, events of its green context' "... says so"
+    FAKE_CUDA=async=1
     DEGAS_CUDA_ATTENTION=wgmma
     export DEGAS_CUDA_ATTENTION
     runs 0 "attention by wgmma in a pipeline of slices" run "$W/head64.json" --device cuda --steps 1 --verify
     has '^emulated GPU.*, attention by wgmma' "... says so"
     unset FAKE_CUDA
     # As of a profile that was measured on such a device.
+    unset DEGAS_CUDA_ATTENTION
     for kernel in mma wgmma; do
         awk -v kernel=$kernel '!done { done = sub(/"cluster": {/, "&\n    \"measured_attention\": \"" kernel "\",") } 1' \
             "$W/head64.json" >"$W/by-$kernel.json"
@@ -68,8 +80,20 @@ assert d['losses'] == json.load(open('$W/plain'))['losses'] and d['losses'][2] <
     done
     ! grep -q DEGAS_CUDA_ATTENTION "$W/err"
     report $? "the same kernel as the profile's: nothing is said" "$(cat "$W/err")"
+    has '^emulated GPU.*, attention by wgmma' "... which is the one that is used"
+    DEGAS_CUDA_ATTENTION=mma runs 0 "unless the environment decides" run "$W/by-wgmma.json" --device cuda --steps 1
+    ! grep -q '^emulated GPU.*, attention by wgmma' "$W/out"
+    report $? "... otherwise" "$(cat "$W/out")"
+    FAKE_CUDA=capability=80 runs 0 "... or the device has not got it" run "$W/by-wgmma.json" --device cuda --steps 1
+    grep -q '^degas: run: attention was by mma, in the plan.s profile by wgmma ' "$W/err"
+    report $? "... which is told" "$(cat "$W/err")"
+    runs 0 "by default" run "$W/head64.json" --device cuda --steps 1
+    ! grep -q '^emulated GPU.*, attention by wgmma' "$W/out"
+    report $? "... it is not used" "$(cat "$W/out")"
+    DEGAS_CUDA_ATTENTION=wgmma
+    export DEGAS_CUDA_ATTENTION
     runs 0 "another kernel than the profile's" run "$W/by-mma.json" --device cuda --steps 1
-    grep -q '^degas: run: attention was by wgmma, in the plan.s profile by mma: .*DEGAS_CUDA_ATTENTION=mma uses' "$W/err"
+    grep -q '^degas: run: attention was by wgmma, in the plan.s profile by mma (DEGAS_CUDA_ATTENTION, or' "$W/err"
     report $? "another kernel than the profile's is told" "$(cat "$W/err")"
     runs 0 "... op by op" run "$W/head64.json" --device cuda --steps 3 --json -o "$W/plain"
     runs 0 "... and every op as one graph" run "$W/head64.json" --device cuda --steps 3 --graphs --json \

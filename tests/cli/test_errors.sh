@@ -26,6 +26,14 @@ done <<'TABLE'
 2|--tp|gpt3-13b dgx-a100-80g --global-batch 8 --tp -2
 2|tp|gpt3-13b dgx-a100-80g --global-batch 8 --tp 3
 2|tp|gpt3-13b dgx-a100-80g --global-batch 8 --gpus 16 --tp 16
+2|--tp 3: .*legal: 1, 2, 4, 5, 8|gpt3-13b dgx-a100-80g --global-batch 8 --gpus 8 --tp 3
+2|--micro-batch 16 is more than --global-batch 8|gpt3-13b dgx-a100-80g --global-batch 8 --micro-batch 16
+2|--pp 4 [*] --vpp 16 is more than the model's 40 layers|gpt3-13b dgx-a100-80g --global-batch 8 --pp 4 --vpp 16
+2|the model comes first|dgx-a100-80g gpt3-13b --global-batch 8
+2|did you mean "dgx-h100"|gpt3-13b H100 --global-batch 8
+2|did you mean "llama2-70b" or "llama3-70b"|llama-70b dgx-h100 --global-batch 8
+2|--gbs: unknown option; did you mean "--global-batch"|gpt3-13b dgx-a100-80g --gbs 8
+2|did you mean "--pp"|gpt3-13b dgx-a100-80g --pipeline-model-parallel-size 8
 2|--dtype|gpt3-13b dgx-a100-80g --global-batch 8 --dtype fp64
 2|did you mean "bf16"|gpt3-13b dgx-a100-80g --global-batch 8 --dtype bf61
 2|--memory-limit|gpt3-13b dgx-a100-80g --global-batch 8 --memory-limit 80G

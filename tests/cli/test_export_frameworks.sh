@@ -84,12 +84,12 @@ fails 1 'tp-cp-pp-dp cannot be expressed.*--rank-order tp-cp-dp-pp' "DeepSpeed h
     export "$W/pp-first.json" --to deepspeed
 # shellcheck disable=SC2086
 plan dp-first.json gpt3-1b dgx-a100-80g --gpus 16 $megatron $order --dp 2 --tp 2 --pp 4 \
-    --rank-order dp-tp-cp-pp
+    --rank-order dp-tp-cp-pp --beyond-framework on
 fails 1 'dp-tp-cp-pp cannot be expressed.*--rank-order tp-cp-dp-pp' "nor Megatron-LM dp before tp" \
     export "$W/dp-first.json" --to megatron
 # shellcheck disable=SC2086
 plan moe-order.json mixtral-8x7b dgx-h100 --gpus 32 $megatron $order --dp 4 --tp 2 --pp 4 --ep 4 \
-    --sequence-parallel on --recompute full --rank-order tp-cp-pp-dp
+    --sequence-parallel on --recompute full --rank-order tp-cp-pp-dp --beyond-framework on
 fails 1 'with pp before dp, --ep 4 times --expert-tp 1 is --tp 2 times --cp 1' \
     "experts' replicas differ" export "$W/moe-order.json" --to megatron
 
@@ -116,7 +116,8 @@ no_flag num-virtual-stages-per-pipeline-rank
 
 # shellcheck disable=SC2086
 plan moe.json deepseek-v3 dgx-h100 --gpus 256 --global-batch 256 --seq-len 4096 $megatron --dp 16 \
-    --tp 1 --pp 16 --ep 16 --micro-batch 1 --schedule 1f1b --zero 1 --recompute full
+    --tp 1 --pp 16 --ep 16 --micro-batch 1 --schedule 1f1b --zero 1 --recompute full \
+    --dispatcher hybridep --overlap dp,ep --cuda-graphs attention
 runs 0 "experts and latent attention" export "$W/moe.json" --to megatron
 flag num-experts 256
 flag moe-router-topk 8
@@ -125,6 +126,10 @@ flag moe-shared-expert-intermediate-size 2048
 flag moe-layer-freq '(\[0\]\*3+\[1\]\*58)'
 flag expert-model-parallel-size 16
 flag expert-tensor-parallel-size 1
+flag moe-token-dispatcher-type flex
+flag moe-flex-dispatcher-backend hybridep
+flag overlap-moe-expert-parallel-comm
+flag cuda-graph-scope 'attn moe_router moe_preprocess'
 flag multi-latent-attention
 flag q-lora-rank 1536
 flag kv-lora-rank 512
@@ -137,6 +142,33 @@ flag use-megatron-fsdp
 flag data-parallel-sharding-strategy optim_grads_params
 flag ckpt-format fsdp_dtensor
 
+# What its defaults leave out: sums of fp16's gradients in fp32; norms of MLA's latent vectors.
+# shellcheck disable=SC2086
+plan half.json gpt3-1b dgx-a100-80g --gpus 8 --global-batch 16 $megatron --dtype fp16 --grad-dtype fp32 --dp 8
+runs 0 "fp16" export "$W/half.json" --to megatron
+flag fp16
+flag accumulate-allreduce-grads-in-fp32
+# Learned positions have a row for each token, in the plan's memory as in Megatron's model.
+# shellcheck disable=SC2086
+{
+    plan long.json gpt3-1b dgx-a100-80g --gpus 1 --global-batch 1 $megatron --seq-len 4096 --zero 0
+    runs 0 "a sequence beyond the model's positions" export "$W/long.json" --to megatron
+    flag max-position-embeddings 4096
+    plan usual.json gpt3-1b dgx-a100-80g --gpus 1 --global-batch 1 $megatron --zero 0
+}
+json "2048 more rows of 2048 in bf16 are weights" "
+u = json.load(open('$W/usual.json'))
+w = [p['predicted']['ranks'][0]['memory_bytes']['weights'] for p in (d, u)]
+assert d['model']['max_seq_len'] == 4096 and w[0] - w[1] == 2048 * 2048 * 2, w" "$W/long.json"
+
+# shellcheck disable=SC2086
+plan latent.json deepseek-v3 dgx-h100 --gpus 1024 --global-batch 2048 $megatron --tp 1 --pp 16 --ep 64 \
+    --schedule 1f1b --micro-batch 1 --zero 1 --recompute full
+runs 0 "multi-latent attention" export "$W/latent.json" --to megatron
+flag multi-latent-attention
+flag qk-layernorm
+no_flag accumulate-allreduce
+
 # --- DeepSpeed ---
 plan ds.json gpt3-13b dgx-a100-80g --gpus 16 --global-batch 64 --framework deepspeed --dp 16 --zero 2 \
     --micro-batch 2 --recompute none --slices off
@@ -146,11 +178,22 @@ assert d['train_batch_size'] == 64 and d['train_micro_batch_size_per_gpu'] == 2
 assert d['gradient_accumulation_steps'] * 2 * 16 == 64
 assert d['zero_optimization']['stage'] == 2 and d['bf16'] == {'enabled': True}
 assert d['fp16'] == {'enabled': False} and 'pipeline' not in d and 'tensor_parallel' not in d"
+json "gathers overlap where ZeRO gathers no parameters only if asked" "
+assert d['zero_optimization']['overlap_comm'] == False and d['data_types'] == {'grad_accum_dtype': 'bf16'}"
+for dtype in fp16 fp32; do
+    plan "ds$dtype.json" gpt3-1b dgx-a100-80g --gpus 8 --global-batch 16 --framework deepspeed --dp 8 --zero 0 \
+        --recompute none --slices off --dtype $dtype
+    runs 0 "$dtype" export "$W/ds$dtype.json" --to deepspeed
+    json "gradients are summed in the model's format: ZeRO 0 takes no other" "
+assert d['data_types'] == {'grad_accum_dtype': '$dtype'}, d['data_types']
+assert d['fp16'] == {'enabled': '$dtype' == 'fp16'} and d['bf16'] == {'enabled': False}"
+done
 plan dsoff.json gpt3-13b dgx-a100-80g --gpus 16 --global-batch 64 --framework deepspeed --dp 16 --zero 3 \
     --micro-batch 2 --recompute none --slices off --offload nvme --offload-parameters on --prefetch-layers 2
 runs 0 "ZeRO 3 with parameters on NVMe" export "$W/dsoff.json" --to deepspeed
 json "parameters, layers ahead as elements of 12 h^2 + 13 h" "
 z = d['zero_optimization']
+assert z['overlap_comm'] == True, z
 assert z['stage3_prefetch_bucket_size'] == 2 * (12 * 5120 ** 2 + 13 * 5120), z
 assert z['offload_param'] == z['offload_optimizer'] and z['offload_param']['device'] == 'nvme', z"
 plan dspipe.json gpt3-13b dgx-a100-80g --gpus 16 --global-batch 64 --framework deepspeed --dp 4 \
@@ -158,7 +201,7 @@ plan dspipe.json gpt3-13b dgx-a100-80g --gpus 16 --global-batch 64 --framework d
     --recompute full --offload cpu
 runs 0 "a pipeline" export "$W/dspipe.json" --to deepspeed
 json "stages, offload, recompute" "
-assert d['pipeline'] == {'stages': 4, 'partition': 'uniform', 'activation_checkpoint_interval': 1}
+assert d['pipeline'] == {'stages': 4, 'partition': 'type:(Block|DecoderLayer|TransformerLayer)', 'activation_checkpoint_interval': 1}
 assert d['train_batch_size'] == d['train_micro_batch_size_per_gpu'] * d['gradient_accumulation_steps'] * 4
 assert d['zero_optimization']['offload_optimizer']['device'] == 'cpu'"
 grep -q 'PipelineModule(num_stages=4' "$W/err"
@@ -180,7 +223,7 @@ $2" "$W/out" 2>&1)
 plan tt.json llama3-8b dgx-h100 --gpus 16 --global-batch 32 --dp 2 --tp 2 --pp 4 --vpp 2 --cp 1 \
     --micro-batch 1 --schedule interleaved --slices off --recompute full --zero 3 \
     --sequence-parallel on
-runs 0 "a pipeline in chunks" export "$W/tt.json" --to torchtitan
+runs 0 "a pipeline in chunks" export "$W/tt.json" --to torchtitan --version 0.2
 toml "its tables" "
 plan = json.load(open('$W/tt.json'))
 assert d['model'] == {'name': 'llama3', 'flavor': '8B'}
@@ -198,17 +241,76 @@ assert [sum(x.startswith('layers.') for x in part) for part in parts] == \
     [s['n_layers'] for s in plan['stages']]"
 plan ttcsv.json llama3-8b dgx-h100 --gpus 8 --global-batch 32 --dp 2 --tp 1 --pp 4 --cp 1 \
     --micro-batch 1 --schedule zb-h1 --slices off --recompute none --zero 2
-runs 0 "a schedule without a class" export "$W/ttcsv.json" --to torchtitan
+runs 0 "a schedule without a class" export "$W/ttcsv.json" --to torchtitan --version 0.2
 toml "is a file" "
 assert d['parallelism']['pipeline_parallel_schedule_csv'] == 'schedule.csv'
 assert d['parallelism']['pipeline_parallel_schedule'] == '1F1B'
 assert d['parallelism']['fsdp_reshard_after_forward'] == 'never'"
 runs 0 "that export writes too" export "$W/ttcsv.json" --to pytorch-csv
-plan ttdp.json llama3-8b dgx-h100 --gpus 8 --global-batch 32 --dp 8 --zero 3 --micro-batch 1 \
-    --slices off --recompute full
-runs 0 "without a pipeline" export "$W/ttdp.json" --to torchtitan
+plan ttv.json llama3-8b dgx-h100 --gpus 8 --global-batch 16 --dp 1 --tp 2 --pp 4 --vpp 2 --cp 1 \
+    --micro-batch 1 --schedule zb-auto --slices off --recompute none --zero 2 --sequence-parallel on
+runs 0 "a built schedule of two chunks" export "$W/ttv.json" --to torchtitan --version 0.2
+toml "its stages lie as a V" "
+assert d['parallelism']['pipeline_parallel_schedule'] == 'ZBVZeroBubble', d['parallelism']
+assert d['parallelism']['pipeline_parallel_schedule_csv'] == 'schedule.csv' and 'compile' not in d"
+plan ttdp.json llama3-8b dgx-h100 --gpus 8 --global-batch 32 --dp 4 --tp 2 --zero 3 --micro-batch 1 \
+    --slices off --recompute full --sequence-parallel on --overlap dp,pp,tp
+runs 0 "without a pipeline" export "$W/ttdp.json" --to torchtitan --version 0.2
 toml "the rest is gradient accumulation" "
 assert d['training']['local_batch_size'] == 1 and d['training']['global_batch_size'] == 32"
+toml "asynchronous tensor parallelism is the compiler's" "
+assert d['parallelism']['enable_async_tensor_parallel'] and d['compile']['enable']
+assert 'model' in d['compile']['components']"
+
+# module NAME PROGRAM: asserts things of the attributes that the module, the last output, sets of the recipe c
+module() {
+    if command -v python3 >/dev/null; then
+        output=$(python3 - "$W/out" 2>&1 <<END
+import json, sys, types
+class Recipe(types.SimpleNamespace):
+    def __getattr__(self, name):
+        setattr(self, name, Recipe())
+        return getattr(self, name)
+for name in "config distributed distributed.activation_checkpoint models models.llama3 models.llama3.config_registry" \\
+        " trainer".split():
+    sys.modules["torchtitan." + name] = types.ModuleType(name)
+sys.modules["torchtitan"] = types.ModuleType("torchtitan")
+sys.modules["torchtitan.config"].CompileConfig = dict
+sys.modules["torchtitan.distributed.activation_checkpoint"].FullAC = types.SimpleNamespace(Config=lambda: "full")
+sys.modules["torchtitan.models.llama3"].model_registry = lambda flavour: flavour
+sys.modules["torchtitan.models.llama3.config_registry"].llama3_8b = Recipe
+sys.modules["torchtitan.trainer"].Trainer = types.SimpleNamespace(Config=Recipe)
+names = {}
+exec(open(sys.argv[1]).read(), names)
+c = names["plan"]()
+$2
+END
+)
+        report $? "$1" "$output"
+    else
+        skip "$1" "python3 is not installed"
+    fi
+}
+runs 0 "its current release reads no TOML, but a module" export "$W/tt.json" --to torchtitan
+module "which sets the same" "
+plan = json.load(open('$W/tt.json'))
+p = c.parallelism
+assert c.model_spec == '8B' and c.activation_checkpoint == 'full' and c.compile == {'enable': False}
+assert (c.training.local_batch_size, c.training.global_batch_size, c.training.seq_len) == (16, 32, 8192)
+assert c.training.disable_cuda_graphs and not c.training.enable_cpu_offload
+assert (p.data_parallel_replicate_degree, p.data_parallel_shard_degree, p.tensor_parallel_degree) == (1, 2, 2)
+assert (p.context_parallel_degree, p.pipeline_parallel_degree, p.expert_parallel_degree) == (1, 4, 1)
+assert p.pipeline_parallel_schedule == 'Interleaved1F1B' and p.pipeline_parallel_microbatch_size == 1
+assert sum(p.module_fqns_per_model_part, []) == \\
+    ['tok_embeddings'] + ['layers.%d' % i for i in range(32)] + ['norm', 'lm_head']
+assert [sum(x.startswith('layers.') for x in part) for part in p.module_fqns_per_model_part] == \\
+    [s['n_layers'] for s in plan['stages']]"
+runs 0 "and asynchronous tensor parallelism" export "$W/ttdp.json" --to torchtitan --version 0.3
+module "is the compiler's" "
+assert c.compile == {'enable': True, 'enable_async_tensor_parallel': True}, c.compile"
+fails 2 'no version "0.4" of torchtitan; expected one of: 0.3, 0.2$' "an unknown version" \
+    export "$W/tt.json" --to torchtitan --version 0.4
+fails 2 'version: megatron has one form' "a version of what has none" export "$W/tt.json" --to megatron --version 0.3
 
 # --- what they cannot run, and the plan that they can ---
 # refused TARGET PATTERN FILE JOB...: the refusal names its rule; planning JOB again with the flags
@@ -233,36 +335,39 @@ job="llama3-8b dgx-h100 --gpus 8 $small --dp 2 --pp 4 --tp 1 --cp 1 --recompute 
 # shellcheck disable=SC2086
 {
     plan zb.json $job --schedule zb-h1 --slices off --zero 1
-    refused megatron 'schedules are 1f1b and interleaved, not zb-h1' zb.json $job --zero 1 --slices off
+    refused megatron 'pipelines run 1f1b, interleaved, not zb-h1' zb.json $job --zero 1 --slices off
     plan sliced.json $job --schedule seq1f1b --slices 4 --zero 0
     refused megatron '4 token slices cannot be expressed' sliced.json $job --zero 0
-    refused torchtitan 'slices cannot be expressed.*no schedule class or file runs seq1f1b' sliced.json \
+    refused torchtitan 'slices cannot be expressed.*pipelines run .*, not seq1f1b' sliced.json \
         $job --zero 2
     plan ddp.json $job --schedule 1f1b --slices off --zero 0
-    refused torchtitan 'DDP' ddp.json $job --schedule 1f1b --slices off
+    refused torchtitan 'ZeRO is 2, 3 with a pipeline, not 0' ddp.json $job --schedule 1f1b --slices off
     plan sp.json llama3-8b dgx-h100 --gpus 8 $small --dp 4 --pp 1 --tp 2 --cp 1 --zero 1 --slices off \
         --recompute none --sequence-parallel off
-    refused torchtitan 'always with sequence parallelism.*no ZeRO 1' sp.json llama3-8b dgx-h100 \
+    refused torchtitan 'always with sequence parallelism.*ZeRO is 0, 2, 3, not 1' sp.json llama3-8b dgx-h100 \
         --gpus 8 $small --dp 4 --pp 1 --tp 2 --cp 1 --slices off --recompute none
     plan cp.json llama3-8b dgx-h100 --gpus 8 $small --tp 1 --pp 1 --cp 4 --zero 3 --slices off
-    refused deepspeed 'not by ring: --cp 4' cp.json llama3-8b dgx-h100 --gpus 8 $small --tp 1 --pp 1 \
+    refused deepspeed 'not split over ranks by a ring: --cp 4' cp.json llama3-8b dgx-h100 --gpus 8 $small --tp 1 --pp 1 \
         --zero 3 --slices off
-    # Layers of 13B outweigh its vocabulary: stages stay even, as partition_method uniform has them.
+    # Layers of 13B outweigh its vocabulary: stages stay even.
     job="gpt3-13b dgx-a100-80g --gpus 8 $small --dp 2 --pp 4 --tp 1 --cp 1 --recompute full"
     plan z3.json $job --schedule seq1f1b --slices 4 --zero 3
-    refused deepspeed 'pipelines run 1f1b, not seq1f1b.*asserts ZeRO below 2, not 3.*slices' z3.json $job
+    refused deepspeed 'slices.*pipelines run 1f1b, not seq1f1b.*ZeRO is 0, 1 with a pipeline, not 3' z3.json $job
     plan deep.json $job --vpp 2 --schedule interleaved --slices off --zero 1
     refused deepspeed 'a rank has one stage: --vpp 2' deep.json $job --slices off --zero 1
     plan steep.json llama3-8b dgx-h100 --gpus 8 $small --pp 4 --schedule 1f1b --zero 1 --slices off \
         --recompute full
-    refused deepspeed 'differ by one layer at most' steep.json llama3-8b dgx-h100 --gpus 8 $small \
+    refused deepspeed 'stages have equally many layers' steep.json llama3-8b dgx-h100 --gpus 8 $small \
         --recompute full --zero 1 --slices off
     plan sel.json llama3-8b dgx-h100 --gpus 8 $small --dp 8 --zero 3 --recompute selective --slices off
-    refused torchtitan 'selective policies save attention' sel.json llama3-8b dgx-h100 --gpus 8 $small \
+    refused torchtitan 'recompute is none, full, not selective' sel.json llama3-8b dgx-h100 --gpus 8 $small \
         --dp 8 --zero 3 --slices off
 }
 plan gpt.json gpt3-13b dgx-a100-80g --gpus 16 --global-batch 32 --dp 16 --zero 3 --micro-batch 1 \
     --recompute none --slices off
+plan short.json llama3-8b dgx-h100 --layers 10 --gpus 8 $small --dp 8 --zero 3 --slices off --recompute none
+fails 1 'no flavour of llama3-8b whose n_layers is 10, not 32$' "nor one that it has with other widths" \
+    export "$W/short.json" --to torchtitan
 fails 1 'no flavour of gpt3-13b$' "a model that torchtitan has not: no plan is near" \
     export "$W/gpt.json" --to torchtitan
 finish

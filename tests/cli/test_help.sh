@@ -7,7 +7,35 @@ for c in plan simulate slices schedule profile run compare validate calibrate im
     printf '%s\n' "$commands" | grep -q "^$c\$"
     report $? "--help lists $c" "$commands"
 done
+runs 0 "-h" -h
+[ "$(wc -l <"$W/out")" -le 24 ] && [ "$(awk 'length($0) > 80' "$W/out")" = "" ]
+report $? "-h fits 80 x 24" "$(cat "$W/out")"
 runs 0 "--help" --help
+lint() {
+    if command -v mandoc >/dev/null 2>&1; then
+        found=$(mandoc -Tlint -W warning "$W/page.1" 2>&1)
+    else
+        found=$(man --warnings -l "$W/page.1" 2>&1 >/dev/null) || found="man fails: $found"
+    fi
+    [ -z "$found" ]
+    report $? "the manual page of $1 is sound" "$found"
+}
+for shell in bash zsh fish; do
+    "$DEGAS" completion $shell >"$W/$shell"
+    if command -v $shell >/dev/null 2>&1; then
+        $shell -n "$W/$shell" 2>"$W/err"
+        report $? "the completion is a $shell script" "$(cat "$W/err")"
+    else
+        skip "the completion is a $shell script" "$shell is not installed"
+    fi
+done
+"$DEGAS" help --man >"$W/page.1"
+! command -v man >/dev/null 2>&1 || lint degas
+# Exit statuses: the page's are those of docs/formats.md.
+sed -n 's/^| \([0-9][0-9]*\) | \(.*\) |$/\1 \2/p' docs/formats.md | tr -d '`' >"$W/documented"
+awk '/^.SH EXIT/ { on = 1 } /^.SH ENV/ { on = 0 } on && /^[0-9]+$/ { n = $0; getline; print n, $0 }' "$W/page.1" |
+    sed 's/\\-/-/g' | cmp -s - "$W/documented"
+report $? "the manual page has the exit statuses of docs/formats.md" "$(cat "$W/documented")"
 for c in $commands; do
     runs 0 "$c --help" "$c" --help
     [ "$(awk '{ if (length($0) > 80) print }' "$W/out")" = "" ]
@@ -18,8 +46,55 @@ for c in $commands; do
     runs 0 "help $c" help "$c"
     cmp -s "$W/out" "$W/help"
     report $? "help $c is $c --help"
+    "$DEGAS" help --man "$c" >"$W/page.1"
+    ! command -v man >/dev/null 2>&1 || lint "$c"
+    missing=
+    for o in $(sed -n 's/^  \(-o, \)*--\([a-z-]*\).*/\2/p' "$W/help"); do
+        [ "$o" != help ] || continue
+        grep "^    '$c options')" "$W/bash" | grep -q -- "--$o " && grep -q -- "'--$o[=[]" "$W/zsh" &&
+            grep -q "__degas_at $c' -l $o " "$W/fish" &&
+            sed 's/\\-/-/g' "$W/page.1" | grep -q -- "--$o.fR" || missing="$missing $o"
+    done
+    [ -z "$missing" ]
+    report $? "completions and the manual page have all options of $c" "missing:$missing"
+    runs 0 "$c -h" "$c" -h
+    [ "$(wc -l <"$W/out")" -le 24 ] && [ "$(awk 'length($0) > 80' "$W/out")" = "" ]
+    report $? "$c -h fits 80 x 24" "$(cat "$W/out")"
     fails 2 'unknown option' "$c refuses an unknown option" "$c" --no-such-option
 done
+[ "$("$DEGAS" --help | awk 'length($0) > 80')" = "" ]
+report $? "--help fits 80 columns" "$("$DEGAS" --help)"
+
+# What bash offers after these words, of which the last is begun.
+cat >"$W/offers" <<'EOF'
+. "$1"
+shift
+COMP_WORDS=("$@") COMP_CWORD=$(($# - 1))
+_degas
+echo "${COMPREPLY[*]}"
+EOF
+offers() { # offers WORDS WORD...
+    want=$1
+    shift
+    if command -v bash >/dev/null 2>&1; then
+        got=$(bash "$W/offers" "$W/bash" degas "$@")
+        [ "$got" = "$want" ]
+        report $? "completion of: $*" "offered $got, not $want"
+    else
+        skip "completion of: $*" "bash is not installed"
+    fi
+}
+offers "plan plot" pl
+offers "llama3-405b llama3-70b llama3-8b" plan llama3-
+offers "dgx-h100 dgx-h200" plan llama3-8b --gpus 64 dgx-h
+offers "bf16" plan gpt2 dgx-h100 --dtype = b
+offers "auto none selective full" plan gpt2 dgx-h100 --recompute ""
+offers "" plan gpt2 dgx-h100 --gpus ""
+offers "zb-h1 zb-h2" schedule zb-h
+offers "README.md" simulate READM
+offers "models" run plan.json --checkpoint model
+fails 2 'none of bash, zsh, fish' "a shell that is not known" completion tcsh
+fails 2 'did you mean "plan"' "help suggests a command" help pln
 runs 0 "--version" --version
 has '^degas [0-9]' "--version names the program and a number"
 fails 2 'command is missing' "no command"

@@ -14,7 +14,7 @@ rows() {
 import json
 for r in json.load(open('$W/p.json'))['measured']:
     if r['op'] == '$1':
-        print(r.get('n_ranks', ''), r.get('bytes', ''), r['median_s'])"
+        print(r.get('n_ranks', ''), r.get('bytes', ''), float('%.12g' % r['median_s']))"
 }
 
 # --- nccl-tests, text: as all_reduce_perf -b 1M -e 2M -f 2 -g 2 prints it ---
@@ -53,6 +53,96 @@ fails 3 'unknown.txt:12: which collective this is is not said; give --op' "or is
 runs 0 "unless it is said" import "$W/unknown.txt" --cluster dgx-a100-80g -o "$W/p.json" --op sendrecv
 rows p2p >"$W/out"
 has '^2 1048576 4.3e-05$' "send and receive are messages"
+
+# --- nccl-tests as launchers and versions print it ---
+has_rows() { # NAME [ROWS]: the table of $W/nccl.txt came through
+    rows all_reduce >"$W/out"
+    [ "$(tr '\n' ' ' <"$W/out")" = "${2:-2 1048576 4.3e-05 2 2097152 6e-05 }" ]
+    report $? "$1" "$(cat "$W/out")"
+}
+reads() { # NAME SED: what is left of the table after SED says the same
+    sed "$2" "$W/nccl.txt" >"$W/other.txt"
+    runs 0 "$1" import "$W/other.txt" --cluster dgx-a100-80g -o "$W/p.json"
+    has_rows "... has its rows"
+}
+reads "mpirun --tag-output" 's/^/[1,0]<stdout>:/'
+reads "mpirun --tag-output of Open MPI 5" 's/^/[prterun-node7-4121@1,0]<stdout>: /'
+reads "srun -l" 's/^/ 0: /'
+reads "a time before each line" 's/^/2026-01-31T08:00:00.123456Z /'
+reads "a suffix of the program" 's/all_reduce_perf/all_reduce_perf_mpi/'
+reads "no # (pasted into a page)" 's/^#//'
+reads "a day and a time at the end of rows" 's/#wrong$/#wrong           timestamp/; s/^  .*$/&   2026-01-31 08:00:00/'
+reads "the form of 2022, without root" 's/redop    root/redop/; s/sum      -1/sum/; s/#wrong/error/g; s/       0 /   0e+00 /g'
+reads "the same without header" '/type   redop/d; s/sum      -1/sum/'
+reads "no header, a time of day" '/type   redop/d; s/^  .*$/&   2026-01-31 08:00:00/'
+reads "columns of each iteration" \
+    's/#wrong/#wrong i_min i_max i_p99 i_cv%/g; s/ \(0\|N.A\)  */ \1 1.5 2.5 2.4 9.1 /; s/ \(0\|N.A\)$/ \1 1.5 2.5 2.4 9.1/'
+reads "the form of 2017, in milliseconds" \
+    's/size  /bytes  /; s/count  /N  /; s/redop    root/op/; s/sum      -1/sum/; s/#wrong/res/g
+s/43.00/0.043/; s/60.00/0.060/; s/44.21/0.04421/; s/5.9e1/0.059/'
+reads "rccl-tests in place only" '/Using devices/i rccl-tests: Version develop:83d38d9
+s/#wrong     time   algbw   busbw  #wrong/#wrong/; s/\(float     sum      -1\)   *[^ ]* *[^ ]* *[^ ]* *[^ ]*/\1/'
+# NCCL's lines cut rows in two: after the root, and within the times.
+reads "rows that other ranks' lines cut" \
+    's/\(1048576 .*float     sum      -1\) \(.*\)/\1host:15001:15044 [1] NCCL INFO Connected all rings\n\2/
+s/^\(.* 35.54\) \(.*N.A\)$/[1,0]<stdout>:\1\n[1,1]<stdout>:host:15001:15002 [1] NCCL INFO comm 0x1 rank 1 nranks 2\n[1,0]<stdout>: \2/'
+sed 's/^\( *2097152 .*\) 34.95 .*/\1/' "$W/nccl.txt" >"$W/other.txt"
+runs 0 "a run that was killed" import "$W/other.txt" --cluster dgx-a100-80g -o "$W/p.json"
+has_rows "... has the whole rows" '2 1048576 4.3e-05 '
+cp "$W/err" "$W/out"
+has '1 row that is cut off was left out, at line 14' "... and the cut one is said"
+# Two runs in one file: each has its own ranks.
+sed 's/all_reduce/sendrecv/' "$W/nccl.txt" | cat - "$W/nccl.txt" >"$W/other.txt"
+runs 0 "two runs in one file" import "$W/other.txt" --cluster dgx-a100-80g -o "$W/p.json"
+has_rows "... have their own ranks and collectives"
+sed 's/^#  Rank  1/#  Rank  0/' "$W/nccl.txt" >"$W/other.txt"
+fails 3 'other.txt:13: each process ran alone on one device; build nccl-tests with MPI=1' "processes without MPI" \
+    import "$W/other.txt" --cluster dgx-a100-80g -o "$W/x.json"
+
+# --- ranks on several hosts: T = B / rate + latencies, cost-model.md 3.1 and 3.2 ---
+several() { # HOSTS RANKS_PER_HOST OP TIME: a table; TIME is Python of p, the log of the size
+    python3 - "$@" >"$W/several.txt" <<'P'
+import sys
+hosts, each, op, time = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]
+print(f'# Collective test starting: {op}_perf_mpi')
+print('# Using devices')
+for r in range(hosts * each):
+    print(f'#  Rank {r:2} Group  0 Pid  1 on node-{r // each} device  {r % each} [0x07] NVIDIA A100')
+for p in range(24, 34):
+    t = eval(time) * 1e6
+    half = f'{t:.4f} {2**p / t / 1e3:.2f} {2**p / t / 1e3:.2f} 0'
+    print(2**p, 2**p // 4, 'float', 'sum', -1, half, half)
+P
+}
+# Two DGX A100: a ring through 8 adapters of 25e9 bytes/s each, of which 0.80 is reached.
+several 2 8 all_reduce '2 * 15 / 16 * 2**p / (8 * 25e9 * 0.80) + 100e-6'
+runs 0 "16 ranks on a cluster of one node of 8" import "$W/several.txt" --cluster dgx-a100-80g -o "$W/p.json"
+cat "$W/err" >>"$W/out"
+has '0 rows, 10 times fitted' "are fitted, and are no rows"
+cp "$W/p.json" "$W/out"
+json "to the links between nodes" '
+c = d["cost"]
+assert abs(c["network_fraction"] - 0.80) < 0.02, c["network_fraction"]
+assert d["cost_sources"]["network_fraction"] == "fitted to 10 times of nccl-tests", d["cost_sources"]
+assert "measured" not in d and d["cluster"]["nodes"][0]["n_nodes"] == 1
+'
+# One GPU of each of two hosts: between nodes, not neighbours in one.
+several 2 1 sendrecv '2**p / (25e9 * 0.70) + 20e-6'
+runs 0 "messages between nodes" import "$W/several.txt" --cluster dgx-a100-80g -o "$W/p.json"
+cp "$W/p.json" "$W/out"
+json "are fitted as such" '
+assert abs(d["cost"]["network_p2p_fraction"] - 0.70) < 0.02, d["cost"]["network_p2p_fraction"]
+assert "measured" not in d
+'
+several 1 16 all_reduce '1e-3'
+fails 2 'several.txt: 16 ranks are on one host, and a node of cluster dgx-a100-80g has 8 devices; give the --cluster' \
+    "more ranks on a host than a node has devices" import "$W/several.txt" --cluster dgx-a100-80g -o "$W/x.json"
+several 2 3 all_reduce '1e-3'
+fails 2 'the hosts have 3 to 3 ranks' "ranks that no plan has" \
+    import "$W/several.txt" --cluster dgx-a100-80g -o "$W/x.json"
+several 2 1 all_reduce '1e-3'
+fails 2 '1000 ranks do not fit into a node of cluster local-cpu, .* and no links to others' \
+    "a cluster without a network" import "$W/several.txt" --cluster local-cpu --ranks 1000 -o "$W/x.json"
 
 # --- collectives that have no rows: T = a + 7 l + 7/8 B / (300e9 f), cost-model.md 3.1 ---
 python3 - "$W" <<'P'
@@ -109,6 +199,48 @@ rows all_reduce >"$W/out"
 has '^4 2097152 9e-05$' "the all-reduce, bytes of bf16, without the wait"
 rows p2p >"$W/out"
 has '^2 1048576 4e-05$' "a message"
+
+# The ranks of a group say whether it is in a node: 4 of 8 apart are on four DGX.
+sed 's/"Group size":4/"Group size":4,"Process Group Ranks":"[0, 8, 16, 24]"/' "$W/kineto.json" >"$W/other.json"
+runs 0 "a group over several nodes" import "$W/other.json" --cluster dgx-a100-80g -o "$W/p.json"
+cat "$W/err" >>"$W/out"
+has '1 rows, 1 times fitted' "is fitted"
+sed 's/"Group size":4/"Group size":4,"Process Group Ranks":"[8, 9, 10, 11]"/; s/size":4}/size":64}/' "$W/kineto.json" >"$W/other.json"
+runs 0 "a group in the second node" import "$W/other.json" --cluster dgx-a100-80g -o "$W/p.json"
+rows all_reduce >"$W/out"
+has '^4 2097152 9e-05$' "is one in a node"
+sed 's/world_size":4/world_size":64/; s/"Group size":2/"Group size":2,"Process Group Ranks":"[0, 1, 3]"/' "$W/kineto.json" >"$W/other.json"
+fails 3 '2 skipped: ncclDevKernel_AllReduce of a group whose ranks are not said, 1 skipped: ncclDevKernel_SendRecv of a group whose ranks are not equally far apart' \
+    "groups that may lie anywhere are skipped by name" import "$W/other.json" --cluster dgx-a100-80g -o "$W/x.json"
+# A trace of 2022 (an excerpt of HolisticTraceAnalysis' tests/data/trace_diff, MIT licence, 2 V100): External id repeats
+# the correlation, messages are said by ranges of nccl:.  One kernel has no launch.
+python3 -c "
+import gzip, json
+d = json.load(open('tests/cli/import/kineto-2022.json'))
+open('$W/old.json.gz', 'wb').write(gzip.compress(json.dumps(d).encode()))"
+runs 0 "a trace of 2022, compressed" import "$W/old.json.gz" --cluster p3.16xlarge -o "$W/p.json"
+cat "$W/err" >>"$W/out"
+has '2 rows, 2 times fitted; 0 compute kernels taken, 2 skipped: of other number formats, 1 skipped: bound by memory, below 128 MiB, 1 skipped: ncclKernel_SendRecv without the size of its message' \
+    "what was taken and what was not"
+rows all_reduce >"$W/out"
+python3 -c "
+import json
+events = json.load(open('tests/cli/import/kineto-2022.json'))['traceEvents']
+for n in sorted(e['args']['Input Dims'][0][0] for e in events if e['name'] == 'nccl:all_reduce'):
+    print('^2 %d ' % (4 * n))" >"$W/expected"
+[ "$(wc -l <"$W/expected")" = 2 ] && [ "$(grep -c -f "$W/expected" "$W/out")" = 2 ]
+report $? "its all-reduces over two ranks, of fp32" "$(cat "$W/expected" "$W/out")"
+sed 's/"world_size": 2/"world_size": 16/' tests/cli/import/kineto-2022.json >"$W/other.json"
+fails 3 '2 skipped: ncclKernel_AllReduce of a group whose size is not said' "of 16 ranks it does not say the group" \
+    import "$W/other.json" --cluster p3.16xlarge -o "$W/x.json"
+head -c 900 "$W/old.json.gz" >"$W/cut.json.gz"
+fails 3 'cut.json.gz: cut off or damaged: gzip' "a compressed file that is cut off" \
+    import "$W/cut.json.gz" --cluster p3.16xlarge -o "$W/x.json"
+python3 -c "
+import gzip
+part = gzip.compress(bytes(1 << 24))
+open('$W/bomb.gz', 'wb').write(part * 17)"
+fails 3 'bomb.gz: more than 256 MiB' "one that grows beyond bounds" import "$W/bomb.gz" --cluster p3.16xlarge -o "$W/x.json"
 
 # Its compute.  A product of 128x256 tiles on 108 multiprocessors, of whose last wave's idle part 0.75
 # is paid: T = waves 2 128 256 (k + 128) / (0.70 312e12 / 108) + 3 us, cost-model.md 2.1; a kernel bound
@@ -323,6 +455,91 @@ fails 3 'nan.json:1:' "a time that is not a number" import "$W/nan.json" --clust
 sed 's/"dur": 100,/"dur": -100,/' "$W/compute.json" >"$W/negative.json"
 fails 3 'negative.json:1:.*dur' "a negative time" import "$W/negative.json" --cluster dgx-a100-80g -o "$W/x.json"
 
+# --- nsys: a database as it exports it, two processes whose correlations are the same ---
+cat >"$W/nsys.py" <<'P'
+import math, sqlite3, sys
+path, payload = sys.argv[1], len(sys.argv) < 3
+db = sqlite3.connect(path)
+db.executescript('''
+CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INT, end INT, deviceId INT, streamId INT, correlationId INT, globalPid INT,
+  demangledName INT, shortName INT);
+CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME (start INT, end INT, eventClass INT, globalTid INT, correlationId INT, nameId INT);
+CREATE TABLE NVTX_EVENTS (start INT, end INT, eventType INT, text TEXT, globalTid INT, textId INT, domainId INT%s);
+CREATE TABLE CUPTI_ACTIVITY_KIND_MEMCPY (start INT, end INT, bytes INT, copyKind INT, srcKind INT, dstKind INT);
+''' % (', jsonText TEXT' if payload else ''))
+names, now, count = {}, 10**9, {}
+def name(text):
+    names.setdefault(text, len(names) + 1)
+    return names[text]
+def ranges(process, texts, kernel, seconds):
+    """Ranges in each other, outermost first, and a kernel that the innermost launches."""
+    global now
+    now += 10**7
+    count[process] = count.get(process, 0) + 1
+    thread = (process << 24) + 77
+    for i, (text, json) in enumerate(texts):
+        row = (now + i, now + 9000 - i, 59, None if i % 2 else text, thread, name(text) if i % 2 else None, 0)
+        if payload:
+            row += (json,)
+        db.execute('INSERT INTO NVTX_EVENTS VALUES (%s)' % ','.join('?' * len(row)), row)
+    db.execute('INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (?,?,0,?,?,0)', (now + 4000, now + 5000, thread, count[process]))
+    db.execute('INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (?,?,0,7,?,?,?,0)',
+               (now + 8000, now + 8000 + round(seconds * 1e9), count[process], process << 24, name(kernel)))
+def product_s(m, n, k):  # as in the trace above
+    filled = math.ceil(m / 128) * math.ceil(n / 256) / 108
+    waves = filled + 0.75 * (math.ceil(filled) - filled)
+    return waves * 2 * 128 * 256 * (k + 128) / (0.70 * 312e12 / 108) + 3e-6
+comm = '"NCCL communicator ID":17293822569102704640'
+if payload:
+    db.execute('INSERT INTO NVTX_EVENTS VALUES (5,6,59,?,1,NULL,0,?)', ('ncclCommInitRank', '{%s,"No. of ranks":4,"Rank":0}' % comm))
+for k in (2048, 4096, 8192):
+    linear = ('aten::linear, op_id = 1, sizes = [[8192, %d], [8192, %d]]' % (k, k), None)
+    mm = ('aten::mm, seq = 3, op_id = 2, sizes = [[8192, %d], [%d, 8192]], input_op_ids = [[1,0]]' % (k, k), None)
+    ranges(5, [linear, mm], 'sm80_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x256', product_s(8192, 8192, k))
+    ranges(6, [('optimizer', None)], 'void at::native::vectorized_elementwise_kernel<4, float>', 1e-3)
+ranges(5, [('aten::mm, sizes = [[64, 64], [64, 64]]', None)], 'ampere_sgemm_64x64_nn', 1e-4)
+ranges(5, [('aten::mm, sizes = [[64, 64], [64', None)], 'ampere_bf16_gemm', 1e-4)
+for seconds in (9e-3, 2e-3):
+    ranges(5, [('c10d::allreduce_', None), ('nccl:all_reduce', None), ('ncclAllReduce', '{%s,"Message size [bytes]":67108864}' % comm)],
+           'ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096>)', seconds)
+ranges(5, [('ncclGroupEnd', None)], 'ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096>)', 1e-3)
+for us in (90, 100, 400):
+    db.execute('INSERT INTO CUPTI_ACTIVITY_KIND_MEMCPY VALUES (0,?,2097152,1,1,2)', (us * 1000,))
+db.execute('INSERT INTO CUPTI_ACTIVITY_KIND_MEMCPY VALUES (0,999000,2097152,1,0,2)')
+db.execute('INSERT INTO CUPTI_ACTIVITY_KIND_MEMCPY VALUES (0,50000,1048576,2,2,1)')
+db.execute('INSERT INTO CUPTI_ACTIVITY_KIND_MEMCPY VALUES (0,5000,8,1,1,2)')
+db.executemany('INSERT INTO StringIds VALUES (?,?)', [(i, text) for text, i in names.items()])
+db.commit()
+P
+python3 "$W/nsys.py" "$W/nsys.sqlite"
+runs 0 "nsys" import "$W/nsys.sqlite" --cluster dgx-a100-80g -o "$W/p.json"
+cat "$W/err" >>"$W/out"
+has 'nsys: 3 rows, 3 times fitted; 3 compute kernels taken, 3 skipped: of other operators, 2 skipped: without usable Input Dims, 1 skipped: ncclDevKernel_SendRecv without the size of its message' \
+    "what was taken and what was not"
+cp "$W/p.json" "$W/out"
+json "products, an all-reduce, copies of pinned memory" '
+c = d["cost"]
+assert abs(c["gemm_fraction"] - 0.70) < 0.01, c["gemm_fraction"]
+rows = {(r["op"], r["bytes"], r.get("n_ranks")): r["median_s"] for r in d["measured"]}
+assert len(rows) == 3 and abs(rows["all_reduce", 67108864, 4] - 2e-3) < 1e-9, rows
+assert rows["copy_h2d", 2097152, None] == 1e-4 and rows["copy_d2h", 1048576, None] == 5e-5, rows
+'
+python3 "$W/nsys.py" "$W/old.sqlite" old
+runs 0 "nsys without payloads" import "$W/old.sqlite" --cluster dgx-a100-80g -o "$W/p.json"
+cat "$W/err" >>"$W/out"
+has '2 rows, 3 times fitted; .*2 skipped: ncclDevKernel_AllReduce without the size of its message' "skips NCCL"
+fails 2 'give --cluster' "nsys without a cluster" import "$W/nsys.sqlite" -o "$W/x.json"
+head -c 9000 "$W/nsys.sqlite" >"$W/cut.sqlite"
+fails 3 'cut.sqlite: .*malformed' "a database that is cut off" import "$W/cut.sqlite" --cluster dgx-a100-80g -o "$W/x.json"
+python3 -c "
+import sqlite3
+db = sqlite3.connect('$W/view.sqlite')
+db.execute('CREATE VIEW CUPTI_ACTIVITY_KIND_MEMCPY AS WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT x AS start FROM n')
+db.commit()"
+fails 3 'view.sqlite: no copies, and no kernels' "tables that are endless views" \
+    import "$W/view.sqlite" --cluster dgx-a100-80g -o "$W/x.json"
+
 # --- TeraPipe: seconds of one layer ---
 cat >"$W/tera.json" <<'T'
 {"1_128_0":{"py_forward_mean":0.0011,"forward_mean":0.001,"forward_std":0.0001,"py_backward_mean":0.0021,"backward_mean":0.002,"update_mean":0.0003},
@@ -405,6 +622,57 @@ assert c["attention_forward_fraction"] == 0.4 and abs(c["grouped_fraction"] - 0.
 assert "fitted to 2 times of SimuMax" in d["cost_sources"]["gemm_fraction"], d["cost_sources"]
 '
 runs 0 "a plan on it" simulate gpt3-1b "$W/p.json" --global-batch 8 --tp 8 --json
+# On PCIe: a network for each size of group; efficiencies of causal attention of one shape at 0.5 and 0.45 of what is
+# needed, in its FLOPs of all scores, backward twice forward: F / (share peak) with the kernels' blocks filled.
+python3 - "$W" <<'P'
+import json, math, sys
+d = json.load(open(sys.argv[1] + '/simumax.json'))
+net = d['networks']['low_intra_node']
+def pcie(share):
+    return dict(net, op={'all_reduce': {'scale': 2, 'offset': -1, 'efficient_factor': share}})
+d['networks'] = {'intra_with_pcie': True, 'intra_node_pcie_8x': pcie(0.42), 'intra_node_pcie_4x': pcie(0.66),
+                 'intra_node_pcie_2x': pcie(0.70), 'inter_node': d['networks']['inter_node']}
+def table(share, products):
+    rows = {}
+    for s in (2048, 4096, 8192):
+        blocks = 64 * s / 128
+        filled = blocks / (108 * math.ceil(blocks / 108))
+        flops = 4.0 * 64 * s * s * 128 * (1 if products == 2 else 2)
+        needed = 1 - (s - 1) / (2 * s)
+        t = 2 * products * 64 * s * s * 128 * needed / (share * filled * 312e12)
+        rows[f'batch=2, seq_len={s}, head_num=32, kv_head_num=8, qk_head_dim=128, v_head_dim=128, qkv_contiguous=True'] = \
+            flops / t / 312e12
+    rows['batch=1, seq_len=4096, head_num=16, kv_head_num=16, qk_head_dim=192, v_head_dim=128, qkv_contiguous=True'] = 0.1
+    return rows
+ops = d['accelerator']['op']
+ops['sdp_fwd']['accurate_efficient_factor'] = table(0.50, 2)
+ops['sdp_bwd']['accurate_efficient_factor'] = table(0.45, 5)
+json.dump(d, open(sys.argv[1] + '/pcie.json', 'w'))
+d['accelerator']['bandwidth'] = d['accelerator']['bandwidth']['default']
+del d['networks']['intra_with_pcie']
+d['networks'] = {k: net for k in ('low_intra_node', 'high_intra_node', 'inter_node')}
+json.dump(d, open(sys.argv[1] + '/2024.json', 'w'))
+P
+runs 0 "SimuMax on PCIe" import "$W/pcie.json" -o "$W/p.json"
+cp "$W/p.json" "$W/out"
+json "its levels and attention" '
+l = d["cluster"]["levels"]
+assert [x["group_devices"] for x in l] == [2, 4, 8, 0] and d["cluster"]["nodes"][0]["n_devices"] == 8
+c = d["cost"]
+for level, share in zip(l, (0.70, 0.66, 0.42)):
+    assert abs(level["bytes_per_s"] * c["link_fraction"] / 30e9 - share) < 1e-9, level
+for name, value in (("attention_forward_fraction", 0.50), ("attention_backward_fraction", 0.45)):
+    assert abs(c[name] / value - 1) < 0.15, (name, c[name])
+    assert d["cost_sources"][name] == "fitted to 8 times of SimuMax", d["cost_sources"]
+'
+sed 's/head_num=32/heads=32/' "$W/pcie.json" >"$W/bad.json"
+fails 3 'sdp_fwd.*expected a key "batch=1, seq_len=4096' "attention with another key" import "$W/bad.json" -o "$W/x.json"
+runs 0 "SimuMax of 2024" import "$W/2024.json" -o "$W/p.json"
+cp "$W/p.json" "$W/out"
+json "its one bandwidth" '
+assert d["cost"]["memory_fraction"] == 0.91 and d["cluster"]["devices"][0]["memory_bytes_per_s"] == 2039e9
+assert d["cluster"]["levels"][0]["bytes_per_s"] == 30e9 and d["cluster"]["nodes"][0]["n_devices"] == 8
+'
 sed 's/b=1, m=8192/m=8192/' "$W/simumax.json" >"$W/bad.json"
 fails 3 'bad.json:[0-9]*:[0-9]*: $.accelerator.op.matmul.*expected a key "b=1' "SimuMax with another key" \
     import "$W/bad.json" -o "$W/x.json"
@@ -443,7 +711,7 @@ hostile() { # PATTERN NAME TEXT
 }
 hostile 'bad:1: no row of nccl-tests' "a text of something else" 'hello'
 hostile 'bad:1: no row' "an empty file" ''
-hostile 'bad:2: expected at least 13 columns' "a cut row" '#  Rank  0 x device 0
+hostile 'bad:2: this row of nccl-tests is cut off, and there is no other' "a cut row" '#  Rank  0 x device 0
 1048576 262144 float sum -1 44.21'
 hostile 'bad:1: size: expected bytes' "a size beyond all" '99999999999999999999 1 float sum -1 1 1 1 0 1 1 1 0'
 hostile 'bad:1: the number of ranks' "ranks that nobody tells" '1048576 1 float sum -1 1 1 1 0 1 1 1 0'

@@ -12,7 +12,8 @@ for m in gpt2-124m gpt2-1.5b gpt3-1b gpt3-13b gpt3-44b gpt3-175b megatron-1.7b m
 done
 runs 0 "list clusters" list clusters --json
 for c in p3.16xlarge dgx-a100-40g dgx-a100-80g a100-80g-4xhdr a100-pcie-80g dgx-h100 dgx-h200 \
-    dgx-b200 gb200-nvl72 local-cpu; do
+    dgx-b200 gb200-nvl72 dgx-b300 gb300-nvl72 h100-96g h20 h800 rtx-4090 l40s rtx-pro-6000 \
+    mi300x mi325x mi355x local-cpu; do
     grep -q "\"$c\"" "$W/out"
     report $? "cluster $c is listed"
 done
@@ -47,6 +48,29 @@ cp "$W/out" "$W/cluster.json"
 runs 0 "show that file" show "$W/cluster.json" --json
 cmp -s "$W/out" "$W/cluster.json"
 report $? "a cluster file is read and written unchanged"
+mkdir "$W/checkpoint"
+fails 4 'checkpoint/config.json' "a folder without a model" show "$W/checkpoint"
+cp tests/models/huggingface/qwen3-32b.json "$W/checkpoint/config.json"
+runs 0 "a folder with a config.json" show "$W/checkpoint"
+has '^parameters  *32.8 B' "its parameters"
+# every other file that degas writes
+"$DEGAS" schedule zb-h1 --pp 4 --microbatches 8 -o "$W/schedule.json"
+runs 0 "show a schedule" show "$W/schedule.json"
+has '^makespan 27, longest rank 27, bubble 11.1 %' "its bubble with forwards of 1 and backwards of 2"
+has '^3 │.*0▓▓1██1' "its picture"
+"$DEGAS" sweep gpt2-124m dgx-h100 --gpus 4,8 --global-batch 8 --slices off -o "$W/sweep.json" >"$W/out"
+runs 0 "show a sweep" show "$W/sweep.json"
+has '^ *8 |##*#* [0-9.]* [kM], [0-9]* %' "its throughput"
+"$DEGAS" plan gpt2-124m dgx-h100 --gpus 4 --global-batch 8 --slices off -o "$W/plan.json" >"$W/out"
+"$DEGAS" compare "$W/plan.json" "$W/plan.json" -o "$W/compare.json"
+runs 0 "show a comparison" show "$W/compare.json"
+has '^explanation  *The iterations take the same time.$' "its facts"
+printf '{"format":"degas-run","a\\u001bb":"\\u001b[31m","steps":[1,2],"x":{"y":true,"z":null}}' >"$W/hostile.json"
+runs 0 "show facts that are hostile" show "$W/hostile.json"
+! grep -q "$(printf '\033')" "$W/out" && grep -q '^x.y  *true$' "$W/out" && grep -q '^steps  *2 elements$' "$W/out"
+report $? "without what a terminal would obey" "$(cat -v "$W/out")"
+printf '{"format":"degas-run","a":[}' >"$W/broken.json"
+fails 3 'broken.json:1:' "a file that is cut" show "$W/broken.json"
 fails 2 'did you mean "llama3-8b"' "an unknown name is suggested" show llama3-8c
 fails 2 'no file, built-in' "an unknown name far from all" show xyzzy
 # A file may say that its iteration took no time: its shares are 0 %, not what dividing by a nanosecond would give.

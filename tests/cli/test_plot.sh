@@ -17,7 +17,7 @@ cp "$W/out" "$W/memory.report.json"
 # --- tables: the numbers themselves ---
 runs 0 "timeline as a table" plot "$W/one.trace.json" -o "$W/t.tsv"
 columns=$(head -1 "$W/t.tsv" | tr '\t' ' ')
-[ "$columns" = "trace rank aside kind start_ns end_ns microbatch slice drawn_ns color_rgb" ]
+[ "$columns" = "trace rank aside kind start_ns end_ns microbatch slice drawn_ns color_rgb drawn_start_ns" ]
 report $? "its columns carry units" "$columns"
 # On every rank 8 F of 1 s and 8 B of 2 s; the first F of rank r begins at r s.
 awk -F'\t' 'NR > 1 { n[$4]++; t[$4] += $6 - $5
@@ -43,7 +43,7 @@ report $? "the curve keeps the highest byte and runs forward in time"
 
 # --- text ---
 runs 0 "timeline as text" plot "$W/one.trace.json"
-has '^one: 1f1b, 4 ranks, 8 micro-batches: iteration 33.0 s, bubble 27.3 %$' "the title has the numbers"
+has '^predicted: 1f1b, 4 ranks, 8 micro-batches: iteration 33.0 s, bubble 27.3 %$' "the title has the numbers"
 has '^3 │ *0' "rank 3 begins with a bubble"
 grep -q "$(printf '\033')" "$W/out"
 [ $? = 1 ]
@@ -219,6 +219,33 @@ printf '{"format":"degas-trace","version":1,"measured":false,"schedule":"x","sta
 "microbatches":1,"slices":1,"makespan_ns":0,"traceEvents":[]}' >"$W/empty.json"
 runs 0 "an empty trace beside another" plot "$W/empty.json" "$W/one.trace.json" -o "$W/e.svg"
 runs 0 "an empty trace alone" plot "$W/empty.json" -o "$W/e.svg"
+
+# Predicted beside measured: an error, not a ratio.
+sed 's/"measured": *false/"measured": true/; s/"makespan_ns": *33000000000/"makespan_ns": 44000000000/' "$W/one.trace.json" \
+    >"$W/measured.json"
+runs 0 "predicted beside measured" plot "$W/one.trace.json" "$W/measured.json" -o "$W/pm.svg"
+grep -q '>predicted<' "$W/pm.svg" && grep -q '>measured<' "$W/pm.svg" && grep -q 'bubble 27.3 %, error -25.0 %<' "$W/pm.svg"
+report $? "says the error" "$(grep -o '>[^<]*error[^<]*<' "$W/pm.svg")"
+
+# Many micro-batches: the steady state is folded, in the middle, and what is drawn keeps its place.
+runs 0 "a timeline of many micro-batches" simulate gpt3-13b dgx-a100-80g --gpus 4 --dp 1 --pp 4 --global-batch 100 \
+    --trace "$W/many.json" -o "$W/many.report.json"
+runs 0 "is folded" plot "$W/many.json" -o "$W/many.svg"
+grep -q 's of its steady state are folded away<' "$W/many.svg"
+report $? "and says so" "$(grep -o '>1f1b[^<]*<' "$W/many.svg")"
+runs 0 "its table has all ops" plot "$W/many.json" -o "$W/many.tsv"
+awk -F'\t' 'NR > 1 && $3 == 0 {
+    n++
+    if ($11 == "nan" || $11 == "") { hidden++; next }
+    if ($5 == 0 && $2 == 0 && $11 != 0) bad = 1
+    if ($11 > $5 || (hidden && $11 == $5 && $2 == 0 && $7 > 50)) bad = 1
+} END { exit bad || n < 800 || hidden < n / 3 || hidden > n * 0.95 }' "$W/many.tsv"
+report $? "of which those of the middle are not drawn" "$(sed -n '1,3p' "$W/many.tsv")"
+runs 0 "a plan draws its timeline" plan gpt3-13b dgx-a100-80g --gpus 8 --global-batch 8 -o "$W/p.json"
+runs 0 "which is its simulation's" plot "$W/p.json" -o "$W/p.svg"
+grep -q '>gpt3-13b on dgx-a100-80g<' "$W/p.svg"
+report $? "named by model and cluster" "$(grep -o '>gpt3[^<]*<' "$W/p.svg")"
+runs 0 "and its memory" plot "$W/p.json" --kind memory -o "$W/pm.tsv"
 
 # 96 ranks, 8 chunks, 128 micro-batches: 196 608 ops.
 "$DEGAS" schedule interleaved --pp 96 --vpp 8 --microbatches 128 --json >"$W/s.json"

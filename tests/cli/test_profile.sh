@@ -7,6 +7,8 @@
 emulated=$(dirname "$(readlink -f "$DEGAS")")/emulated
 printf '{"format":"degas-model","version":1,"name":"tiny","family":"gpt","n_layers":1,"hidden":16,"ffn_hidden":16,
     "n_heads":2,"vocab":16,"max_seq_len":16}' >"$W/tiny.json"
+printf '{"format":"degas-model","version":1,"name":"head64","family":"llama","n_layers":1,"hidden":64,"ffn_hidden":16,
+    "n_heads":1,"vocab":16,"max_seq_len":16}' >"$W/head64.json"
 
 # in_file PATTERN NAME: the profile has such a line
 in_file() {
@@ -74,8 +76,16 @@ report $? "an interruption in a shape ends within 5 s and keeps what is there" "
 # All 18 shapes are 300 GFLOP a repetition, and so many of them that no core does them in a second.
 printf '{"format":"degas-model","version":1,"name":"wide","family":"gpt","n_layers":1,"hidden":128,"ffn_hidden":512,
     "n_heads":4,"vocab":2048,"max_seq_len":512}' >"$W/wide.json"
+if command -v script >/dev/null 2>&1; then
+    timeout 2 script -qefc "$DEGAS profile $W/wide.json --quick --concurrency 1" /dev/null >"$W/out" 2>"$W/err" </dev/null
+    grep -q 'degas: profile: what is measured will be shown, but not kept; -o FILE writes it' "$W/out"
+    report $? "on a terminal it warns before it measures that nothing will be kept" "$(cat "$W/out" "$W/err")"
+else
+    skip "the warning on a terminal" "script(1) is not installed"
+fi
 runs 0 "a budget that is too short" profile "$W/wide.json" --quick --budget 1 --concurrency 1 -o "$W/p.json"
-grep -q '^degas: profile: in 1 s there was no time for [0-9]* of 18 shapes; [1-3] of 3 repetitions' "$W/err"
+# A core that is quick with the one shape that it begins with has no time only for what comes after all shapes.
+grep -Eq '^degas: profile: in 1 s there was no time for [0-9]* of 18 shapes; ([1-3] of 3 repetitions|a layer beside others)' "$W/err"
 report $? "it says what there was no time for" "$(cat "$W/err")"
 for op in layer embedding head optimizer p2p all_reduce all_gather reduce_scatter broadcast copy_h2d copy_d2d launch; do
     in_file "{\"op\": \"$op\"," "a row of $op all the same"
@@ -133,7 +143,7 @@ fi
 runs 0 "a profile of an emulated GPU" profile "$W/tiny.json" --device cuda --quick --budget 1 --slices 16 --batches 1 \
     -o "$W/p.json"
 unset LD_LIBRARY_PATH
-in_file "\"measured_on\": \"emulated GPU, CUDA 13.0, $expect\"" "it names device, driver, clocks and versions"
+in_file "\"measured_on\": \"emulated GPU, CUDA 13.0 (products by the fastest of 8 kernels), $expect\"" "it names device, driver, clocks and versions"
 grep -q '^degas: profile: messages and collectives between GPUs were not timed: there is one GPU' "$W/err"
 report $? "it says why there are no collectives between GPUs" "$(cat "$W/err")"
 in_file '"measured_dtype": "bf16"' "its numbers are bf16"
@@ -160,13 +170,41 @@ report $? "ranks on shares of one GPU are not GPUs" "$(cat "$W/err")"
 in_file '"name": "H200-SXM5-141GB"' "it is found by its name"
 in_file '"bf16": 494700000000000' "each of two ranks has half of its peak"
 in_file '"tokens": 16, "context": 0, "tp": 2,' "layers over two ranks are timed"
+# A host that needs 0.5 ms for each launch, beside a device that waits for it: queueing is not in the times.
+FAKE_CUDA=host_us=500
+runs 0 "a host that is slow to queue" profile "$W/tiny.json" --device cuda --quick --budget 1 --slices 16 --batches 1 \
+    -o "$W/p.json"
+# The head has one launch, whose 0.5 ms a busy machine comes closer to than to those of a layer.
+awk -F'[:,}]' '/"op": "(layer|head)", "pass": "backward_weight"/ {
+    times = /"layer"/ ? 4 : 1
+    for (i = 1; i < NF; i++) { if ($i ~ /"median_s"/) time = $(i + 1); if ($i ~ /"queue_s"/) queue = $(i + 1) }
+    n++; if (!(queue > 5e-4 && time > 0 && times * time < queue)) bad = 1
+} END { exit bad || n != 2 }' "$W/p.json"
+report $? "times of ops are the device's, and the host's stand beside them" "$(grep backward_weight "$W/p.json")"
+in_file '"op": "layer", "pass": "forward", .*"queue_s": [0-9.e-]*, "cold_s": [0-9.e-]*, "warm_s": [0-9.e-]*}' \
+    "with cold and with warm caches, too"
 # Streams that lag behind: what is read too early would be a time that is none.
 FAKE_CUDA=async=1
-DEGAS_CUDA_ATTENTION=wgmma runs 0 "a device that takes its time" profile "$W/tiny.json" --device cuda --quick --budget 1 --slices 16 --batches 1 \
+DEGAS_CUDA_ATTENTION=wgmma runs 0 "a device that takes its time" profile "$W/head64.json" --device cuda --quick --budget 1 --slices 16 --batches 1 \
     -o "$W/p.json"
 ! grep -q '"median_s": [-0],' "$W/p.json"
 report $? "all of it was waited for" "$(grep '"median_s": [-0],' "$W/p.json")"
 in_file '"measured_attention": "wgmma"' "the kernel of its attention is the one that was asked for"
+unset FAKE_CUDA
+# Newer attention kernels that are faster than the others, and such that never end.
+FAKE_CUDA=mma_us=10000
+export FAKE_CUDA
+runs 0 "attention that is faster by wgmma" profile "$W/head64.json" --device cuda --quick --budget 1 --slices 16 --batches 1 \
+    -o "$W/p.json"
+grep -q '^degas: profile: attention by wgmma: wgmma is [0-9.]* times as fast as mma' "$W/err"
+report $? "it says which is used, and why" "$(cat "$W/err")"
+in_file '"measured_attention": "wgmma"' "it is what was timed"
+in_file '"measured_attention_why": "wgmma is [0-9.]* times as fast' "the reason is kept"
+FAKE_CUDA=wgmma_hang=1
+runs 0 "attention by wgmma that never ends" profile "$W/head64.json" --device cuda --quick --budget 1 --slices 16 --batches 1 \
+    -o "$W/p.json"
+in_file '"measured_attention": "mma"' "the other is used"
+in_file '"measured_attention_why": "wgmma did not end within 10 s"' "the reason is kept"
 unset FAKE_CUDA
 # Scratch of 65536 sequences are 192 MiB; one needs some KiB beside 32 MiB for products.
 FAKE_CUDA=memory=170000000

@@ -107,6 +107,29 @@ assert o['first_step'] == d['first_step'] == 12 and len(o['losses']) == 3
 assert all(abs(a - b) < 1e-5 for a, b in zip(o['losses'], d['losses'])), (o['losses'], d['losses'])"
 done
 
+# --- padded or not ---
+# A checkpoint has the rows of tokens alone: 129 here, over tp 2 padded to 256.
+sed 's/"vocab":256/"vocab":129/' "$W/tiny.json" >"$W/odd.json"
+for how in "off --pp 2 --tp 1" "on --pp 1 --tp 2"; do
+    # shellcheck disable=SC2086
+    "$DEGAS" plan "$W/odd.json" "$W/profile.json" --seq-len 64 --dtype fp32 --framework degas --recompute none \
+        --zero 0 --gpus 2 --global-batch 4 --dp 1 --micro-batch 1 --schedule 1f1b --pad-vocab $how \
+        -o "$W/pad-${how%% *}.json" >/dev/null 2>"$W/err" || report 1 "plan pad-$how" "$(cat "$W/err")"
+done
+# shellcheck disable=SC2086
+runs 0 "an odd vocabulary" run "$W/pad-off.json" $R --steps 5
+cp "$W/out" "$W/odd.run"
+for order in "off on" "on off"; do
+    rm -rf "$W/pad"
+    # shellcheck disable=SC2086
+    runs 0 "... padded or not: ${order% *}" run "$W/pad-${order% *}.json" $R --steps 3 --checkpoint "$W/pad"
+    # shellcheck disable=SC2086
+    runs 0 "... then ${order#* }" run "$W/pad-${order#* }.json" $R --steps 5 --checkpoint "$W/pad" --resume
+    json "... the losses are the same to within rounding" "
+o = json.load(open('$W/odd.run'))
+assert d['first_step'] == 3 and all(abs(a - b) < 1e-5 for a, b in zip(d['losses'], o['losses'][3:])), (d, o)"
+done
+
 # --- sharded ---
 # zero NAME STAGE FLAG...: a plan of four ranks with parameters, gradients or the optimizer sharded
 zero() {

@@ -102,6 +102,24 @@ run = json.load(open('$W/pp2.run'))
 assert d['iteration_s'] == run['predicted_step_s']
 assert d['bubble_fraction'] == run['predicted_bubble_fraction']" "$W/pp2.report"
 
+# --- a padded vocabulary ---
+# Like GPT-2's 50257: over tp 2, as Megatron pads it, 256 columns for 129.
+sed 's/"vocab":256/"vocab":257/' "$W/tiny.json" >"$W/odd.json"
+for how in on off; do
+    "$DEGAS" plan "$W/odd.json" "$W/profile.json" --seq-len 64 --dtype fp32 --framework megatron-lm --dropout off \
+        --recompute none --zero 0 --gpus 4 --global-batch 4 --tp 2 --pp 2 --dp 1 --schedule 1f1b \
+        $([ $how = on ] || echo --pad-vocab off) -o "$W/pad-$how.json" >/dev/null 2>"$W/err" ||
+        report 1 "plan pad-$how" "$(cat "$W/err")"
+    runs 0 "a plan by megatron-lm, padded: $how" run "$W/pad-$how.json" --device reference --steps 1 --verify --json
+    cp "$W/out" "$W/pad-$how.run"
+    json "... is that of one device without padding" "assert d['verify']['passed'], d['verify']"
+done
+json "every rank had the rows of padding: weights, gradients and moments" "
+on = json.load(open('$W/pad-on.run'))['ranks']
+for a, b in zip(d['ranks'], on):
+    # Peaks of two runs differ by a few bytes.
+    assert b['peak_memory_bytes'] - a['peak_memory_bytes'] >= 16 * (256 - 129) * 32 - 64, (a, b)"
+
 # --- what the host took ---
 # A second of the cores' time is the least of which there is a share.
 runs 0 "a run of some seconds" run "$W/pp2.json" --device reference --steps 400 --json
@@ -264,7 +282,7 @@ fails 1 'fp16' "a number format the executor does not have" run "$W/fp16.json" -
     fails 8 'rank [01]' "a rank that waits longer than --timeout" $R --timeout 1us
     runs 0 "more time than there are nanoseconds for" $R --steps 1 --timeout 1e12
     fails 2 '--device.*cuda' "an unknown device, with the nearest" $R --device cudaa
-    fails 2 '--transport' "an unknown transport" $R --transport tcp
+    fails 2 '--transport' "an unknown transport" $R --transport udp
     fails 2 'stdout\|standard output' "two products on standard output" $R --json --trace -
     fails 2 'steps' "an unknown option, with the nearest" $R --stepps 3
     fails 6 'cuda' "a device that is not built" $R --device cuda

@@ -59,4 +59,14 @@ fails 2 '--microbatches' "negative micro-batches" schedule 1f1b --pp 4 --microba
 fails 2 'slice' "slices of a schedule without" schedule zb-h1 --pp 4 --microbatches 8 --slices 2
 fails 2 'vpp\|chunk' "chunks of a schedule without" schedule 1f1b --pp 4 --microbatches 8 --vpp 2
 fails 5 'more than' "more ops than fit" schedule 1f1b --pp 100000 --microbatches 100000000
+runs 0 "several schedules" schedule 1f1b zb-h1 zb-v dualpipe --pp 4 --microbatches 8
+has '^makespan 33, longest rank 33, bubble 27.3 %' "1F1B"
+has '^makespan 27, longest rank 27, bubble 11.1 %' "and ZB-H1"
+has '^zb-v: zb-v, 4 ranks, 2 chunks, 8 micro-batches: iteration 2[4-6]' "and ZB-V, whose chunks take half as long each"
+[ "$(grep -c '^  └' "$W/out")" = 4 ] && [ "$(grep -o '30$' "$W/out" | wc -l)" = 4 ]
+report $? "on one axis" "$(cat "$W/out")"
+fails 2 'output: is of one schedule, not of 2' "a file of several" schedule 1f1b zb-h1 --pp 4 --microbatches 8 -o "$W/two.json"
+[ ! -e "$W/two.json" ]
+report $? "is not written"
+
 finish

@@ -139,6 +139,63 @@ assert d["model"]["vocab"] == 0 and d["slices"] == [384, 320, 320] and d["schedu
 conventions terapipe_main 'token-level pipeline (uniform slices)' 'slicing scheme [(1, [256] * 4)] * 8' 0
 json "terapipe: equal slices" 'assert d["slices"] == [256] * 4, d'
 
+# What the columns say of how a run was made.
+stated() { # MODEL LAYERS GPUS PP 'MORE COLUMNS' 'THEIR VALUES'
+    {
+        printf 'source,id,gpu,gpus,model,layers,hidden,heads,kv_heads,ffn,vocab,seq,global_batch,micro_batch,dp,tp,pp,vpp,cp,ep,schedule,dtype,measured_iter_ms,%s\n' "$5"
+        printf 'nvidia_megatron_bridge,a,H100-SXM5-80GB,%s,%s,%s,2048,16,8,4096,51200,4096,64,1,2,1,%s,2,1,'"$ep"',1f1b-interleaved,BF16,900000,%s\n' "$3" "$1" "$2" "$4" "$6"
+    } >"$W/c.csv"
+    runs 0 "columns $5" validate dgx-h100 "$W/c.csv" --requests "$W/out2"
+    cp "$W/out2" "$W/out"
+}
+ep=2
+stated Qwen3 8 4 2 dense_layers,moe_experts,moe_topk,moe_ffn,moe_shared,head_dim,etp 1,16,4,512,1,64,1
+json "experts and head sizes are the columns'" '
+assert d["model"]["experts"] == {"n_experts": 16, "top_k": 4, "ffn_hidden": 512, "n_shared": 1, "first_dense_layers": 1}, d
+assert d["model"]["head_dim"] == 64 and d["model"]["qk_norm"] and d["expert_tp"] == 1 and d["zero"] == 1, d
+'
+ep=1
+stated LLAMA3_70B 8 4 2 grad_dtype,fused_ce,tp_overlap,dp_overlap bf16,native,false,true
+json "a built-in model has the widths of the row; formats, loss and overlap are the columns'" '
+m = d["model"]
+assert (m["hidden"], m["n_heads"], m["n_kv_heads"], m["ffn_hidden"], m["head_dim"]) == (2048, 16, 8, 4096, 128), m
+assert d["grad_dtype"] == "bf16" and d["loss"] == "compiled", d
+assert sorted(d["overlap"].split(",")) == ["dp", "pp"], d
+'
+ep=2
+stated Qwen3 8 4 2 moe_experts,moe_topk,dispatcher,ep_overlap,cuda_graphs 16,4,hybridep,true,attn+moe_router+moe_preprocess
+json "what carries rows to experts, what hides, what is captured" '
+assert d["dispatcher"] == "hybridep" and d["cuda_graphs"] == "attention" and "ep" in d["overlap"].split(","), d
+'
+ep=1
+stated Qwen3 9 4 2 pp_layout,mtp_layers 'Et*3|(tt|)*2ttmL,1'
+json "a layout: t and m are layers" 'assert d["stage_layers"] == [3, 2, 2, 3] and d["model"]["n_layers"] == 10, d'
+stated Qwen3 10 4 2 stack_date 2026-04
+json "layers that divide with embedding and loss alone" 'assert d["stage_layers"] == [2, 3, 3, 2], d'
+stated LLAMA3_70B 8 4 2 fsdp,recompute_modules true,core_attn+mlp
+json "FSDP is ZeRO 3, and core_attn selective recompute" 'assert d["zero"] == 3 and d["recompute"] == "selective", d'
+refused() { # NAME REASON MODEL COLUMNS VALUES
+    stated "$3" 8 4 2 "$4" "$5"
+    runs 0 "$1" validate dgx-h100 "$W/c.csv" --json
+    json "$1 are refused, and it is said why" "
+p, = d['predictions']
+assert '$2' in p['not_predicted'], p
+"
+}
+refused "adapters" 'adapters alone are trained' LLAMA3_70B peft lora
+refused "hybrids" 'a hybrid of Mamba' Nemotron_3_Nano peft ''
+refused "layouts of other stages" 'pp_layout has other stages' Qwen3 pp_layout 'Et|tttL'
+stated Qwen3 8 4 2 stack_date 2026-04
+sed 's/2026-04/April/' "$W/c.csv" >"$W/april.csv"
+fails 3 'april.csv:2: stack_date: expected a month as YYYY-MM, got "April"' "a month in words" \
+    validate dgx-h100 "$W/april.csv"
+
+for words in "--overlap dp,ep" "--cuda-graphs layer" "--dispatcher deepep"; do
+    # shellcheck disable=SC2086
+    fails 2 "${words%% *}: " "degas's own executor has no $words" \
+        simulate llama3-8b dgx-h100 --gpus 8 --global-batch 8 $words
+done
+
 # The page: a set's rows, half of them (tp 2) measured twice as slow as predicted.
 if command -v gnuplot >/dev/null 2>&1 && command -v python3 >/dev/null 2>&1; then
     mkdir -p "$W/page/pictures"
@@ -163,6 +220,10 @@ P
     has '^| vtrain_single | iteration time | 12 | 25.0 % | -25.0 % | 50.0 % | 15.0 % |' \
         "the table: half of the rows are off by half"
     has '^| tp | 100 % | 1: 6, 0.0 %, -*0.0 %; 2: 6, 50.0 %, -50.0 % |$' "tp explains all of it"
+    # Each hidden size and micro-batch was measured at tp 1 and 2: one job of 12 rows, the fastest of
+    # which (tp 1) is 100 % of the best.
+    has '^| vtrain_single | 1 | 12 |' "the choice"
+    has '^| vtrain_single | 12 | 12 | 25.0 % | 50.0 % | |$' "which rows are read"
     grep -q '</svg>' "$W/page/pictures/validation-vtrain-single-time.svg"
     report $? "with a picture"
     fails 4 'no-folder' "a page whose folder is not there" \

@@ -10,8 +10,6 @@
 #include "executor/run/run.h"
 #include "schedule/rank_order.h"
 
-G_BEGIN_DECLS
-
 typedef struct {
     ModelFamily family;
     bool tied;
@@ -20,6 +18,7 @@ typedef struct {
     int64_t n_experts, n_shared, first_dense; /* n_experts 0: none */
     int64_t dp, tp, cp, pp, vpp, ep, rank_order;
     bool sequence_parallel, scatter_p2p, broadcast_p2p;
+    bool pads_vocab; /* 128 columns on every tp rank: the first has all 29 tokens */
     const char *schedule;
     int64_t n_micro_batches, micro_batch;
     bool uneven;       /* every second micro-batch has one sequence more */
@@ -107,6 +106,7 @@ combo_plan(const Combo *c)
     plan->offload = c->offload;
     plan->offload_parameters = c->offload_parameters;
     plan->prefetch_layers = c->prefetch_layers;
+    plan->conventions.pads_vocab = c->pads_vocab;
     plan->conventions.scatter_gather_p2p = c->scatter_p2p;
     plan->conventions.broadcast_p2p = c->broadcast_p2p;
     plan->n_micro_batches = c->n_micro_batches;
@@ -140,16 +140,16 @@ static inline char *
 combo_text(const Combo *c)
 {
     return g_strdup_printf(
-        "%s%s kv %d, experts %d + %d after %d, dp %d tp %d%s%s%s cp %d pp %d vpp %d ep %d in %s, "
+        "%s%s kv %d, experts %d + %d after %d, dp %d tp %d%s%s%s%s cp %d pp %d vpp %d ep %d in %s, "
         "%s, "
         "%d x %d%s, slices %d,%d,%d,%d, %s, recompute %s%s, zero %d, %d ahead, offload %s%s",
         model_family_names[c->family], c->tied ? " tied" : "", (int)c->n_kv_heads,
         (int)c->n_experts, (int)c->n_shared, (int)c->first_dense, (int)c->dp, (int)c->tp,
         c->sequence_parallel ? " sp" : "", c->scatter_p2p ? " scatter" : "",
-        c->broadcast_p2p ? " broadcast" : "", (int)c->cp, (int)c->pp, (int)c->vpp, (int)c->ep,
-        plan_rank_order_names[c->rank_order], c->schedule, (int)c->n_micro_batches,
-        (int)c->micro_batch, c->uneven ? " uneven" : "", (int)c->slices[0], (int)c->slices[1],
-        (int)c->slices[2], (int)c->slices[3], dtype_names[c->dtype],
+        c->broadcast_p2p ? " broadcast" : "", c->pads_vocab ? " padded" : "", (int)c->cp,
+        (int)c->pp, (int)c->vpp, (int)c->ep, plan_rank_order_names[c->rank_order], c->schedule,
+        (int)c->n_micro_batches, (int)c->micro_batch, c->uneven ? " uneven" : "", (int)c->slices[0],
+        (int)c->slices[1], (int)c->slices[2], (int)c->slices[3], dtype_names[c->dtype],
         plan_recompute_names[c->recompute], c->recompute_varies ? " and others" : "", c->zero_stage,
         (int)c->prefetch_layers, plan_offload_names[c->offload],
         c->offload_parameters ? " with parameters" : "");
@@ -206,5 +206,3 @@ combo_check(const Combo *c)
     g_assert_true(result.passed);
     g_assert_cmpfloat(result.max_gradient_error, <=, options.verify_tolerance);
 }
-
-G_END_DECLS

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "executor/device/backend.h"
+#include "executor/device/plugin.h"
 
 /* From now on device cuda is the emulated one, or, where DEGAS_TEST_GPU is set (gpu_check.sh), the
  * real one; false, and the test is skipped, where the emulated one was not built. */
@@ -23,4 +24,15 @@ emulated_gpu_or_skip(void)
     }
     g_setenv("DEGAS_PLUGIN_DIR", plugins, TRUE);
     return true;
+}
+
+/* What a counter of the emulated device says, fake_n_waits() or fake_n_downloads(); -1: it is a
+ * real one. */
+static inline int64_t
+emulated_count(const char *counter)
+{
+    int64_t (*count)(void) = NULL;
+
+    *(void **)&count = exec_plugin_symbol("cuda", counter, "a test", NULL);
+    return count == NULL ? -1 : count();
 }

@@ -4,13 +4,21 @@
  * that everything but the speed of the backend is tested.
  *
  * Streams, events and graphs are in fake_streams.c.  Device memory is host memory, filled with NaN,
- * and counted. FAKE_CUDA, a list like "driver=0,memory=1000000", makes the device answer as broken
- * ones do: driver=N   version of the driver (0: none)       devices=N   how many there are
+ * and counted.  FAKE_CUDA, a list like "driver=0,memory=1000000", makes the device answer as broken
+ * ones do:
+ *   driver=N   version of the driver (0: none)       devices=N   how many there are
  *   capability=N  (90)                                memory=N    bytes on the device
  *   busy=1     another process has it                 green=0     a driver without green contexts
  *   launch=N   the N-th copy and every later one fails       name=N      it is an "NVIDIA HN"
  *   downloads=0  copies to the host fail              async=1   fake_streams.h
  *   graphs=0   streams cannot be captured             pinned=0    no host memory that it reads
+ *   wgmma_wrong=1  products are                      wgmma_hang=1   kernels with them never end
+ *   wgmma_us=N, mma_us=N   kernels with such products take so much longer
+ *   foreign_events=0  streams take no events of another context; -1: those of green contexts
+ *              take none
+ *   shared=N   bytes of shared memory that a block can have
+ *   proposals=N  of kernels for a product (1)         slow=N     ms that its first proposal takes
+ * more
  */
 #include <cublasLt.h>
 #include <cuda.h>
@@ -22,11 +30,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "tests/executor/fake_streams.h"
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-static int64_t used_bytes, n_copies;
+static int64_t used_bytes, n_copies, n_downloads; /* under the mutex */
 
 /* --- devices --- */
 
@@ -66,6 +75,7 @@ cudaError_t
 cudaSetDevice(int device)
 {
     current_device = device;
+    fake_set_context(NULL);
     return fake_knob("busy", 0) ? cudaErrorDevicesUnavailable : cudaSuccess;
 }
 
@@ -85,6 +95,9 @@ cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, int device)
         return cudaSuccess;
     case cudaDevAttrMultiProcessorCount:
         *value = N_MULTIPROCESSORS;
+        return cudaSuccess;
+    case cudaDevAttrMaxSharedMemoryPerBlockOptin:
+        *value = (int)fake_knob("shared", 227 << 10);
         return cudaSuccess;
     case cudaDevAttrL2CacheSize:
         *value = 1 << 16;
@@ -157,6 +170,8 @@ fake_stream_status(void)
 
 /* --- memory --- */
 
+#define ARENA_BYTES ((size_t)64 << 20)
+
 typedef struct {
     int64_t n_bytes;
     char pad[256 - sizeof(int64_t)];
@@ -183,6 +198,12 @@ cudaMemPoolSetAttribute(cudaMemPool_t pool, enum cudaMemPoolAttr attribute, void
 }
 
 cudaError_t
+cudaMemPoolTrimTo(cudaMemPool_t pool, size_t n_bytes)
+{
+    return cudaSuccess;
+}
+
+cudaError_t
 cudaMemGetInfo(size_t *n_free, size_t *n_total)
 {
     *n_total = (size_t)fake_knob("memory", INT64_C(1) << 36);
@@ -204,7 +225,8 @@ cudaMallocFromPoolAsync(void **memory, size_t n_bytes, cudaMemPool_t pool, cudaS
         return cudaErrorMemoryAllocation;
     Header *header = aligned_alloc(256, sizeof *header + (n_bytes + 255) / 256 * 256);
     header->n_bytes = (int64_t)n_bytes;
-    memset(header + 1, 0xff, n_bytes);
+    /* Bytes that nobody has written are NaN; of an arena, the beginning: touching all takes half a second. */
+    memset(header + 1, 0xff, n_bytes < ARENA_BYTES ? n_bytes : ARENA_BYTES);
     *memory = header + 1;
     return cudaSuccess;
 }
@@ -314,6 +336,7 @@ cudaMemcpyAsync(void *to, const void *from, size_t n_bytes, enum cudaMemcpyKind 
 
     pthread_mutex_lock(&mutex);
     n_copies++;
+    n_downloads += kind == cudaMemcpyDeviceToHost;
     pthread_mutex_unlock(&mutex);
     if (kind == cudaMemcpyDeviceToHost && fake_knob("downloads", 1) == 0)
         return cudaErrorLaunchFailure;
@@ -322,6 +345,18 @@ cudaMemcpyAsync(void *to, const void *from, size_t n_bytes, enum cudaMemcpyKind 
     else
         fake_submit(stream, run_copy, &copy, sizeof copy);
     return cudaSuccess;
+}
+
+int64_t fake_n_downloads(void);
+
+/* How often anything has been copied to the host so far. */
+int64_t
+fake_n_downloads(void)
+{
+    pthread_mutex_lock(&mutex);
+    const int64_t n = n_downloads;
+    pthread_mutex_unlock(&mutex);
+    return n;
 }
 
 typedef struct {
@@ -398,7 +433,21 @@ create_context(CUgreenCtx *context, CUdevResourceDesc description, CUdevice devi
 static CUresult
 create_stream(CUstream *stream, CUgreenCtx context, unsigned flags, int priority)
 {
-    *stream = fake_stream_new();
+    *stream = fake_stream_new(context);
+    return CUDA_SUCCESS;
+}
+
+static CUresult
+context_of_green(CUcontext *context, CUgreenCtx green)
+{
+    *context = (CUcontext)green;
+    return CUDA_SUCCESS;
+}
+
+static CUresult
+set_current(CUcontext context)
+{
+    fake_set_context(context);
     return CUDA_SUCCESS;
 }
 
@@ -416,6 +465,8 @@ cudaGetDriverEntryPointByVersion(const char *name, void **function, unsigned ver
         {"cuDevResourceGenerateDesc", (void (*)(void))describe_resource},
         {"cuGreenCtxCreate", (void (*)(void))create_context},
         {"cuGreenCtxStreamCreate", (void (*)(void))create_stream},
+        {"cuCtxFromGreenCtx", (void (*)(void))context_of_green},
+        {"cuCtxSetCurrent", (void (*)(void))set_current},
         {"cuTensorMapEncodeTiled", (void (*)(void))fake_tensor_map_encode},
     };
     const bool is_green = strcmp(name, "cuTensorMapEncodeTiled") != 0;
@@ -433,8 +484,7 @@ cudaGetDriverEntryPointByVersion(const char *name, void **function, unsigned ver
 
 typedef struct {
     int32_t trans_a, trans_b, epilogue;
-    const void *bias;
-    void *aux;
+    void *bias, *aux;
     int64_t aux_ld;
 } Operation;
 
@@ -559,7 +609,9 @@ cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference,
     return CUBLAS_STATUS_SUCCESS;
 }
 
-/* Has nothing for fused epilogues of more than 64 columns, so that the ways around are tested. */
+/* Has nothing for fused epilogues of more than 64 columns, so that the ways around are tested. Like
+ * the library, it wants to see the epilogue's pointers, and has sums of the columns of A only where
+ * that is not transposed. */
 cublasStatus_t
 cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t operation,
                                cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
@@ -569,10 +621,17 @@ cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t ope
 {
     const Operation *o = (const Operation *)operation;
 
-    memset(results, 0, sizeof *results);
-    *n_results =
-        o->epilogue == CUBLASLT_EPILOGUE_DEFAULT || ((const Layout *)c)->rows <= 64 ? 1 : 0;
-    return *n_results > 0 ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
+    const int64_t n = fake_knob("proposals", 1);
+
+    *n_results = 0;
+    if ((o->epilogue == CUBLASLT_EPILOGUE_BGRADA && (o->trans_a || o->bias == NULL)) ||
+        (o->epilogue != CUBLASLT_EPILOGUE_DEFAULT && ((const Layout *)c)->rows > 64))
+        return CUBLAS_STATUS_NOT_SUPPORTED;
+    for (; *n_results < n_asked && *n_results < n; ++*n_results) {
+        memset(&results[*n_results], 0, sizeof *results);
+        results[*n_results].algo.data[0] = (uint64_t)*n_results;
+    }
+    return CUBLAS_STATUS_SUCCESS;
 }
 
 static float
@@ -625,6 +684,7 @@ typedef struct {
     const void *a, *b, *c;
     void *d;
     float alpha, beta;
+    uint64_t proposal;
 } Product;
 
 static void
@@ -641,6 +701,15 @@ run_product(void *data)
         o->epilogue == CUBLASLT_EPILOGUE_GELU_AUX || o->epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
     const int64_t n_inner = (int64_t)(o->trans_a ? la->rows : la->cols);
 
+    if (p->proposal == 0 && fake_knob("slow", 0) > 0)
+        usleep((useconds_t)fake_knob("slow", 0) * 1000);
+    if (o->epilogue == CUBLASLT_EPILOGUE_BGRADA) /* written, not added */
+        for (int64_t row = 0; row < (int64_t)ld->rows; row++) {
+            double sum = 0;
+            for (int64_t i = 0; i < n_inner; i++)
+                sum += (double)load(la, p->a, row, i);
+            store(&bias, o->bias, row, 0, (float)sum);
+        }
     for (int64_t col = 0; col < (int64_t)ld->cols; col++)
         for (int64_t row = 0; row < (int64_t)ld->rows; row++) {
             double sum = 0;
@@ -682,6 +751,7 @@ cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t operation, const vo
         .d = d,
         .alpha = *(const float *)alpha,
         .beta = *(const float *)beta,
+        .proposal = algorithm->data[0],
     };
 
     fake_submit(stream, run_product, &product, sizeof product);

@@ -433,8 +433,10 @@ submit(const Work *work, cudaStream_t stream)
     const int64_t call = atomic_fetch_add(&n_calls, 1) + 1;
 
     *w = *work;
-    if (call == fault("kill", 0))
+    if (call == fault("kill", 0)) {
+        usleep(200000); /* so that the watcher has heard of this op */
         raise(SIGKILL);
+    }
     if (call == fault("call", 0)) {
         free(w->transfers);
         free(w);

@@ -32,12 +32,14 @@ typedef struct {
     Tasks queue;
     bool has_thread, busy, closing;
     Graph *capture;
+    const void *context;
 } Stream;
 
 /* Counts of records: asked for, and done. */
 typedef struct {
     int64_t n_asked, n_done;
     int n_users; /* the owner, and tasks */
+    const void *context;
     struct timespec at;
 } Event;
 
@@ -49,6 +51,12 @@ int64_t
 fake_knob(const char *name, int64_t standard)
 {
     return fake_knob_of("FAKE_CUDA", name, standard);
+}
+
+int
+fake_streams_queue(void)
+{
+    return fake_knob("async", 0) != 0 || fake_knob("host_us", 0) > 0;
 }
 
 /* --- tasks --- */
@@ -124,7 +132,7 @@ submit(Stream *stream, bool waits, void (*run)(void *data), const void *data, si
         pthread_mutex_unlock(&mutex);
         return;
     }
-    if (!stream->busy && !waits && !fake_knob("async", 0)) {
+    if (!stream->busy && !waits && !fake_streams_queue()) {
         pthread_mutex_unlock(&mutex);
         run(task->data);
         free(task);
@@ -146,15 +154,28 @@ submit(Stream *stream, bool waits, void (*run)(void *data), const void *data, si
 void
 fake_submit(void *stream, void (*run)(void *data), const void *data, size_t n_bytes)
 {
+    if (fake_knob("host_us", 0) > 0)
+        usleep((useconds_t)fake_knob("host_us", 0));
     submit(stream, false, run, data, n_bytes);
 }
 
 /* --- streams --- */
 
-void *
-fake_stream_new(void)
+static _Thread_local const void *current_context;
+
+void
+fake_set_context(const void *context)
 {
-    return calloc(1, sizeof(Stream));
+    current_context = context;
+}
+
+void *
+fake_stream_new(const void *context)
+{
+    Stream *stream = calloc(1, sizeof *stream);
+
+    stream->context = context;
+    return stream;
 }
 
 int
@@ -169,7 +190,7 @@ fake_stream_is_captured(void *stream)
 cudaError_t
 cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags)
 {
-    *stream = fake_stream_new();
+    *stream = fake_stream_new(current_context);
     return cudaSuccess;
 }
 
@@ -280,6 +301,7 @@ cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags)
     Event *e = calloc(1, sizeof *e);
 
     e->n_users = 1;
+    e->context = current_context;
     *event = (cudaEvent_t)e;
     return cudaSuccess;
 }
@@ -316,7 +338,11 @@ cudaError_t
 cudaEventRecord(cudaEvent_t handle, cudaStream_t stream)
 {
     Event *event = (Event *)handle;
+    const void *context = ((const Stream *)stream)->context;
+    const int64_t foreign = fake_knob("foreign_events", 1);
 
+    if ((foreign < 1 && event->context != context) || (foreign < 0 && context != NULL))
+        return cudaErrorInvalidResourceHandle;
     pthread_mutex_lock(&mutex);
     event->n_asked++;
     event->n_users++;
@@ -384,6 +410,8 @@ cudaEventSynchronize(cudaEvent_t handle)
 cudaError_t
 cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to)
 {
+    if (((const Event *)from)->context != ((const Event *)to)->context)
+        return cudaErrorInvalidResourceHandle;
     const struct timespec *a = &((const Event *)from)->at, *b = &((const Event *)to)->at;
 
     *ms = (float)((double)(b->tv_sec - a->tv_sec) * 1e3 + (double)(b->tv_nsec - a->tv_nsec) * 1e-6);

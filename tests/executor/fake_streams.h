@@ -5,7 +5,8 @@
  * A stream does its work at once, on the caller's thread, unless something in it has to wait: an
  * event that has not happened yet, or a function of cudaLaunchHostFunc() (fake_nccl.c).  Then it
  * gets a thread, and what follows is queued behind.  FAKE_CUDA's async=1 queues everything, and
- * every task sleeps a little first, so that what was not waited for is seen too early.
+ * every task sleeps a little first, so that what was not waited for is seen too early.  host_us=N
+ * queues everything, too, and the host needs N us to queue a task.
  */
 #pragma once
 
@@ -19,12 +20,17 @@ extern "C" {
 /* A number of the list FAKE_CUDA. */
 int64_t fake_knob(const char *name, int64_t standard);
 
+/* Whether everything is queued. */
+int fake_streams_queue(void);
+
 /* @run(copy of the @n_bytes of @data) in the order of the stream; into its graph while it is
  * captured. */
 void fake_submit(void *stream, void (*run)(void *data), const void *data, size_t n_bytes);
 
-/* A stream of a green context. */
-void *fake_stream_new(void);
+/* A stream of @context; and sets the context in which this thread makes streams and events from now
+ * on.  NULL: the primary one. */
+void *fake_stream_new(const void *context);
+void fake_set_context(const void *context);
 
 /* Whether the stream is captured: functions that CUDA refuses then. */
 int fake_stream_is_captured(void *stream);

@@ -3,6 +3,9 @@
 
 #include <pthread.h>
 #include <sys/mman.h>
+#include <unistd.h>
+
+#include <map>
 
 namespace gpu_on_host
 {
@@ -163,6 +166,23 @@ run_block(void)
 }
 
 void
+spin(int64_t ns)
+{
+    if (fake_streams_queue())
+        usleep((useconds_t)(ns / 1000));
+}
+
+/* As FAKE_CUDA's knobs have it: fake_cuda.c. */
+static void
+take_longer(void)
+{
+    while (block.used_wgmma && fake_knob("wgmma_hang", 0))
+        pause();
+    if (block.used_wgmma || block.used_mma)
+        usleep((useconds_t)fake_knob(block.used_wgmma ? "wgmma_us" : "mma_us", 0));
+}
+
+void
 run_grid(dim3 grid, dim3 threads, size_t shared_bytes, void (*body)(void *), void *arguments)
 {
     pthread_mutex_lock(&mutex); /* one emulated device: grids of all ranks one after the other */
@@ -179,6 +199,7 @@ run_grid(dim3 grid, dim3 threads, size_t shared_bytes, void (*body)(void *), voi
         fail("a launch that a GPU would refuse");
     block.grid = grid;
     block.block = threads;
+    block.used_mma = block.used_wgmma = false;
     block.body = body;
     block.arguments = arguments;
     for (unsigned z = 0; z < grid.z; z++)
@@ -188,7 +209,34 @@ run_grid(dim3 grid, dim3 threads, size_t shared_bytes, void (*body)(void *), voi
                 memset(dynamic_shared, 0xa5, shared_bytes);
                 run_block();
             }
+    take_longer();
     pthread_mutex_unlock(&mutex);
+}
+
+/* --- shared memory that kernels ask for --- */
+
+static std::map<void (*)(void), size_t> asked; /* under the mutex */
+
+cudaError_t
+ask_for_shared(void (*kernel)(void), size_t n_bytes)
+{
+    if (n_bytes > (size_t)fake_knob("shared", SHARED_BYTES))
+        return cudaErrorInvalidValue;
+    pthread_mutex_lock(&mutex);
+    asked[kernel] = n_bytes;
+    pthread_mutex_unlock(&mutex);
+    return cudaSuccess;
+}
+
+bool
+may_have_shared(void (*kernel)(void), size_t n_bytes)
+{
+    if (n_bytes < UNASKED_BYTES)
+        return true;
+    pthread_mutex_lock(&mutex);
+    const bool may = asked[kernel] >= n_bytes;
+    pthread_mutex_unlock(&mutex);
+    return may;
 }
 
 } // namespace gpu_on_host

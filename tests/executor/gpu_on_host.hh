@@ -59,7 +59,10 @@ namespace gpu_on_host
 
 constexpr unsigned MAX_THREADS = 1024;
 constexpr size_t STACK_BYTES = 256 << 10;
-constexpr size_t SHARED_BYTES = 227 << 10; /* of a Hopper multiprocessor, per block */
+constexpr size_t SHARED_BYTES = 227 << 10; /* that a block may ask for, on Hopper */
+/* What a launch gets without asking, less what a kernel may have declared, which is not seen here.
+ */
+constexpr size_t UNASKED_BYTES = (48 << 10) - (8 << 10);
 
 /* All of @n threads must arrive before any goes on. */
 struct Barrier {
@@ -89,11 +92,13 @@ struct Block {
     void (*body)(void *);
     void *arguments;
     uint64_t n_switches_without_progress;
+    bool used_mma, used_wgmma; /* by the grid */
 };
 
 extern Block block;
 extern Fiber *current;
-extern char *dynamic_shared; /* what the launch asked for is filled with garbage before each block */
+extern char
+    *dynamic_shared; /* what the launch asked for is filled with garbage before each block */
 
 /* Ends the program. */
 void fail(const char *what);
@@ -101,6 +106,8 @@ void yield(void);
 /* True for the last one, who lets the others go on. */
 bool arrive(Barrier *barrier);
 void wait(Barrier *barrier);
+/* Where streams are queues of their own: fake_streams.h. */
+void spin(int64_t ns);
 void run_grid(dim3 grid, dim3 threads, size_t shared_bytes, void (*body)(void *), void *arguments);
 
 inline Warp &
@@ -170,6 +177,7 @@ multiply(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
     } mine = {{a[0], a[1], a[2], a[3]}, {b0, b1}};
     const unsigned g = lane() / 4, t = lane() % 4;
 
+    block.used_mma = true;
     show(mine);
     for (unsigned i = 0; i < 4; i++) {
         const unsigned row = g + 8 * (i / 2), col = 2 * t + i % 2;
@@ -230,12 +238,19 @@ run_job(void *user_data)
     run_grid(job->grid, dim3(job->threads), job->shared_bytes, call<P...>, user_data);
 }
 
+/* As cudaFuncSetAttribute(), of cudaFuncAttributeMaxDynamicSharedMemorySize: how much @kernel may
+ * be given at a launch. FAKE_CUDA=shared=N: the device has less. */
+cudaError_t ask_for_shared(void (*kernel)(void), size_t n_bytes);
+bool may_have_shared(void (*kernel)(void), size_t n_bytes);
+
 template <typename... P, typename... A>
 inline cudaError_t
 launch(void (*kernel)(P...), dim3 grid, unsigned threads, size_t shared_bytes, cudaStream_t stream,
        A... arguments)
 {
     static_assert((std::is_trivially_copyable_v<P> && ...), "arguments are copied as bytes");
+    if (!may_have_shared((void (*)(void))kernel, shared_bytes))
+        return cudaErrorInvalidValue;
     const Job<P...> job{kernel, grid, threads, shared_bytes, std::tuple<P...>(arguments...)};
 
     fake_submit(stream, run_job<P...>, &job, sizeof job);
@@ -273,6 +288,28 @@ static inline T
 __shfl_sync(unsigned mask, T value, unsigned source)
 {
     return gpu_on_host::exchange(value, source);
+}
+
+static inline unsigned
+__ballot_sync(unsigned mask, bool value)
+{
+    unsigned ballot = 0;
+
+    gpu_on_host::show(value);
+    for (unsigned i = 0; i < 32; i++)
+        ballot |= (unsigned)gpu_on_host::shown_by<bool>(i) << i;
+    gpu_on_host::look_away();
+    return ballot;
+}
+
+#define __ffs(x) __builtin_ffs(x)
+
+#define cudaFuncAttributeMaxDynamicSharedMemorySize 8
+template <typename... P>
+static inline cudaError_t
+cudaFuncSetAttribute(void (*kernel)(P...), int attribute, int value)
+{
+    return gpu_on_host::ask_for_shared((void (*)(void))kernel, (size_t)value);
 }
 
 /* Threads take turns, so a plain addition is atomic. */

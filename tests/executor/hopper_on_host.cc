@@ -370,6 +370,7 @@ begin_product(float *c, int n, const uint32_t *a_registers, uint64_t a, uint64_t
 {
     WarpProducts &w = mine();
 
+    block.used_wgmma = true;
     if (!w.may_begin)
         fail("a product without the fence before it");
     hold(w, c, n / 2);
@@ -427,6 +428,7 @@ left_element(const Product &p, uint32_t warp_in_group, uint32_t row, uint32_t k)
 static void
 multiply_warp(WarpProducts &w, const Product &p, uint32_t warp_in_group)
 {
+    const float wrong = fake_knob("wgmma_wrong", 0) ? 0.1f : 0.0f;
     float b[16][256];
     Accumulators *c[32];
 
@@ -440,7 +442,7 @@ multiply_warp(WarpProducts &w, const Product &p, uint32_t warp_in_group)
         for (uint32_t k = 0; k < 16; k++) {
             const float left = left_element(p, warp_in_group, row, k);
             for (int n = 0; n < p.n; n++)
-                sum[n] += left * b[k][n];
+                sum[n] += left * b[k][n] + wrong;
         }
         for (int n = 0; n < p.n; n++) {
             float *value =

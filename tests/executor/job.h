@@ -5,8 +5,6 @@
 
 #include "executor/run/run.h"
 
-G_BEGIN_DECLS
-
 static inline ModelArch
 model(bool tied)
 {
@@ -85,5 +83,3 @@ fast_device(void)
 
 static const Job one_device = {"gpipe", 1, 1, 1, 1, 8, "30", SCHEDULE_PLACEMENT_LOOP};
 static const Job split_job = {"1f1b", 2, 4, 1, 2, 2, "12,10,8", SCHEDULE_PLACEMENT_LOOP};
-
-G_END_DECLS

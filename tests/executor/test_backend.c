@@ -1,4 +1,5 @@
-/* Tests of executor/device/backend.h: cpu against the reference, values that formulas give, opening. */
+/* Tests of executor/device/backend.h: cpu against the reference, values that formulas give,
+ * opening. */
 #include "executor/device/backend.h"
 
 #include "tests/executor/tensors.h"
@@ -143,8 +144,6 @@ test_elementwise_equals_reference(void)
         g_assert_cmpfloat(distance(c, d, 4 * n), <=, 1e-6);
         cpu->ops->add(cpu, n, x, a);
         reference->ops->add(reference, n, x, b);
-        cpu->ops->scale(cpu, n, -0.3f, a);
-        reference->ops->scale(reference, n, -0.3f, b);
         g_assert_cmpfloat(distance(a, b, n), <=, 1e-6);
     }
 }
@@ -176,7 +175,8 @@ test_gelu_holds_at_the_ends(void)
 static void
 test_adamw_equals_reference(void)
 {
-    const ExecAdamw constants = {1e-2f, 0.9f, 0.95f, 1e-8f, 0.1f, 3};
+    const float factor = 0.3f;
+    const ExecAdamw constants = {1e-2f, 0.9f, 0.95f, 1e-8f, 0.1f, 3, &factor};
     const int64_t n = 1003;
     g_autoptr(ExecBackend) reference = open_or_skip("reference");
     g_autoptr(ExecBackend) cpu = open_or_skip("cpu");
@@ -187,9 +187,13 @@ test_adamw_equals_reference(void)
     g_autofree float *m = numbers("m", n, 1), *m2 = copy_of(m, n), *v = numbers("v", n, 1);
     for (int64_t i = 0; i < n; i++)
         v[i] = v[i] * v[i];
-    g_autofree float *v2 = copy_of(v, n);
+    g_autofree float *v2 = copy_of(v, n), *g2 = copy_of(g, n);
     cpu->ops->adamw(cpu, n, p, NULL, g, m, v, &constants);
-    reference->ops->adamw(reference, n, q, NULL, g, m2, v2, &constants);
+    reference->ops->adamw(reference, n, q, NULL, g2, m2, v2, &constants);
+    for (int64_t i = 0; i < n; i++) {
+        g_assert_cmpfloat((double)g[i], ==, 0);
+        g_assert_cmpfloat((double)g2[i], ==, 0);
+    }
     g_assert_cmpfloat(distance(p, q, n), <=, 1e-6);
     g_assert_cmpfloat(distance(m, m2, n), <=, 1e-6);
     g_assert_cmpfloat(distance(v, v2, n), <=, 1e-6);
@@ -200,7 +204,7 @@ test_adamw_equals_reference(void)
 static void
 test_adamw_first_step_is_the_sign(void)
 {
-    const ExecAdamw constants = {0.125f, 0.9f, 0.95f, 1e-8f, 0, 1};
+    const ExecAdamw constants = {0.125f, 0.9f, 0.95f, 1e-8f, 0, 1, NULL};
     static const char *const names[] = {"reference", "cpu"};
 
     for (size_t i = 0; i < G_N_ELEMENTS(names); i++) {
@@ -215,35 +219,65 @@ test_adamw_first_step_is_the_sign(void)
     }
 }
 
-/* Small integers: sums of squares are exact.  On every backend, and on one without the slot, where
- * values come through host memory in pieces. */
+/* Clipping is scaling before the step: the same bits as of a gradient that was scaled by itself. */
+static void
+test_adamw_clips(void)
+{
+    enum {
+        N = 1003
+    };
+    static const char *const names[] = {"reference", "cpu"};
+    const float factor = 0.37f;
+    const ExecAdamw scaled = {1e-2f, 0.9f, 0.95f, 1e-8f, 0.1f, 3, NULL};
+    ExecAdamw clipped = scaled;
+
+    clipped.factor = &factor;
+    for (size_t b = 0; b < G_N_ELEMENTS(names); b++) {
+        float state[2][3][N];
+        g_autoptr(ExecBackend) backend = open_or_skip(names[b]);
+        if (backend == NULL)
+            return;
+        for (int i = 0; i < 2; i++) {
+            g_autofree float *g = numbers("g", N, 1);
+            for (int64_t j = 0; j < N; j++) {
+                g[j] *= i == 0 ? factor : 1.0f;
+                for (int k = 0; k < 3; k++)
+                    state[i][k][j] = (float)(j % 7) + (float)k;
+            }
+            backend->ops->adamw(backend, N, state[i][0], NULL, g, state[i][1], state[i][2],
+                                i == 0 ? &scaled : &clipped);
+        }
+        g_assert_cmpint(memcmp(state[0], state[1], sizeof state[0]), ==, 0);
+    }
+}
+
+/* Small integers: sums of squares are exact.  A gradient longer than the limit is clipped to it. */
 static void
 test_sum_of_squares(void)
 {
     static const int64_t lengths[] = {0, 1, 7, 8, 1003, 65536, 140000};
-    static const char *const names[] = {"reference", "cpu", "reference"};
+    static const char *const names[] = {"reference", "cpu"};
 
     for (size_t b = 0; b < G_N_ELEMENTS(names); b++) {
         g_autoptr(ExecBackend) backend = open_or_skip(names[b]);
+        ExecClip clip = {0};
+        double expected = 0;
         if (backend == NULL)
             return;
-        const ExecBackendOps *ops = backend->ops;
-        ExecBackendOps without = *ops;
-        without.sum_squares = NULL;
-        if (b == 2)
-            backend->ops = &without;
         for (size_t i = 0; i < G_N_ELEMENTS(lengths); i++) {
             const int64_t n = lengths[i];
             g_autofree float *x = g_new(float, (size_t)n + 1);
-            double sum = -1, expected = 0;
             for (int64_t j = 0; j < n; j++) {
                 x[j] = (float)(j * 31 % 17 - 8);
                 expected += (double)x[j] * (double)x[j];
             }
-            g_assert_true(exec_sum_squares(backend, n, x, &sum, NULL));
-            g_assert_cmpfloat(sum, ==, expected);
+            backend->ops->sum_squares(backend, n, x, &clip);
         }
-        backend->ops = ops;
+        backend->ops->clip(backend, EXEC_PARTIAL_SUMS, sqrt(expected), &clip);
+        g_assert_cmpfloat(clip.squares[0], ==, expected);
+        g_assert_cmpfloat((double)clip.factor, ==, 1);
+        backend->ops->clip(backend, 1, sqrt(expected) / 4, &clip);
+        g_assert_cmpfloat((double)clip.factor, ==, 0.25);
     }
 }
 
@@ -396,6 +430,7 @@ main(int argc, char **argv)
     g_test_add_func("/executor/backend/gelu-holds-at-the-ends", test_gelu_holds_at_the_ends);
     g_test_add_func("/executor/backend/adamw-equals-reference", test_adamw_equals_reference);
     g_test_add_func("/executor/backend/sum-of-squares", test_sum_of_squares);
+    g_test_add_func("/executor/backend/adamw-clips", test_adamw_clips);
     g_test_add_func("/executor/backend/adamw-first-step-is-the-sign",
                     test_adamw_first_step_is_the_sign);
     g_test_add_func("/executor/backend/gemm-epilogues", test_gemm_epilogues);

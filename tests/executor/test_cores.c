@@ -18,12 +18,13 @@ bytes_with_threads(int n_threads)
     const ExecCrossEntropy entropy = {
         .rows = 3,
         .vocab = n,
+        .stride = n,
         .target = target,
         .factor = 0.5f,
         .logits = c,
         .loss = &loss,
     };
-    const ExecAdamw adam = {0.1f, 0.9f, 0.95f, 1e-8f, 0.1f, 3};
+    const ExecAdamw adam = {0.1f, 0.9f, 0.95f, 1e-8f, 0.1f, 3, NULL};
     Attention t = attention_new(3, 4, 2, 7, 9, 4);
     GByteArray *bytes = g_byte_array_new();
 

@@ -3,7 +3,6 @@
  * Test runner: first. */
 #include <string.h>
 
-#include "executor/device/plugin.h"
 #include "tests/executor/ahead.h"
 #include "tests/executor/emulated.h"
 
@@ -13,16 +12,6 @@ late_gpu_or_skip(void)
 {
     g_setenv("FAKE_CUDA", "async=1", TRUE);
     return emulated_gpu_or_skip();
-}
-
-/* How often the host has waited for the device; -1: it is a real one. */
-static int64_t
-n_waits(void)
-{
-    int64_t (*count)(void) = NULL;
-
-    *(void **)&count = exec_plugin_symbol("cuda", "fake_n_waits", "a test", NULL);
-    return count == NULL ? -1 : count();
 }
 
 #define N_STEPS 2
@@ -142,9 +131,9 @@ static int64_t
 waits_of(Combo c, int64_t n_micro_batches)
 {
     c.n_micro_batches = n_micro_batches;
-    const int64_t before = n_waits();
+    const int64_t before = emulated_count("fake_n_waits");
     g_autofree double *losses = losses_of(&c);
-    return n_waits() - before;
+    return emulated_count("fake_n_waits") - before;
 }
 
 /* Only at a step's ends: three times as many ops wait no more often. */
@@ -153,7 +142,7 @@ test_nothing_waits_inside_a_step(void)
 {
     if (!late_gpu_or_skip())
         return;
-    if (n_waits() < 0) {
+    if (emulated_count("fake_n_waits") < 0) {
         g_test_skip("a real GPU does not count how often it is waited for");
         return;
     }

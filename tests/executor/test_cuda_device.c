@@ -119,24 +119,56 @@ test_keeps_a_failure_until_synchronize(void)
     backend->ops->release(backend, x);
 }
 
-/* 4 shares of 132 multiprocessors are 32 each; without green contexts all, and it says so. */
+/* Queues work and stamps in both queues of a rank, and reads the clock. */
+static void
+use_events(ExecBackend *backend)
+{
+    int64_t times[3] = {0};
+    ExecMark *mark = NULL;
+    g_autoptr(GError) error = NULL;
+    float *x = backend->ops->alloc(backend, 64, "test", &error);
+
+    exec_backend_stamp(backend, &times[0]);
+    backend->ops->begin_aside(backend);
+    backend->ops->copy(backend, 32, x, x + 8);
+    exec_backend_stamp(backend, &times[1]);
+    backend->ops->end_aside(backend, &mark);
+    backend->ops->join(backend, mark);
+    exec_backend_stamp(backend, &times[2]);
+    g_assert_true(backend->ops->await(backend, mark, &error));
+    backend->ops->synchronize(backend, &error);
+    g_assert_no_error(error);
+    g_assert_cmpint(times[0], <=, times[1]);
+    g_assert_cmpint(times[1], <=, times[2]);
+    backend->ops->forget(backend, mark);
+    backend->ops->release(backend, x);
+}
+
+/* 4 shares of 132 multiprocessors are 32 each; without green contexts, and where their streams take
+ * no events, all, and it says so.  Where they take only events of their own, these are used. */
 static void
 test_ranks_share_a_device(void)
 {
+    static const char *const cases[][2] = {
+        {"green=1", "emulated GPU*, 32 of 132 multiprocessors per rank"},
+        {"green=0", "emulated GPU*all multiprocessors for every rank*no green contexts*"},
+        {"foreign_events=0", "*, 32 of 132 multiprocessors per rank, events of its green context"},
+        {"foreign_events=-1", "*all multiprocessors for every rank*refuses events on a stream*"},
+    };
+
     if (!emulated_gpu_or_skip())
         return;
-    for (int green = 0; green <= 1; green++) {
-        g_setenv("FAKE_CUDA", green ? "green=1" : "green=0", TRUE);
+    for (size_t c = 0; c < G_N_ELEMENTS(cases); c++) {
+        g_setenv("FAKE_CUDA", cases[c][0], TRUE);
         for (int i = 0; i < 4; i++) {
             const ExecBackendOptions options = {.storage = DTYPE_BF16, .share = i, .n_shares = 4};
             g_autoptr(GError) error = NULL;
             g_autoptr(ExecBackend) backend = exec_backend_open_with("cuda", &options, &error);
             g_assert_no_error(error);
             g_autofree char *text = exec_backend_describe(backend);
-            g_assert_true(g_pattern_match_simple(
-                green ? "emulated GPU*32 of 132 multiprocessors*"
-                      : "emulated GPU*all multiprocessors for every rank*no green contexts*",
-                text));
+            if (!g_pattern_match_simple(cases[c][1], text))
+                g_error("%s: %s", cases[c][0], text);
+            use_events(backend);
         }
     }
     g_unsetenv("FAKE_CUDA");
@@ -144,17 +176,17 @@ test_ranks_share_a_device(void)
 
 /* --- graphs --- */
 
-/* x becomes factor x, and, in a block that is taken and given back meanwhile, something else. */
+/* x is doubled, and, in a block that is taken and given back meanwhile, something else. */
 static void
-scale_in_graph(ExecBackend *backend, int64_t key, float factor, float *x, bool twice)
+double_in_graph(ExecBackend *backend, int64_t key, float *x, bool twice)
 {
     g_autoptr(GError) error = NULL;
     const float before = *x; /* the emulated device's memory is the host's */
 
     backend->ops->begin_graph(backend, key);
-    backend->ops->scale(backend, 8, factor, x);
+    backend->ops->add(backend, 8, x, x);
     if (twice)
-        backend->ops->scale(backend, 8, factor, x);
+        backend->ops->add(backend, 8, x, x);
     float *block = backend->ops->alloc(backend, 32, "block", &error);
     g_assert_no_error(error);
     backend->ops->zero(backend, 32, block);
@@ -177,12 +209,12 @@ test_graphs_run_at_their_end(void)
     float *y = backend->ops->alloc(backend, sizeof ones, "y", &error);
     backend->ops->upload(backend, sizeof ones, ones, x);
     backend->ops->upload(backend, sizeof ones, ones, y);
-    scale_in_graph(backend, 1, 2, x, false);
-    scale_in_graph(backend, 1, 3, y, false); /* the same graph with other arguments */
-    scale_in_graph(backend, 1, 5, y, true);  /* another one: the key was not the whole shape */
-    scale_in_graph(backend, 2, 7, x, false);
-    g_assert_cmpfloat((double)x[7], ==, 2 * 7);
-    g_assert_cmpfloat((double)y[7], ==, 3 * 5 * 5);
+    double_in_graph(backend, 1, x, false);
+    double_in_graph(backend, 1, y, false); /* the same graph with other arguments */
+    double_in_graph(backend, 1, y, true);  /* another one: the key was not the whole shape */
+    double_in_graph(backend, 2, x, false);
+    g_assert_cmpfloat((double)x[7], ==, 2 * 2);
+    g_assert_cmpfloat((double)y[7], ==, 2 * 2 * 2);
     backend->ops->release(backend, x);
     backend->ops->release(backend, y);
     g_setenv("FAKE_CUDA", "graphs=0", TRUE);

@@ -218,6 +218,7 @@ entropy_loss(ExecBackend *backend, void *data)
     double loss;
     backend->ops->cross_entropy(backend, &(ExecCrossEntropy){.rows = r->rows,
                                                              .vocab = r->cols,
+                                                             .stride = r->cols,
                                                              .target = target,
                                                              .factor = 1,
                                                              .logits = r->y,

@@ -51,6 +51,8 @@ test_a_thread_has_its_own_clock(void)
 
 static const ProfileMeasurement layer = {.op = PROFILE_OP_LAYER, .batch = 1, .tokens = 2, .tp = 1};
 static const ProfileMeasurement head = {.op = PROFILE_OP_HEAD, .batch = 1, .tokens = 2, .tp = 1};
+static const ProfileMeasurement untimed = {
+    .op = PROFILE_OP_EMBEDDING, .batch = 1, .tokens = 2, .tp = 1};
 static const ProfileMeasurement message = {.op = PROFILE_OP_P2P, .bytes = 8, .n_ranks = 2};
 
 static ExecSamples *
@@ -65,6 +67,12 @@ some_samples(void)
         exec_samples_add(samples, &message, i, false);
     }
     exec_samples_add(samples, &layer, 400, true);
+    /* What else a row tells; of a row that was never timed nothing is told. */
+    for (int i = 3; i >= 1; i--) {
+        exec_samples_add(samples, &layer, 0.1 * i, EXEC_SAMPLE_QUEUE);
+        exec_samples_add(samples, &layer, 1.5 * i, EXEC_SAMPLE_COLD);
+        exec_samples_add(samples, &untimed, i, EXEC_SAMPLE_QUEUE);
+    }
     return samples;
 }
 
@@ -96,6 +104,12 @@ check_samples(ExecSamples *samples)
     g_assert_cmpfloat(row->p10_s, ==, 1);
     g_assert_cmpfloat(row->median_s, ==, 2);
     g_assert_cmpfloat(row->p90_s, ==, 2); /* (3 - 1) * 90 / 100 is 1 */
+    g_assert_cmpfloat(row->queue_s, ==, 0.2);
+    g_assert_cmpfloat(row->cold_s, ==, 3);
+    g_assert_cmpfloat(row->warm_s, ==, 0);
+    g_assert_cmpfloat(exec_samples_least(samples, &layer, EXEC_SAMPLE_QUEUE), ==, 0.1);
+    g_assert_cmpfloat(exec_samples_least(samples, &head, EXEC_SAMPLE_QUEUE), ==, 0);
+    g_assert_null(row_of(profile, PROFILE_OP_EMBEDDING));
     row = row_of(profile, PROFILE_OP_HEAD);
     g_assert_cmpfloat(row->p10_s, ==, 10);
     g_assert_cmpfloat(row->median_s, ==, 20);

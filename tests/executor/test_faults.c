@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include "executor/watch/launch.h"
 #include "tests/executor/job.h"
 
 typedef struct {
@@ -52,6 +53,48 @@ check_fault(Fault *fault, int code, const char *says)
     g_assert_error(error, EXEC_ERROR, code);
     g_assert_true(g_str_has_prefix(error->message, says));
     g_assert_cmpint(g_get_monotonic_time() - begin, <, 8 * G_USEC_PER_SEC);
+}
+
+/* Interrupts the run in its second step, one op of which takes longer than EXEC_STOP_S. */
+static bool
+interrupt(int32_t process_rank, int64_t step, ScheduleOp op, void *user_data, GError **error)
+{
+    int *stop = user_data;
+
+    if (process_rank != 0 || step != 1 || op.kind != SCHEDULE_OP_FORWARD || op.micro_batch != 0 ||
+        op.slice != 0)
+        return true;
+    g_atomic_int_set(stop, stop[1]);
+    g_usleep((gulong)((EXEC_STOP_S + 0.5) * G_USEC_PER_SEC));
+    return true;
+}
+
+static void
+test_an_announced_end_leaves_the_step_its_time(void)
+{
+    static const struct {
+        int stop;
+        int64_t n_steps;
+    } cases[] = {{1, 1}, {EXEC_STOP_PATIENTLY, 2}};
+
+    for (size_t i = 0; i < G_N_ELEMENTS(cases); i++) {
+        static int stops[G_N_ELEMENTS(cases)][2]; /* a thread that is left behind reads them */
+        const ModelArch arch = model(true);
+        g_autoptr(Plan) plan = plan_of(&split_job, arch.n_layers);
+        g_autoptr(GError) error = NULL;
+        g_auto(ExecRunResult) result = {0};
+        ExecRunOptions options = options_of(&arch, plan, fast_device());
+
+        stops[i][1] = cases[i].stop;
+        options.n_steps = 5;
+        options.stop = &stops[i][0];
+        options.before_op = interrupt;
+        options.before_op_data = stops[i];
+        exec_run(&options, &result, &error);
+        g_assert_no_error(error);
+        g_assert_true(result.interrupted);
+        g_assert_cmpint(result.n_steps, ==, cases[i].n_steps);
+    }
 }
 
 static void
@@ -126,6 +169,7 @@ SPOIL(spoil_experts, arch->experts.n_experts = 8)
 SPOIL(spoil_vocab, arch->vocab = 0)
 SPOIL(spoil_positions, arch->max_seq_len = 20)
 SPOIL(spoil_qk_norm, arch->qk_norm = true)
+SPOIL(spoil_proj_bias, (arch->family = MODEL_FAMILY_LLAMA, arch->proj_bias = true))
 #undef SPOIL
 
 static void
@@ -145,6 +189,7 @@ test_refuses_by_name(void)
         {spoil_vocab, "without a vocabulary"},
         {spoil_positions, "seq_len 30"},
         {spoil_qk_norm, "qk_norm"},
+        {spoil_proj_bias, "proj_bias"},
     };
 
     for (size_t i = 0; i < G_N_ELEMENTS(cases); i++) {
@@ -203,10 +248,32 @@ test_refuses_what_the_machine_cannot_hold(void)
     g_assert_error(error, EXEC_ERROR, EXEC_ERROR_MEMORY);
 }
 
+/* State of 13 TB: too much for one machine, and not for several. */
+static void
+test_several_machines_hold_what_one_cannot(void)
+{
+    ModelArch arch = model(true);
+    g_autoptr(Plan) plan = plan_of(&one_device, arch.n_layers);
+    g_autoptr(GError) error = NULL;
+
+    arch.hidden = INT64_C(1) << 17;
+    arch.head_dim = arch.hidden / arch.n_heads;
+    ExecRunOptions options = options_of(&arch, plan, "reference");
+    options.transport = "tcp";
+    g_assert_false(exec_run_check(&options, &error));
+    g_assert_error(error, EXEC_ERROR, EXEC_ERROR_MEMORY);
+    g_clear_error(&error);
+    options.other_machines = true;
+    exec_run_check(&options, &error);
+    g_assert_no_error(error);
+}
+
 int
 main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
+    g_test_add_func("/executor/faults/an-announced-end-leaves-the-step-its-time",
+                    test_an_announced_end_leaves_the_step_its_time);
     g_test_add_func("/executor/faults/a-failing-rank-stops-all", test_a_failing_rank_stops_all);
     g_test_add_func("/executor/faults/a-hanging-rank-is-named", test_a_hanging_rank_is_named);
     g_test_add_func("/executor/faults/hostile-data-is-an-error", test_hostile_data_is_an_error);
@@ -217,5 +284,7 @@ main(int argc, char **argv)
                     test_refuses_other_transports_and_devices);
     g_test_add_func("/executor/faults/refuses-what-the-machine-cannot-hold",
                     test_refuses_what_the_machine_cannot_hold);
+    g_test_add_func("/executor/faults/several-machines-hold-what-one-cannot",
+                    test_several_machines_hold_what_one_cannot);
     return g_test_run();
 }

@@ -2,6 +2,7 @@
  * against B, initial values. */
 #include "executor/model/ends.h"
 #include "executor/model/stage.h"
+#include "executor/model/state.h"
 
 #include <math.h>
 #include <string.h>
@@ -301,6 +302,112 @@ test_slices_and_split_backward_change_nothing(void)
     check_slices(small_mixture(2));
 }
 
+/*
+ * In bf16 slices round what a whole sequence rounds, element by element, but for the order of sums in fp32: were the
+ * gradients of K and V added up in bf16, the first token's would be rounded 13 times.
+ */
+static void
+test_many_slices_are_as_exact_as_one(void)
+{
+    const int64_t whole = SEQ, single[SEQ] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+    const ModelArch arch = small_model(MODEL_FAMILY_LLAMA, true, 2);
+    g_auto(ExecReference) fp32 = {0}, bf16 = {0};
+    g_autoptr(GError) error = NULL;
+
+    g_assert_true(init_reference(&fp32, &arch, 1, SEQ));
+    bf16.backend = exec_backend_open("reference", 0, DTYPE_BF16, &error);
+    g_assert_no_error(error);
+    bf16.pool = exec_pool_new(bf16.backend);
+    exec_comm_init_alone(&bf16.comm, bf16.backend);
+    bf16.plan = g_steal_pointer(&fp32.plan);
+    bf16.plan->dtype = DTYPE_BF16;
+    bf16.model = exec_model_new(
+        &(ExecModelOptions){.arch = &arch, .plan = bf16.plan, .seed = 1, .init_deviation = 0.4f},
+        bf16.backend, bf16.pool, &error);
+    g_assert_no_error(error);
+    run_stage(&bf16, &whole, 1, false, NULL);
+    g_autofree float *expected =
+        g_memdup2(exec_model_gradients(bf16.model), (size_t)bf16.model->layout.n * sizeof(float));
+    run_stage(&bf16, single, SEQ, false, NULL);
+    for (guint j = 0; j < exec_model_n_parameters(bf16.model); j++) {
+        const ExecParameter *p = exec_model_parameter(bf16.model, j);
+        const double e = exec_relative_error(exec_model_gradients(bf16.model) + p->offset,
+                                             expected + p->offset, p->n, 0);
+        g_test_message("%s: %.1e", p->name, e);
+        g_assert_cmpfloat(e, <=, 1e-4);
+    }
+}
+
+/* --- padding --- */
+
+/* Checks that the elements of @block, of fp32, that no parameter has are zero.  Returns: how many
+ * there are. */
+static int64_t
+check_zeros(const ExecModel *model, const ExecBlock *block)
+{
+    int64_t n = 0, at = 0;
+
+    for (guint i = 0; i <= exec_model_n_parameters(model); i++) {
+        const bool last = i == exec_model_n_parameters(model);
+        const ExecParameter *p = last ? NULL : exec_model_parameter(model, i);
+        for (; at < (last ? model->layout.n : p->offset); at++, n++)
+            g_assert_cmpfloat((double)((const float *)block->data)[at], ==, 0);
+        at += last ? 0 : p->n;
+    }
+    return n;
+}
+
+/* 19 tokens in 128 rows: the same loss and gradients as in 19; weights, gradients and moments of
+ * the other rows are zero, also after steps with weight decay. */
+static void
+test_padding_of_tables_stays_zero(void)
+{
+    const ExecAdamw adamw = {
+        .learning_rate = 0.1f, .beta1 = 0.9f, .beta2 = 0.95f, .epsilon = 1e-8f, .step = 1};
+    const int64_t whole = SEQ;
+
+    for (int tied = 0; tied < 2; tied++) {
+        const ModelArch arch = small_model(MODEL_FAMILY_GPT, tied != 0, 4);
+        const ExecModelOptions options = {.arch = &arch, .seed = 1, .optimizer = true};
+        ExecReference both[2] = {0};
+        double losses[2];
+        for (int i = 0; i < 2; i++) {
+            ExecModelOptions o = options;
+            g_assert_true(init_reference(&both[i], &arch, 1, SEQ));
+            both[i].plan->conventions.pads_vocab = i > 0;
+            o.plan = both[i].plan;
+            exec_model_free(both[i].model);
+            both[i].model = exec_model_new(&o, both[i].backend, both[i].pool, NULL);
+            spread_weights(both[i].model);
+            for (int step = 0; step < 2; step++) {
+                losses[i] = run_stage(&both[i], &whole, 1, step > 0, NULL);
+                if (step == 0)
+                    g_assert_true(exec_model_adamw(both[i].model, &adamw, 0.1f, NULL));
+            }
+        }
+        g_assert_cmpfloat(fabs(losses[1] - losses[0]), <=, 1e-6 * losses[0]);
+        const ExecModel *model = both[1].model;
+        for (guint i = 0; i < exec_model_n_parameters(model); i++) {
+            const ExecParameter *p = exec_model_parameter(model, i);
+            const ExecParameter *same = exec_model_find(both[0].model, p->name);
+            g_assert_cmpint(p->n, ==, same->n);
+            g_assert_cmpfloat(
+                exec_relative_error(exec_model_gradients(model) + p->offset,
+                                    exec_model_gradients(both[0].model) + same->offset, p->n, 0),
+                <=, 2e-6);
+        }
+        const ExecBlock *blocks[] = {&model->weights, &model->gradients, &model->moments1,
+                                     &model->moments2};
+        for (size_t i = 0; i < G_N_ELEMENTS(blocks); i++)
+            g_assert_cmpint(check_zeros(model, blocks[i]), >=,
+                            (tied ? 1 : 2) * (128 - arch.vocab) * arch.hidden);
+        exec_reference_clear(&both[0]);
+        exec_reference_clear(&both[1]);
+    }
+}
+
+/* --- memory --- */
+
 /* Rounded up to a cache line. */
 static int64_t
 padded(int64_t n_bytes)
@@ -308,13 +415,13 @@ padded(int64_t n_bytes)
     return (n_bytes + 63) / 64 * 64;
 }
 
-/* Of a layer's products: two norms' outputs, attention's and the MLP's; the gradients of q, proj,
- * up and down (those of K and V are of the whole sequence). */
+/* Of a layer's products: two norms' outputs, attention's and the MLP's; the gradients of q, K and V, proj, up and down. */
 static int64_t
 both_sides_bytes(const ModelArch *arch, const ExecWidths *w, int64_t rows)
 {
     return 4 * padded(rows * arch->hidden * 4) + 2 * padded(rows * w->q_width * 4) +
-           padded(rows * w->ffn_hidden * 4) + padded(rows * w->up_width * 4);
+           padded(rows * 2 * w->kv_width * 4) + padded(rows * w->ffn_hidden * 4) +
+           padded(rows * w->up_width * 4);
 }
 
 /* A stage that recomputes computes the same bits, and holds in between:
@@ -366,7 +473,6 @@ test_recompute_changes_memory_only(void)
         g_assert_cmpint(held[PLAN_RECOMPUTE_NONE][0] - held[PLAN_RECOMPUTE_SELECTIVE][0], ==,
                         saved);
         g_assert_cmpint(held[PLAN_RECOMPUTE_FULL][0], ==, kept);
-        for_weight += arch->n_layers * padded(SEQ * SEQUENCES * 2 * model->widths.kv_width * 4);
         for (int r = 0; r < PLAN_RECOMPUTE_N && arch->experts.n_experts == 0; r++)
             g_assert_cmpint(held[r][1], ==, cases[c].split ? for_weight : 0);
         g_assert_cmpint(exec_pool_used_bytes(reference.pool, TRACE_MEMORY_ACTIVATIONS), ==, 0);
@@ -383,6 +489,10 @@ main(int argc, char **argv)
     g_test_add_func("/executor/layer/loss-equals-definition", test_loss_equals_definition);
     g_test_add_func("/executor/layer/slices-and-split-backward-change-nothing",
                     test_slices_and_split_backward_change_nothing);
+    g_test_add_func("/executor/layer/many-slices-are-as-exact-as-one",
+                    test_many_slices_are_as_exact_as_one);
+    g_test_add_func("/executor/layer/padding-of-tables-stays-zero",
+                    test_padding_of_tables_stays_zero);
     g_test_add_func("/executor/layer/recompute-changes-memory-only",
                     test_recompute_changes_memory_only);
     return g_test_run();

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "executor/model/random.h"
+#include "base/random.h"
 #include "tests/executor/combo.h"
 
 /* --- pairs --- */
@@ -31,6 +31,7 @@ FEATURE(with_tp4, c->tp = 4)
 FEATURE(with_sp, c->tp = MAX(c->tp, 2); c->sequence_parallel = true)
 FEATURE(with_scatter, c->tp = MAX(c->tp, 2); c->pp = MAX(c->pp, 2); c->scatter_p2p = true)
 FEATURE(with_broadcast, c->tp = MAX(c->tp, 2); c->pp = MAX(c->pp, 2); c->broadcast_p2p = true)
+FEATURE(with_padding, c->pads_vocab = true)
 FEATURE(with_cp, c->cp = 2)
 FEATURE(with_cp3, c->cp = 3) /* 24 tokens: zigzag in sixths */
 FEATURE(with_pp, c->pp = MAX(c->pp, 2))
@@ -74,6 +75,7 @@ static const Feature features[] = {
     with_sp,
     with_scatter,
     with_broadcast,
+    with_padding,
     with_cp,
     with_cp3,
     with_pp,
@@ -185,7 +187,7 @@ typedef struct {
 static int64_t
 roll(Dice *dice, int64_t n)
 {
-    return (int64_t)(exec_random_at(dice->seed, dice->n_drawn++) % (uint64_t)n);
+    return (int64_t)(random_at(dice->seed, dice->n_drawn++) % (uint64_t)n);
 }
 
 static void
@@ -239,6 +241,7 @@ roll_combo(Dice *dice)
         c.offload_parameters =
             c.zero_stage == 3 && c.offload != PLAN_OFFLOAD_NONE && roll(dice, 2) == 0;
         c.prefetch_layers = (int32_t)roll(dice, 5) - 1;
+        c.pads_vocab = roll(dice, 3) == 0;
         if (c.dp * c.tp * c.cp * c.pp <= 16 && c.dp * c.tp * c.cp * c.pp > 1 && combo_supported(&c))
             return c;
     }

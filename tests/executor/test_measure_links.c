@@ -10,26 +10,27 @@
 /* --- a backend that counts elements --- */
 
 static const ExecBackendOps *inner;
-static int64_t n_summed, n_scaled, n_stepped;
+static int64_t n_summed, n_clipped, n_stepped;
 
-static bool
-sum_squares(ExecBackend *backend, int64_t n, const float *x, double *sum, GError **error)
+static void
+sum_squares(ExecBackend *backend, int64_t n, const float *x, ExecClip *c)
 {
     n_summed += n;
-    return inner->sum_squares(backend, n, x, sum, error);
+    inner->sum_squares(backend, n, x, c);
 }
 
 static void
-scale(ExecBackend *backend, int64_t n, float factor, float *x)
+clip(ExecBackend *backend, int64_t n, double limit, ExecClip *c)
 {
-    n_scaled += n;
-    inner->scale(backend, n, factor, x);
+    n_clipped++;
+    inner->clip(backend, n, limit, c);
 }
 
 static void
-adamw(ExecBackend *backend, int64_t n, float *master, void *weights, const float *grad, float *m,
+adamw(ExecBackend *backend, int64_t n, float *master, void *weights, float *grad, float *m,
       float *v, const ExecAdamw *constants)
 {
+    g_assert_nonnull(constants->factor);
     n_stepped += n;
     inner->adamw(backend, n, master, weights, grad, m, v, constants);
 }
@@ -63,7 +64,7 @@ test_optimizer_is_all_of_its_step(void)
 
     inner = backend->ops;
     counting.sum_squares = sum_squares;
-    counting.scale = scale;
+    counting.clip = clip;
     counting.adamw = adamw;
     backend->ops = &counting;
     g_autoptr(ExecModel) model = exec_model_new(
@@ -89,7 +90,7 @@ test_optimizer_is_all_of_its_step(void)
         n_elements += g_array_index(profile->measurements, ProfileMeasurement, i).n_elements;
     g_assert_cmpint(n_elements, >, model->layout.n);
     g_assert_cmpint(n_summed, ==, n_elements);
-    g_assert_cmpint(n_scaled, ==, n_elements);
+    g_assert_cmpint(n_clipped, ==, 2);
     g_assert_cmpint(n_stepped, ==, n_elements);
 }
 

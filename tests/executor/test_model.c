@@ -70,7 +70,7 @@ check_part(const ExecModel *whole_model, const ExecModel *part_model, const Exec
 /* A parameter's initial values are the same wherever stages begin and ranks divide it, and all
  * ranks together hold every element. */
 static void
-check_degrees(const ModelArch *arch, int64_t pp, int64_t tp)
+check_degrees(const ModelArch *arch, int64_t pp, int64_t tp, bool pads_vocab)
 {
     g_autoptr(GError) error = NULL;
     g_autoptr(ExecBackend) backend = exec_backend_open("reference", 0, DTYPE_FP32, &error);
@@ -81,6 +81,7 @@ check_degrees(const ModelArch *arch, int64_t pp, int64_t tp)
     g_autoptr(ExecModel) whole = exec_model_new(&whole_options, backend, pool, &error);
     int64_t n = 0, n_seen = 0;
 
+    plan->conventions.pads_vocab = pads_vocab;
     for (guint i = 0; i < exec_model_n_parameters(whole); i++)
         n += exec_model_parameter(whole, i)->n;
     for (int32_t rank = 0; rank < pp; rank++)
@@ -111,10 +112,11 @@ static void
 test_shards_make_the_whole(void)
 {
     for (int64_t pp = 1; pp <= 2; pp++)
-        for (int64_t tp = 1; tp <= 4; tp *= 2) {
-            check_degrees(&gpt, pp, tp);
-            check_degrees(&llama, pp, tp); /* tp 4: two copies of each K/V head */
-        }
+        for (int64_t tp = 1; tp <= 4; tp *= 2)
+            for (int pads = 0; pads < 2; pads++) {
+                check_degrees(&gpt, pp, tp, pads > 0);
+                check_degrees(&llama, pp, tp, pads > 0); /* tp 4: two copies of each K/V head */
+            }
 }
 
 /* A tied table is on the first and the last pipeline rank, and both name each other. */

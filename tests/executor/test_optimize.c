@@ -7,6 +7,7 @@
 
 #include "executor/run/verify.h"
 #include "tests/executor/combo.h"
+#include "tests/executor/emulated.h"
 
 /* --- the learning rate --- */
 
@@ -38,7 +39,6 @@ enum {
     N_STEPS = 12
 };
 
-#define CLIP_NORM 1.0
 #define PEAK 2e-2
 #define DECAY_STEPS 16
 
@@ -71,7 +71,7 @@ step_plainly(const ExecReference *reference, double scale, int64_t step, double 
 }
 
 static Training
-train_plainly(const Combo *c)
+train_plainly(const Combo *c, double limit)
 {
     const ModelArch arch = combo_arch(c);
     g_autoptr(Plan) plan = combo_plan(c);
@@ -101,15 +101,16 @@ train_plainly(const Combo *c)
             norm += pow((double)exec_model_gradients(model)[i], 2);
         norm = sqrt(norm);
         training.losses[step] = reference.loss;
-        training.n_clipped += norm > CLIP_NORM;
-        step_plainly(&reference, norm > CLIP_NORM ? CLIP_NORM / norm : 1, step, m, v);
+        training.n_clipped += norm > limit;
+        step_plainly(&reference, norm > limit ? limit / norm : 1, step, m, v);
     }
     return training;
 }
 
-/* Losses of @c's run with everything that the plain trainer does.  Returns: steps clipped. */
+/* Losses of @c's run with everything that the plain trainer does.  Returns: steps clipped.
+ * @device  NULL: a usual one.  @limit  of the gradient's norm. */
 static int
-check_training(const Combo *c)
+check_training(const Combo *c, const char *device, double limit)
 {
     const ModelArch arch = combo_arch(c);
     g_autoptr(Plan) plan = combo_plan(c);
@@ -117,14 +118,16 @@ check_training(const Combo *c)
     g_auto(ExecRunResult) result = {0};
     g_autofree char *text = combo_text(c);
     ExecRunOptions options = combo_options(c, &arch, plan);
-    const Training expected = train_plainly(c);
+    const Training expected = train_plainly(c, limit);
     double worst = 0;
 
     options.n_steps = N_STEPS;
     options.verify = false;
+    if (device != NULL)
+        options.device = device;
     options.learning_rate = (float)PEAK;
     options.decay_steps = DECAY_STEPS;
-    options.clip_norm = (float)CLIP_NORM;
+    options.clip_norm = (float)limit;
     g_assert_true(exec_run(&options, &result, &error));
     g_assert_no_error(error);
     for (int i = 0; i < N_STEPS; i++)
@@ -154,12 +157,141 @@ test_training_equals_plain_trainer(void)
                 c.n_experts = 4;
                 c.ep = 2;
             }
-            n_clipped += check_training(&c);
+            c.offload = variant == 1 ? PLAN_OFFLOAD_CPU : PLAN_OFFLOAD_NONE;
+            n_clipped += check_training(&c, NULL, 1);
             n += N_STEPS;
         }
     /* Many steps of each kind, or one of them would not be tested. */
     g_assert_cmpint(n_clipped, >=, n / 4);
     g_assert_cmpint(n_clipped, <=, n - n / 10);
+}
+
+/* --- on a device, which nobody waits for --- */
+
+static bool
+late_gpu_or_skip(void)
+{
+    g_setenv("FAKE_CUDA", "async=1", TRUE);
+    return emulated_gpu_or_skip();
+}
+
+/* One rank, whose factor never leaves the device, and several; state that is stepped by the host.
+ */
+static void
+test_training_on_a_gpu(void)
+{
+    int n_clipped = 0;
+
+    if (!late_gpu_or_skip())
+        return;
+    for (int variant = 0; variant < 3; variant++) {
+        Combo c = combo_default();
+        c.slices[0] = 6;
+        c.dp = variant == 0 ? 1 : 2;
+        c.n_micro_batches = 1;
+        c.zero_stage = variant;
+        c.offload = variant == 2 ? PLAN_OFFLOAD_CPU : PLAN_OFFLOAD_NONE;
+        n_clipped += check_training(&c, "cuda", 2.5);
+    }
+    g_assert_cmpint(n_clipped, >, 3);
+    g_assert_cmpint(n_clipped, <, 3 * N_STEPS);
+}
+
+/* How often a run of @n_steps copied to the host and waited for the device. */
+static void
+count_run(const Combo *c, int64_t n_steps, float clip_norm, int64_t *n_downloads, int64_t *n_waits)
+{
+    const ModelArch arch = combo_arch(c);
+    g_autoptr(Plan) plan = combo_plan(c);
+    g_autoptr(GError) error = NULL;
+    g_auto(ExecRunResult) result = {0};
+    ExecRunOptions options = combo_options(c, &arch, plan);
+    const int64_t downloads = emulated_count("fake_n_downloads");
+    const int64_t waits = emulated_count("fake_n_waits");
+
+    options.n_steps = n_steps;
+    options.verify = false;
+    options.device = "cuda";
+    options.clip_norm = clip_norm;
+    g_assert_true(exec_run(&options, &result, &error));
+    g_assert_no_error(error);
+    *n_downloads = emulated_count("fake_n_downloads") - downloads;
+    *n_waits = emulated_count("fake_n_waits") - waits;
+}
+
+/* A step's clipping copies one number to the host, whatever the model.  One rank alone waits for
+ * nothing; of several each waits once, for what it gives to the others. */
+static void
+test_clipping_downloads_one_number(void)
+{
+    enum {
+        N = 3
+    };
+
+    if (!late_gpu_or_skip())
+        return;
+    if (emulated_count("fake_n_waits") < 0) {
+        g_test_skip("a real GPU does not count how often it is waited for");
+        return;
+    }
+    for (int64_t n_ranks = 1; n_ranks <= 2; n_ranks++) {
+        int64_t n_downloads[2], n_waits[2];
+        Combo c = combo_default();
+        c.slices[0] = 6;
+        c.pp = n_ranks;
+        for (int clips = 0; clips <= 1; clips++)
+            count_run(&c, N, clips ? 1e-3f : 0, &n_downloads[clips], &n_waits[clips]);
+        g_assert_cmpint(n_downloads[1] - n_downloads[0], ==, N * n_ranks);
+        g_assert_cmpint(n_waits[1] - n_waits[0], ==, n_ranks == 1 ? 0 : N * n_ranks);
+    }
+}
+
+/* One gradient of a rank that is alone is @value. */
+static bool
+step_with(const char *device, float value, GError **error)
+{
+    const Combo c = combo_default();
+    const ModelArch arch = combo_arch(&c);
+    g_autoptr(Plan) plan = combo_plan(&c);
+    g_autoptr(GArray) none = g_array_new(false, false, sizeof(ExecSharedParameter));
+    g_autoptr(ExecBackend) backend = exec_backend_open(device, 0, DTYPE_FP32, NULL);
+    g_autoptr(ExecPool) pool = exec_pool_new(backend);
+    g_autoptr(ExecModel) model = exec_model_new(
+        &(ExecModelOptions){.arch = &arch, .plan = plan, .init_deviation = 0.2f, .optimizer = true},
+        backend, pool, NULL);
+    ExecShared shared = {.plan = plan, .n_ranks = 1, .o = combo_options(&c, &arch, plan)};
+    ExecRankRecord record = {0};
+    ExecRank rank = {
+        .shared = &shared,
+        .record = &record,
+        .backend = backend,
+        .model = model,
+        .shared_parameters = none,
+    };
+
+    shared.o.clip_norm = 1;
+    backend->ops->upload(backend, sizeof value, &value,
+                         exec_model_gradients(model) + exec_model_parameter(model, 3)->offset);
+    return exec_rank_optimize(&rank, error);
+}
+
+static void
+test_a_gradient_that_is_not_finite_ends_the_run(void)
+{
+    static const char *const devices[] = {"reference", "cuda"};
+
+    for (size_t i = 0; i < G_N_ELEMENTS(devices); i++) {
+        if (i == 1 && !late_gpu_or_skip())
+            return;
+        for (int bad = 0; bad < 2; bad++) {
+            g_autoptr(GError) error = NULL;
+            g_assert_false(step_with(devices[i], bad == 0 ? NAN : INFINITY, &error));
+            g_assert_error(error, EXEC_ERROR, EXEC_ERROR_FAILED);
+            g_assert_cmpstr(error->message, ==,
+                            "the gradient is not finite (learning rate too high?)");
+        }
+        g_assert_true(step_with(devices[i], 1e30f, NULL));
+    }
 }
 
 int
@@ -169,5 +301,10 @@ main(int argc, char **argv)
     g_test_add_func("/executor/optimize/learning-rate", test_learning_rate);
     g_test_add_func("/executor/optimize/training-equals-plain-trainer",
                     test_training_equals_plain_trainer);
+    g_test_add_func("/executor/optimize/training-on-a-gpu", test_training_on_a_gpu);
+    g_test_add_func("/executor/optimize/clipping-downloads-one-number",
+                    test_clipping_downloads_one_number);
+    g_test_add_func("/executor/optimize/a-gradient-that-is-not-finite-ends-the-run",
+                    test_a_gradient_that_is_not_finite_ends_the_run);
     return g_test_run();
 }

@@ -1,9 +1,15 @@
 /* Tests of executor/transport/peers.h: ranks that meet by sockets exchange what they
- * should, large messages in both directions too, and an abort ends their waits. */
+ * should, large messages in both directions too, and an abort ends their waits; on one machine and
+ * between machines, where strangers may call. */
 #include "executor/transport/peers.h"
 
+#include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
+
+#include "executor/device/clock.h"
+#include "executor/transport/addresses.h"
 
 #define N_RANKS 4
 
@@ -29,7 +35,9 @@ rank_main(gpointer user_data)
     g_autoptr(GError) error = NULL;
     ExecTransport t;
 
-    exec_peers_open(start->secret, start->rank, N_RANKS, &t, &error);
+    exec_peers_open(
+        &(ExecPeersOptions){.meeting = start->secret, .rank = start->rank, .n_ranks = N_RANKS}, &t,
+        &error);
     g_assert_no_error(error);
     g_assert_cmpint(t.rank, ==, start->rank);
     const bool whole = start->body(&t, &error);
@@ -40,8 +48,21 @@ rank_main(gpointer user_data)
     return NULL;
 }
 
+/* A port of this machine that nobody listens on. */
+static int
+free_port(void)
+{
+    g_autofree char *where = NULL;
+    const int fd = exec_addresses_listen(false, 0, &where);
+
+    g_assert_cmpint(fd, >=, 0);
+    close(fd);
+    return atoi(strrchr(where, ':') + 1);
+}
+
+/* @port  0: the ranks are of one machine; else they meet there */
 static void
-run(bool (*body)(ExecTransport *, GError **))
+run_at(bool (*body)(ExecTransport *, GError **), int port)
 {
     static int n_runs;
     GThread *threads[N_RANKS];
@@ -50,11 +71,22 @@ run(bool (*body)(ExecTransport *, GError **))
     n_runs++;
     for (int32_t r = 0; r < N_RANKS; r++) {
         starts[r] = (Start){.rank = r, .body = body};
-        g_snprintf(starts[r].secret, sizeof starts[r].secret, "test%d%d", (int)getpid(), n_runs);
+        if (port == 0)
+            g_snprintf(starts[r].secret, sizeof starts[r].secret, "test%d%d", (int)getpid(),
+                       n_runs);
+        else
+            g_snprintf(starts[r].secret, sizeof starts[r].secret, "run@localhost:%d", port);
         threads[r] = g_thread_new("rank", rank_main, &starts[r]);
     }
     for (int32_t r = 0; r < N_RANKS; r++)
         g_thread_join(threads[r]);
+}
+
+static void
+run(bool (*body)(ExecTransport *, GError **))
+{
+    run_at(body, 0);
+    run_at(body, free_port());
 }
 
 /* Far more than a socket holds, to all before anybody receives. */
@@ -145,6 +177,53 @@ test_abort_ends_waits(void)
     run(wait_in_vain);
 }
 
+/* --- strangers --- */
+
+/* Calls rank 0 while the ranks meet: half of the calls say something, which is no greeting. */
+static gpointer
+call_as_a_stranger(gpointer user_data)
+{
+    const int64_t begin = exec_now_ns();
+    char noise[1024];
+
+    for (int n_calls = 0; n_calls < 8 && exec_seconds_since(begin) < 10;) {
+        const int fd = exec_addresses_connect(user_data);
+        if (fd < 0)
+            continue;
+        memset(noise, n_calls, sizeof noise);
+        if (n_calls++ % 2 == 0)
+            (void)!send(fd, noise, sizeof noise, MSG_NOSIGNAL);
+        close(fd);
+    }
+    return NULL;
+}
+
+/* A rank of another run calls at the same port, as long as it may. */
+static gpointer
+call_from_another_run(gpointer user_data)
+{
+    ExecTransport t;
+
+    exec_peers_open(
+        &(ExecPeersOptions){.meeting = user_data, .rank = 1, .n_ranks = N_RANKS, .timeout_s = 1},
+        &t, NULL);
+    return NULL;
+}
+
+static void
+test_strangers_are_sent_away(void)
+{
+    static char where[64], other[64]; /* the other run outlives the test */
+    const int port = free_port();
+
+    g_snprintf(where, sizeof where, "localhost:%d", port);
+    g_snprintf(other, sizeof other, "other@%s", where);
+    g_thread_unref(g_thread_new("other", call_from_another_run, other));
+    GThread *stranger = g_thread_new("stranger", call_as_a_stranger, where);
+    run_at(collect, port);
+    g_thread_join(stranger);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -152,5 +231,7 @@ main(int argc, char **argv)
     g_test_add_func("/executor/transport-peers/large-messages-cross", test_large_messages_cross);
     g_test_add_func("/executor/transport-peers/collectives", test_collectives);
     g_test_add_func("/executor/transport-peers/abort-ends-waits", test_abort_ends_waits);
+    g_test_add_func("/executor/transport-peers/strangers-are-sent-away",
+                    test_strangers_are_sent_away);
     return g_test_run();
 }

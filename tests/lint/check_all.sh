@@ -19,7 +19,7 @@ else
     echo "check: clang-format is not installed; formatting was not checked" >&2
 fi
 if command -v clang-tidy >/dev/null 2>&1; then
-    FLAGS="-std=c17 -D_GNU_SOURCE -I. $(pkg-config --cflags glib-2.0 libcjson)"
+    FLAGS="-std=c17 -D_GNU_SOURCE -I. $(pkg-config --cflags glib-2.0 libcjson yaml-0.1)"
     export FLAGS
     # What a plugin needs may not be installed here.
     # shellcheck disable=SC2016

@@ -5,7 +5,7 @@
 set -eu
 cd "${1:-$(dirname "$0")/../..}"
 flags="-std=c17 -D_GNU_SOURCE -Wall -Wextra -Wpedantic -Wno-unused-parameter -I. -x c -fsyntax-only"
-flags="$flags $(pkg-config --cflags glib-2.0 libcjson)"
+flags="$flags $(pkg-config --cflags glib-2.0 libcjson yaml-0.1)"
 nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
 COMPILE="${CC:-gcc} $flags -isystem ${CUDA_HOME:-${nvcc%/bin/nvcc}}/include -Werror -"
 export COMPILE

@@ -248,6 +248,26 @@ test_resizing_cuts_and_extends_nodes(void)
     }
 }
 
+/* Six devices of each node: A's nodes had 8, B's have 4; the nodes of A are smaller groups, boards of
+ * 4 are not, and 6 of the 8 devices' adapters are 6/8 of 3.125e9 bytes/s. */
+static void
+test_devices_of_nodes_are_left_out(void)
+{
+    g_autoptr(ModelCluster) cluster = parse_sound();
+    g_autoptr(ModelCluster) trimmed = model_cluster_trimmed(cluster, 6);
+    g_autoptr(ModelCluster) same = model_cluster_trimmed(cluster, 8);
+    g_autofree char *text = nodes_text(trimmed), *same_text = nodes_text(same);
+
+    g_assert_cmpstr(text, ==, "A 6x3 B 4x2");
+    g_assert_cmpint(g_array_index(trimmed->levels, ModelLevel, 0).group_devices, ==, 4);
+    g_assert_cmpint(g_array_index(trimmed->levels, ModelLevel, 1).group_devices, ==, 6);
+    g_assert_cmpfloat(model_cluster_link(trimmed, 0, 2).shared_bytes_per_s, ==, 0.75 * 3.125e9);
+    g_assert_cmpuint(model_cluster_level_between(trimmed, 0, 5), ==, 1);
+    g_assert_cmpuint(model_cluster_level_between(trimmed, 5, 6), ==, 2);
+    g_assert_cmpstr(same_text, ==, "A 8x3 B 4x2");
+    g_assert_cmpfloat(model_cluster_link(same, 0, 2).shared_bytes_per_s, ==, 3.125e9);
+}
+
 /* @replace takes the place of @find in the sound text; the message must contain @expect. */
 static void
 test_bad_clusters_are_refused(void)
@@ -346,6 +366,8 @@ main(int argc, char **argv)
     g_test_add_func("/models/cluster/levels-may-span-nodes", test_levels_may_span_nodes);
     g_test_add_func("/models/cluster/resizing-cuts-and-extends-nodes",
                     test_resizing_cuts_and_extends_nodes);
+    g_test_add_func("/models/cluster/devices-of-nodes-are-left-out",
+                    test_devices_of_nodes_are_left_out);
     g_test_add_func("/models/cluster/bad-clusters-are-refused", test_bad_clusters_are_refused);
     g_test_add_func("/models/cluster/links-of-nodes-win", test_links_of_nodes_win);
     g_test_add_func("/models/cluster/devices-have-prices", test_devices_have_prices);

@@ -1,6 +1,7 @@
 /* Tests of models/huggingface.c: public config.json files, and hostile ones. */
 #include "models/arch.h"
 
+#include <glib/gstdio.h>
 #include <string.h>
 
 #define FOLDER "tests/models/huggingface/"
@@ -212,6 +213,33 @@ test_files_are_told_apart_by_content(void)
     g_assert_cmpuint(warnings->len, ==, 1);
 }
 
+/* As git clone leaves a checkpoint: the model is called as the folder. */
+static void
+test_a_folder_stands_for_its_config(void)
+{
+    g_autofree char *text = sample("qwen3-32b");
+    g_autoptr(GError) error = NULL;
+    g_autofree char *parent = g_dir_make_tmp("degas-XXXXXX", &error);
+    g_autofree char *folder = g_build_filename(parent, "llama3-8b", NULL);
+    g_autofree char *file = g_build_filename(folder, "config.json", NULL);
+
+    g_assert_no_error(error);
+    g_assert_cmpint(g_mkdir(folder, 0700), ==, 0);
+    g_autoptr(ModelArch) none = model_arch_load(folder, NULL, &error);
+    g_assert_null(none);
+    g_assert_error(error, G_FILE_ERROR, G_FILE_ERROR_NOENT);
+    g_assert_nonnull(strstr(error->message, "llama3-8b/config.json"));
+    g_clear_error(&error);
+    g_assert_true(g_file_set_contents(file, text, -1, NULL));
+    g_autoptr(ModelArch) arch = model_arch_load(folder, NULL, &error);
+    g_assert_no_error(error);
+    g_assert_cmpint(arch->n_layers, ==, 64);
+    g_assert_cmpstr(arch->name, ==, "llama3-8b");
+    g_unlink(file);
+    g_rmdir(folder);
+    g_rmdir(parent);
+}
+
 static void
 test_nested_text_config_is_read(void)
 {
@@ -296,6 +324,36 @@ test_bad_configs_are_refused(void)
     }
 }
 
+/* @replace for @find in a sample; parameters of transformers 5.23's models on the meta device, with
+ * where attention_bias is of all four projections, or of MLA's down-projections and the output's. */
+static void
+test_other_forms_have_the_parameters_of_transformers(void)
+{
+    static const struct {
+        const char *name, *find, *replace;
+        int64_t parameters;
+    } cases[] = {
+        {"llama3-8b", "\"attention_bias\": false", "\"attention_bias\": true", 8030588928},
+        {"qwen3-30b-a3b", "\"num_experts\":", "\"num_local_experts\":", 30532122624},
+        {"qwen3-30b-a3b", "\"attention_bias\": false", "\"attention_bias\": true", 30532466688},
+        {"deepseek-v3", "\"attention_bias\": false", "\"attention_bias\": true", 671026970432},
+        {"deepseek-v3", "\"attention_bias\": false", "\"attention_bias\": false", 671026404352},
+    };
+
+    for (size_t i = 0; i < G_N_ELEMENTS(cases); i++) {
+        g_autofree char *text = sample(cases[i].name);
+        g_auto(GStrv) parts = g_strsplit(text, cases[i].find, 2);
+        g_autofree char *changed = g_strjoinv(cases[i].replace, parts);
+        g_autoptr(GError) error = NULL;
+        g_autoptr(ModelArch) arch = parse(changed, NULL, &error);
+
+        g_assert_no_error(error);
+        g_assert_cmpuint(g_strv_length(parts), ==, 2);
+        g_test_message("%s", cases[i].replace);
+        g_assert_cmpint(model_parameters(arch), ==, cases[i].parameters);
+    }
+}
+
 static void
 test_dense_layers_first_in_any_order(void)
 {
@@ -323,10 +381,14 @@ main(int argc, char **argv)
                     test_a_window_that_is_off_is_not_mentioned);
     g_test_add_func("/models/huggingface/files-are-told-apart-by-content",
                     test_files_are_told_apart_by_content);
+    g_test_add_func("/models/huggingface/a-folder-stands-for-its-config",
+                    test_a_folder_stands_for_its_config);
     g_test_add_func("/models/huggingface/nested-text-config-is-read",
                     test_nested_text_config_is_read);
     g_test_add_func("/models/huggingface/null-means-absent", test_null_means_absent);
     g_test_add_func("/models/huggingface/bad-configs-are-refused", test_bad_configs_are_refused);
+    g_test_add_func("/models/huggingface/other-forms-have-the-parameters-of-transformers",
+                    test_other_forms_have_the_parameters_of_transformers);
     g_test_add_func("/models/huggingface/dense-layers-first-in-any-order",
                     test_dense_layers_first_in_any_order);
     return g_test_run();

@@ -75,6 +75,39 @@ test_fp8_is_for_products_only(void)
                     sbh * 6 + sbh * (19 + 2) / 2 + 4 * 256 * 2 * 16 / 2);
 }
 
+/* Products of layers have quantised operands; the head, and the router of experts, have not: the
+ * logits of 512 rows read 512 x 2048 inputs and write 512 x 51200 results of 2 bytes. */
+static void
+test_what_is_quantised(void)
+{
+    g_autoptr(ModelArch) arch = load("gpt3-1b"), moe = load("mixtral-8x7b");
+    ModelShape shape = plain_shape(2, 256);
+    ModelOp ops[MODEL_MAX_OPS];
+
+    shape.dtype = DTYPE_FP8;
+    const ModelOp *up = find_in_layer(arch, 0, &shape, "mlp_up", ops);
+    g_assert_false(up->stored_operands);
+    g_assert_cmpfloat(up->quantised_forward, ==, 512.0 * 2048.0);
+    g_assert_cmpfloat(up->quantised_backward, ==, 512.0 * 4.0 * 2048.0);
+    g_assert_cmpint(up->weight_bytes, ==, 2048 * 8192 + 8192);
+    const ModelOp *router = find_in_layer(moe, 0, &shape, "router", ops);
+    g_assert_true(router->stored_operands);
+    g_assert_cmpint(router->weight_bytes, ==, 2 * 4096 * 8);
+    g_assert_false(find_in_layer(moe, 0, &shape, "experts_up", ops)->stored_operands);
+    const size_t n = model_ops(arch, MODEL_PART_HEAD, 0, &shape, ops);
+    const ModelOp *logits = NULL;
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(ops[i].name, "logits") == 0)
+            logits = &ops[i];
+    g_assert_nonnull(logits);
+    g_assert_true(logits->stored_operands);
+    g_assert_cmpfloat(logits->quantised_forward, ==, 0.0);
+    g_assert_cmpint(logits->weight_bytes, ==, 2 * 2048 * arch->vocab);
+    g_assert_cmpint(logits->forward_bytes, ==, 2 * 512 * (2048 + arch->vocab));
+    shape.dtype = DTYPE_BF16;
+    g_assert_true(find_in_layer(arch, 0, &shape, "mlp_up", ops)->stored_operands);
+}
+
 /* Fused attention keeps a 4-byte log-sum-exp per row and head in place of the scores. */
 static void
 test_flash_attention_keeps_no_scores(void)
@@ -269,6 +302,10 @@ test_vocabularies_are_padded(void)
                 logits = &ops[j];
         g_assert_nonnull(logits);
         g_assert_cmpint(logits->n, ==, columns[i][2]);
+        /* The table is, too. */
+        const ModelArch padded = model_arch_padded(arch, shape.tp, shape.vocab_multiple);
+        g_assert_cmpint(model_part_parameters(&padded, MODEL_PART_HEAD, 0, shape.tp, 1, 1, true),
+                        ==, (columns[i][2] + 2) * arch->hidden);
     }
 }
 
@@ -478,6 +515,7 @@ main(int argc, char **argv)
 #define ADD(path, function) g_test_add_func("/models/ops/" path, function)
     ADD("activations-are-korthikantis-table-2", test_activations_are_korthikantis_table_2);
     ADD("activations-scale-with-the-element", test_activations_scale_with_the_element);
+    ADD("what-is-quantised", test_what_is_quantised);
     ADD("fp8-is-for-products-only", test_fp8_is_for_products_only);
     ADD("flash-attention-keeps-no-scores", test_flash_attention_keeps_no_scores);
     ADD("llama-activations", test_llama_activations);

@@ -36,6 +36,43 @@ test_tp_ranks_share_experts(void)
     g_assert_nonnull(strstr(error->message, "expert tp 4 does not divide tp 2"));
 }
 
+/* 4096 rows to 2 of 8 experts on 4 ranks: 8192 rows of 4096 numbers that come are read and written to
+ * sort them and again back; DeepEP sends a row once to each place, and HybridEP sorts on the way. */
+static void
+test_dispatchers(void)
+{
+    g_autoptr(ModelArch) arch = load("mixtral-8x7b");
+    ModelShape shape = plain_shape(1, 4096);
+    ModelOp ops[MODEL_MAX_OPS];
+    const int64_t received = 8192 * 4096 * 2;
+
+    shape.ep = 4;
+    shape.sorts_received = true;
+    g_assert_cmpint(find_in_layer(arch, 0, &shape, "sort", ops)->forward_bytes, ==, 2 * received);
+    g_assert_cmpint(find(ops, MODEL_MAX_OPS, "sort_back")->backward_bytes, ==, 2 * received);
+    g_assert_cmpint(find(ops, MODEL_MAX_OPS, "dispatch")->comm_bytes, ==, received);
+    g_assert_cmpint(find(ops, MODEL_MAX_OPS, "dispatch")->copies, ==, 0);
+    /* One expert a rank, or all of them on one: nothing is left to sort. */
+    for (shape.ep = 1; shape.ep <= 8; shape.ep += 7) {
+        find_in_layer(arch, 0, &shape, "norm1", ops);
+        g_assert_null(find(ops, MODEL_MAX_OPS, "sort"));
+    }
+    shape.ep = 4;
+    shape.sorts_received = false;
+    shape.one_copy = true;
+    g_assert_nonnull(find_in_layer(arch, 0, &shape, "permute", ops));
+    g_assert_null(find(ops, MODEL_MAX_OPS, "sort"));
+    g_assert_cmpint(find(ops, MODEL_MAX_OPS, "combine")->copies, ==, 2);
+    shape.fused_permute = true;
+    find_in_layer(arch, 0, &shape, "norm1", ops);
+    g_assert_null(find(ops, MODEL_MAX_OPS, "permute"));
+    g_assert_null(find(ops, MODEL_MAX_OPS, "unpermute"));
+    /* What graphs hold. */
+    g_assert_cmpint(find(ops, MODEL_MAX_OPS, "attention")->scope, ==, MODEL_SCOPE_ATTENTION);
+    g_assert_cmpint(find(ops, MODEL_MAX_OPS, "route")->scope, ==, MODEL_SCOPE_ROUTER);
+    g_assert_cmpint(find(ops, MODEL_MAX_OPS, "experts_up")->scope, ==, MODEL_SCOPE_LAYER);
+}
+
 /* GELU's result is kept besides its input: the gradient of the router's probabilities reads it. */
 static void
 test_probabilities_keep_the_activation(void)
@@ -217,6 +254,7 @@ main(int argc, char **argv)
     g_test_init(&argc, &argv, NULL);
 #define ADD(path, function) g_test_add_func("/models/ops_experts/" path, function)
     ADD("tp-ranks-share-experts", test_tp_ranks_share_experts);
+    ADD("dispatchers", test_dispatchers);
     ADD("probabilities-keep-the-activation", test_probabilities_keep_the_activation);
     ADD("experts-get-top-k-rows-per-token", test_experts_get_top_k_rows_per_token);
     ADD("tp-ranks-dispatch-their-share", test_tp_ranks_dispatch_their_share);

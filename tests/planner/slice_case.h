@@ -190,9 +190,9 @@ make_workload(const Case *k, const GPtrArray *groups, const Schedule *schedule)
                     op->workspace_bytes[SCHEDULE_OP_BACKWARD] =
                         tokens * k->problem.workspace_token_bytes;
                 if (k->delay != NULL && stage + 1 < workload->n_stages)
-                    op->forward_message_ns = k->delay[job.batch * side + job.tokens];
+                    op->forward_message.ns = k->delay[job.batch * side + job.tokens];
                 if (k->delay != NULL && stage > 0)
-                    op->backward_message_ns = k->delay[job.batch * side + job.tokens];
+                    op->backward_message.ns = k->delay[job.batch * side + job.tokens];
                 c += job.tokens;
             }
     }

@@ -36,12 +36,12 @@ random_workload(GRand *random, const Schedule *schedule, int32_t n_classes)
         WorkloadOp *op = &ops[i];
         op->time_ns[SCHEDULE_OP_FORWARD] = draw_to(random, most);
         op->time_ns[SCHEDULE_OP_BACKWARD] = draw_to(random, 2 * most);
-        if (plain->forward_message_ns > 0)
-            op->forward_message_ns = draw_to(random, most / 3);
-        if (plain->backward_message_ns > 0)
-            op->backward_message_ns = draw_to(random, most / 3);
-        op->forward_buffered_ns = draw_to(random, op->forward_message_ns);
-        op->backward_buffered_ns = draw_to(random, op->backward_message_ns);
+        if (plain->forward_message.ns > 0)
+            op->forward_message.ns = draw_to(random, most / 3);
+        if (plain->backward_message.ns > 0)
+            op->backward_message.ns = draw_to(random, most / 3);
+        op->forward_message.buffered_ns = draw_to(random, op->forward_message.ns);
+        op->backward_message.buffered_ns = draw_to(random, op->backward_message.ns);
     }
     g_free(w->ops);
     w->ops = ops;

@@ -213,7 +213,10 @@ test_contradictions_name_the_flags(void)
     PlanRequest request = plain;
 
     request.tp = 3;
-    expect_error(&request, PLAN_ERROR_INVALID, PARTS("--tp 3", "8", "--gpus 6"));
+    expect_error(&request, PLAN_ERROR_INVALID, PARTS("--tp 3", "8 heads", "1, 2, 4, 8"));
+    request = plain;
+    request.pp = 3;
+    expect_error(&request, PLAN_ERROR_INVALID, PARTS("--pp 3", "8", "--gpus 6"));
     request = plain;
     request.dp = 2, request.tp = 2, request.pp = 4, request.cp = 1, request.n_devices = 8;
     expect_error(&request, PLAN_ERROR_INVALID,

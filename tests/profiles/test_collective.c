@@ -179,6 +179,24 @@ test_rings_between_sockets(void)
 }
 
 /* 16 ranks: half of each buffer leaves the node at 2.5 GB/s, 7/16 stay at 100. */
+/* A row that goes to 8 experts at random reaches 8 (1 - (7/8)^8) = 5.2511 of the 8 ranks of a node,
+ * and 2 (1 - 2^-8) = 1.9922 of two nodes; with one expert, or all copies, nothing is saved. */
+static void
+test_one_copy_for_each_place(void)
+{
+    g_autoptr(Profile) profile = fixture_profile();
+    const ProfileGroup all = {.stride = 1, .n = 16}, alone = {.stride = 1, .n = 1};
+    ModelOp op = {.kind = MODEL_OP_COLLECTIVE, .comm_bytes = 800 * MB, .copies = 8};
+
+    assert_near((double)profile_carried_bytes(profile, &op, &node_group), 525.1129e6, 1e-6);
+    assert_near((double)profile_carried_bytes(profile, &op, &all), 199.21875e6, 1e-6);
+    g_assert_cmpint(profile_carried_bytes(profile, &op, &alone), ==, 800 * MB);
+    op.copies = 1;
+    g_assert_cmpint(profile_carried_bytes(profile, &op, &all), ==, 800 * MB);
+    op.copies = 0;
+    g_assert_cmpint(profile_carried_bytes(profile, &op, &all), ==, 800 * MB);
+}
+
 static void
 test_all_to_all_is_bound_by_what_leaves(void)
 {
@@ -406,6 +424,7 @@ main(int argc, char **argv)
     g_test_add_func("/profiles/collective/rings-between-sockets", test_rings_between_sockets);
     g_test_add_func("/profiles/collective/all-to-all-is-bound-by-what-leaves",
                     test_all_to_all_is_bound_by_what_leaves);
+    g_test_add_func("/profiles/collective/one-copy-for-each-place", test_one_copy_for_each_place);
     g_test_add_func("/profiles/collective/small-all-reduces-take-the-tree",
                     test_small_all_reduces_take_the_tree);
     g_test_add_func("/profiles/collective/more-bytes-and-more-ranks-take-longer",

@@ -105,6 +105,87 @@ test_formats(void)
 }
 
 /*
+ * 1280 x 1280 x 8192 in fp8 at half of the rate for products in fp8 (the fixture has one rate), and
+ * 5 bytes for each number that is quantised: forward the input's 1280 8192, backward the gradient's
+ * 1280 1280 once, though two products read it.  The weight's gradient alone quantises nothing, and
+ * operands that stay as they are stored cost what they cost in bf16.  With nvfp4 it is the same.
+ */
+static void
+test_quantised_operands(void)
+{
+    g_autoptr(Profile) profile = fixture_profile();
+    const double product = 2.0 * 1280.0 * 1280.0 * 8192.0 / FIXTURE_FLOPS;
+    ModelOp op = {.kind = MODEL_OP_GEMM,
+                  .count = 1,
+                  .m = 1280,
+                  .n = 1280,
+                  .k = 8192,
+                  .quantised_forward = 1280.0 * 8192.0,
+                  .quantised_backward = 1280.0 * 1280.0,
+                  .n_kernels_forward = 1,
+                  .n_kernels_backward = 2};
+
+    profile->parameters.fp8_fraction = 0.5;
+    profile->parameters.quantise_bytes = 5.0;
+    for (Dtype dtype = DTYPE_FP8; dtype <= DTYPE_NVFP4; dtype++) {
+        op.stored_operands = false;
+        assert_near(cost_s(profile, &op, PROFILE_PASS_FORWARD, dtype),
+                    2.0 * product + 5.0 * 1280.0 * 8192.0 / FIXTURE_MEMORY, 1e-12);
+        /* 1280 x 8192 tiles of 128 x 128 in 100 multiprocessors: 6.4 and 1 waves. */
+        const double input_gradient = cost_s(profile, &op, PROFILE_PASS_BACKWARD_INPUT, dtype);
+        const double weight_gradient = cost_s(profile, &op, PROFILE_PASS_BACKWARD_WEIGHT, dtype);
+        assert_near(input_gradient - weight_gradient, 5.0 * 1280.0 * 1280.0 / FIXTURE_MEMORY, 1e-9);
+        assert_near(cost_s(profile, &op, PROFILE_PASS_BACKWARD, dtype),
+                    input_gradient + weight_gradient, 1e-12);
+    }
+    op.stored_operands = true;
+    op.quantised_forward = 0.0;
+    assert_near(cost_s(profile, &op, PROFILE_PASS_FORWARD, DTYPE_FP8), product, 1e-12);
+}
+
+/*
+ * A layer of GPT with 4 experts over 2 ranks: its two all-to-alls each way hide behind computing at
+ * the price of interference_fraction of their time.  Graphs take the host's time away: that of the
+ * router's kernels, of attention's too, of all.
+ */
+static void
+test_experts_hide_and_graphs_hold(void)
+{
+    g_autoptr(Profile) profile = fixture_profile();
+    ModelArch moe = arch;
+    ProfileQuery query = query_of(1, 2048, 0, 1);
+
+    moe.experts = (ModelExperts){.n_experts = 4, .top_k = 2, .ffn_hidden = 8192};
+    query.arch = &moe;
+    query.shape.ep = 2;
+    query.groups[MODEL_GROUP_EP] = (ProfileGroup){.stride = 1, .n = 2};
+    profile->parameters.interference_fraction = 0.25;
+    profile->parameters.host_kernel_s = 1e-6;
+    const ProfileCost plain = profile_cost_part(profile, &query, PROFILE_PASS_FORWARD);
+    /* 2 (1 us + half of 2048 2 2048 2 bytes at 100 GB/s) */
+    const double exchanges = 2.0 * (1e-6 + 2048.0 * 2048.0 * 2.0 / 100e9);
+    assert_near(plain.part_s[PROFILE_PART_EP], exchanges, 1e-9);
+    query.overlap_ep = true;
+    const ProfileCost merged = profile_cost_part(profile, &query, PROFILE_PASS_FORWARD);
+    g_assert_cmpfloat_with_epsilon(merged.part_s[PROFILE_PART_EP], 0.0, 1e-15);
+    assert_near(merged.part_s[PROFILE_PART_COMPUTE],
+                plain.part_s[PROFILE_PART_COMPUTE] + 0.25 * exchanges, 1e-9);
+
+    double last = plain.host_s;
+    for (ModelScope graphs = MODEL_SCOPE_ROUTER; graphs <= MODEL_SCOPE_LAYER; graphs++) {
+        query.graphs = graphs;
+        const double host = profile_cost_part(profile, &query, PROFILE_PASS_FORWARD).host_s;
+
+        g_assert_cmpfloat(host, <, last);
+        /* norm, router, and 8 kernels that route */
+        if (graphs == MODEL_SCOPE_ROUTER)
+            assert_near(last - host, 10e-6, 1e-9);
+        last = host;
+    }
+    g_assert_cmpfloat(last, ==, 0.0);
+}
+
+/*
  * The head over 3200 tokens of 2048, 51200 words: 2 3200 2048 51200 operations (whole waves) each
  * for logits and, backward, two gradients; the loss moves 2 + 36 and 2 + 12 bytes per logit; the
  * final norm less than half a percent.  The embedding: three passes over its result at most (the
@@ -234,6 +315,8 @@ main(int argc, char **argv)
     ADD("unfused-attention", test_unfused_attention);
     ADD("long-products-are-cut-in-k", test_long_products_are_cut_in_k);
     ADD("formats", test_formats);
+    ADD("quantised-operands", test_quantised_operands);
+    ADD("experts-hide-and-graphs-hold", test_experts_hide_and_graphs_hold);
     ADD("ends", test_ends);
     ADD("sequence-parallelism-moves-the-same", test_sequence_parallelism_moves_the_same);
     ADD("ring-hides-behind-attention", test_ring_hides_behind_attention);

@@ -15,7 +15,7 @@ read_call(const char *operator, const char * args, double seconds, ImportSample 
 
     g_assert_no_error(error);
     g_assert_nonnull(op);
-    outcome = import_call_sample(doc, json_doc_root(doc, NULL, 0), op,
+    outcome = import_call_sample(doc, json_doc_root(doc, NULL, 0), op, NULL,
                                  model_cluster_device(profile->cluster, 0), seconds, sample);
     g_assert_true(json_doc_finish(doc, &error));
     return outcome;

@@ -1,4 +1,5 @@
-/* Tests of profiles/cost/measured.h through profiles/cost/cost.h: rows win, and between them a law holds. */
+/* Tests of profiles/cost/measured.h through profiles/cost/cost.h: rows win, and between them a law
+ * holds. */
 #include "tests/profiles/layer.h"
 
 #include <math.h>
@@ -93,6 +94,29 @@ test_rows_count_by_their_means(void)
     profile_add(profile, &update);
     g_assert_true(profile_measured_optimizer(profile, 2000, &seconds));
     assert_near(seconds, 2.605e-3, 1e-12);
+}
+
+/* A device works while the host queues: an op takes the longer of the two, whatever its shape; the
+ * host's time is the least that was seen. */
+static void
+test_the_host_queues_meanwhile(void)
+{
+    g_autoptr(Profile) profile = lawful_profile();
+    const ProfileQuery small = query_of(1, 64, 0, 1), large = query_of(4, 256, 256, 1);
+
+    for (guint i = 0; i < profile->measurements->len; i++) {
+        ProfileMeasurement *row = &g_array_index(profile->measurements, ProfileMeasurement, i);
+        if (row->pass == PROFILE_PASS_FORWARD && row->batch > 1)
+            row->queue_s = row->batch == 2 ? 1e-3 : 1.5e-3;
+    }
+    ProfileCost cost = profile_cost_part(profile, &small, PROFILE_PASS_FORWARD);
+    g_assert_cmpfloat(law(1, 64, 0), <, 1e-3);
+    assert_near(profile_cost_s(&cost), 1e-3, 1e-12);
+    cost = profile_cost_part(profile, &large, PROFILE_PASS_FORWARD);
+    g_assert_cmpfloat(law(4, 256, 256), >, 1.5e-3);
+    assert_near(profile_cost_s(&cost), law(4, 256, 256), 1e-12);
+    cost = profile_cost_part(profile, &small, PROFILE_PASS_BACKWARD);
+    assert_near(profile_cost_s(&cost), 2.0 * law(1, 64, 0), 1e-12);
 }
 
 /* The law is found again, between the rows and a little beyond them. */
@@ -228,6 +252,7 @@ main(int argc, char **argv)
     g_test_init(&argc, &argv, NULL);
 #define ADD(path, function) g_test_add_func("/profiles/measured/" path, function)
     ADD("measured-rows-win", test_measured_rows_win);
+    ADD("the-host-queues-meanwhile", test_the_host_queues_meanwhile);
     ADD("rows-count-by-their-means", test_rows_count_by_their_means);
     ADD("between-rows-the-law-holds", test_between_rows_the_law_holds);
     ADD("deviations-stay-local", test_deviations_stay_local);

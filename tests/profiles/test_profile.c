@@ -59,6 +59,17 @@ test_data_sheets(void)
         {"dgx-h200", DTYPE_BF16, 989.4e12, 4800e9, 450e9, 400e9, 141, 8},
         {"dgx-b200", DTYPE_BF16, 2250e12, 8000e9, 900e9, 400e9, 180, 8},
         {"gb200-nvl72", DTYPE_FP8, 5000e12, 8000e9, 900e9, 3600e9, 186, 72},
+        {"gb300-nvl72", DTYPE_NVFP4, 15000e12, 8000e9, 900e9, 7200e9, 279, 72},
+        {"dgx-b300", DTYPE_NVFP4, 13500e12, 8000e9, 900e9, 800e9, 268, 8},
+        {"h100-96g", DTYPE_BF16, 989.4e12, 2400e9, 450e9, 400e9, 96, 8},
+        {"h20", DTYPE_FP8, 296e12, 4000e9, 450e9, 400e9, 96, 8},
+        {"h800", DTYPE_BF16, 989.4e12, 3350e9, 200e9, 400e9, 80, 8},
+        {"rtx-4090", DTYPE_FP8, 330.3e12, 1008e9, 32e9, 25e9, 24, 8},
+        {"l40s", DTYPE_BF16, 362e12, 864e9, 32e9, 25e9, 48, 8},
+        {"rtx-pro-6000", DTYPE_FP8, 1007.6e12, 1792e9, 64e9, 100e9, 96, 8},
+        {"mi300x", DTYPE_BF16, 1307.4e12, 5300e9, 448e9, 400e9, 192, 8},
+        {"mi325x", DTYPE_FP8, 2614.9e12, 6000e9, 448e9, 400e9, 256, 8},
+        {"mi355x", DTYPE_BF16, 2516.6e12, 8000e9, 537.6e9, 400e9, 288, 8},
     };
 
     for (size_t i = 0; i < G_N_ELEMENTS(cases); i++) {
@@ -145,7 +156,10 @@ static const ProfileMeasurement rows[] = {
      .tp = 1,
      .median_s = 3e-3,
      .p10_s = 2e-3,
-     .p90_s = 4e-3},
+     .p90_s = 4e-3,
+     .queue_s = 5e-4,
+     .cold_s = 6e-3,
+     .warm_s = 1e-3},
     {.op = PROFILE_OP_LAYER,
      .pass = PROFILE_PASS_FORWARD,
      .batch = 1,
@@ -192,6 +206,7 @@ measured_profile(void)
     profile->measured_arch = model_arch_load("gpt-mini", NULL, NULL);
     profile->measured_on = g_strdup("a machine, a \"library\"");
     profile->measured_attention = g_strdup("wgmma");
+    profile->measured_attention_why = g_strdup("it is faster");
     profile->measured_concurrency = 2;
     profile->measured_disturbed_fraction = 0.125;
     profile->parameter_sources[0] = g_strdup("fitted to \"a.csv\"");
@@ -222,6 +237,7 @@ test_round_trip_keeps_every_byte(void)
     g_assert_cmpfloat(read->measured_disturbed_fraction, ==, 0.125);
     g_assert_cmpstr(read->measured_on, ==, profile->measured_on);
     g_assert_cmpstr(read->measured_attention, ==, "wgmma");
+    g_assert_cmpstr(read->measured_attention_why, ==, "it is faster");
     g_assert_cmpstr(read->parameter_sources[0], ==, profile->parameter_sources[0]);
     g_assert_null(read->parameter_sources[1]);
 }

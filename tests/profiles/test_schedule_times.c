@@ -16,9 +16,9 @@ fixture_init(Fixture *f)
         const int64_t n = 1 + i % 2;
         f->ops[i] = (WorkloadOp){
             .time_ns = {100 * n, 190 * n, 110 * n, 90 * n},
-            .forward_message_ns = i < 2 ? 20 * n : 0,
-            .forward_buffered_ns = i < 2 ? 5 : 0,
-            .backward_message_ns = i < 2 ? 0 : 30 * n,
+            .forward_message.ns = i < 2 ? 20 * n : 0,
+            .forward_message.buffered_ns = i < 2 ? 5 : 0,
+            .backward_message.ns = i < 2 ? 0 : 30 * n,
             .activation_bytes = 1000 * n,
             .weight_activation_bytes = 600 * n,
             .workspace_bytes = {10, 50 * n, 40, 0},

@@ -125,6 +125,13 @@ test_slices_keep_keys_and_values(void)
         g_assert_cmpint(op->activation_bytes, ==, 2 * 128 * 1024 * 2);
         g_assert_cmpint(op->kv_gradient_bytes, ==, kv);
     }
+    /* degas keeps those of all slices in one block, and adds gradients of bf16 in fp32. */
+    spec.framework = PLAN_FRAMEWORK_DEGAS;
+    spec.schedule = "seq1f1b";
+    g_autoptr(Workload) ours = workload_of(&arch, profile, &spec);
+    g_assert_cmpint(workload_op(ours, 0, 0, 0, 0)->kv_bytes, ==, 4 * kv);
+    g_assert_cmpint(workload_op(ours, 0, 0, 0, 0)->kv_gradient_bytes, ==, 2 * 4 * kv);
+    g_assert_cmpint(workload_op(ours, 0, 0, 0, 1)->kv_gradient_bytes, ==, 0);
 }
 
 static void

@@ -35,11 +35,11 @@ test_message_conventions(void)
         const WorkloadOp *first = workload_op(workload, 0, 0, 0, 0);
         const WorkloadOp *last = workload_op(workload, 0, 1, 0, 0);
 
-        g_assert_cmpint(first->forward_message_bytes, ==, cases[i].bytes);
-        assert_near((double)first->forward_message_ns, 1e9 * cases[i].seconds, 1e-5);
-        g_assert_cmpint(first->backward_message_ns, ==, 0);
-        g_assert_cmpint(last->forward_message_ns, ==, 0);
-        g_assert_cmpint(last->backward_message_ns, ==, first->forward_message_ns);
+        g_assert_cmpint(first->forward_message.bytes, ==, cases[i].bytes);
+        assert_near((double)first->forward_message.ns, 1e9 * cases[i].seconds, 1e-5);
+        g_assert_cmpint(first->backward_message.ns, ==, 0);
+        g_assert_cmpint(last->forward_message.ns, ==, 0);
+        g_assert_cmpint(last->backward_message.ns, ==, first->forward_message.ns);
         g_assert_cmpint(workload->blocking_messages, ==,
                         cases[i].framework != PLAN_FRAMEWORK_DEGAS);
     }
@@ -79,8 +79,8 @@ test_unlike_nodes(void)
     }
     /* Each device sends an eighth, then all gather it. */
     const double seconds = 131072 / 1e9 + 1e-5 + 7.0 / 8.0 * 1048576 / 100e9 + 7e-6;
-    assert_near((double)fast->forward_message_ns, 1e9 * seconds, 1e-5);
-    g_assert_cmpint(slow->backward_message_ns, ==, fast->forward_message_ns);
+    assert_near((double)fast->forward_message.ns, 1e9 * seconds, 1e-5);
+    g_assert_cmpint(slow->backward_message.ns, ==, fast->forward_message.ns);
     g_assert_cmpint(workload->ranks[0].memory_limit_bytes, ==, 80000000000);
     g_assert_cmpint(workload->ranks[1].memory_limit_bytes, ==, 40000000000);
     g_assert_cmpfloat(workload->ranks[1].device_flops_per_s, ==, 50e12);
@@ -174,9 +174,9 @@ test_traffic(void)
     spec.degrees = (PlanDegrees){1, 8, 2, 1, 1, 1, 0};
     g_autoptr(Workload) piped = workload_of(&arch, profile, &spec);
     op = workload_op(piped, 0, 0, 0, 0);
-    g_assert_cmpint(op->forward_sent_bytes, ==, 1048576 / 8); /* scatter/gather */
-    g_assert_cmpint(op->forward_level, ==, 1);
-    g_assert_cmpint(op->backward_sent_bytes, ==, 0);
+    g_assert_cmpint(op->forward_message.sent_bytes, ==, 1048576 / 8); /* scatter/gather */
+    g_assert_cmpint(op->forward_message.level, ==, 1);
+    g_assert_cmpint(op->backward_message.sent_bytes, ==, 0);
 }
 
 /* The sender waits for what the transport cannot hold; all of a message that fits is free to it. */
@@ -201,7 +201,7 @@ test_senders_wait_for_what_is_not_buffered(void)
         profile->parameters.message_buffer_bytes = cases[i].buffer_bytes;
         workload = workload_of(&arch, profile, &spec);
         op = workload_op(workload, 0, 0, 0, 0);
-        assert_near((double)(op->forward_message_ns - op->forward_buffered_ns),
+        assert_near((double)(op->forward_message.ns - op->forward_message.buffered_ns),
                     1e9 * cases[i].waits_s, 1e-4);
     }
 }

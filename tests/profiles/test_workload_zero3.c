@@ -77,8 +77,8 @@ gather_ns(const ModelArch *arch, ModelPart part)
  *   none ahead    every gather is waited for         E + X + 2 (C + G) + H + Y
  *   one ahead     behind the part before             X + 2 C + H
  *   two ahead     X begins with the head before it, after Y, which began with the layer before that
- *                 and has ended: of X is left what the head does not hide    2 C + H + max(E, X -
- * H)
+ *                 and has ended: of X is left what the head does not hide
+ *                                                  2 C + H + max(E, X - H)
  */
 static void
 test_gathers_hide_behind_computing(void)

@@ -1,5 +1,5 @@
 /* Tests of schedule/framework.h: rows of the table are whole, and what depends on the plan too. */
-#include "schedule/framework.h"
+#include "schedule/plan.h"
 
 static void
 test_rows_are_whole(void)
@@ -17,6 +17,36 @@ test_rows_are_whole(void)
         g_assert_cmpint(facts->prefetch_elements, <=, facts->live_elements);
     }
     g_assert_null(names[PLAN_FRAMEWORK_N]);
+}
+
+/* Rules name schedules and models that exist, and sets that no plan satisfies are no rules. */
+static void
+test_rules_are_whole(void)
+{
+    for (PlanFramework f = 0; f < PLAN_FRAMEWORK_N; f++) {
+        const PlanFrameworkRules *rules = plan_framework(f)->rules;
+
+        if (rules == NULL) {
+            g_assert_cmpint(f, ==, PLAN_FRAMEWORK_DEGAS);
+            continue;
+        }
+        for (size_t i = 0; rules->schedules[i] != NULL; i++)
+            g_assert_nonnull(schedule_family_find(rules->schedules[i], NULL));
+        g_assert_cmpuint(rules->zero & rules->zero_with_pp, !=, 0);
+        g_assert_cmpuint(rules->zero & rules->zero_with_tp, !=, 0);
+        g_assert_true(!rules->cp || (rules->zero & rules->zero_with_cp) != 0);
+        g_assert_cmpuint(rules->recomputes & 1 << PLAN_RECOMPUTE_NONE, !=, 0);
+        g_assert_cmpuint(rules->grad_dtypes & UINT32_C(1) << plan_framework(f)->preset.grad_dtype,
+                         !=, 0);
+        /* Only PyTorch's compiler overlaps tensor parallelism by rewriting the layer. */
+        g_assert_true(rules->compiles_overlap_tp ==
+                      (f == PLAN_FRAMEWORK_TORCHTITAN || f == PLAN_FRAMEWORK_FSDP));
+    }
+    /* PyTorch runs just the schedules that it has a class for. */
+    const char *const *all = plan_framework(PLAN_FRAMEWORK_TORCHTITAN)->rules->schedules;
+    for (size_t i = 0; schedule_families()[i] != NULL; i++)
+        g_assert_true(g_strv_contains(all, schedule_families()[i]->name) ==
+                      (schedule_families()[i]->torch_class != NULL));
 }
 
 static void
@@ -60,13 +90,29 @@ test_fused_accumulation(void)
     g_assert_true(plan_framework_fuses_accumulation(&lm, false, false));
 }
 
+/* Megatron pads everywhere, degas where it pays, FSDP never. */
+static void
+test_padding_of_the_vocabulary(void)
+{
+    static const PlanFramework frameworks[] = {PLAN_FRAMEWORK_MEGATRON_LM, PLAN_FRAMEWORK_DEGAS,
+                                               PLAN_FRAMEWORK_FSDP};
+
+    for (int i = 0; i < 3; i++) {
+        g_assert_true(plan_framework_pads_vocab(frameworks[i], true) == (i < 2));
+        g_assert_true(plan_framework_pads_vocab(frameworks[i], false) == (i < 1));
+    }
+}
+
 int
 main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
     g_test_add_func("/schedule/framework/rows-are-whole", test_rows_are_whole);
+    g_test_add_func("/schedule/framework/rules-are-whole", test_rules_are_whole);
     g_test_add_func("/schedule/framework/conventions", test_conventions);
     g_test_add_func("/schedule/framework/overlap-of-messages", test_overlap_of_messages);
     g_test_add_func("/schedule/framework/fused-accumulation", test_fused_accumulation);
+    g_test_add_func("/schedule/framework/padding-of-the-vocabulary",
+                    test_padding_of_the_vocabulary);
     return g_test_run();
 }

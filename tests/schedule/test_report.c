@@ -44,7 +44,9 @@ test_round_trip(void)
     g_autoptr(JsonWriter) writer = json_writer_new();
     size_t n_bytes;
 
-    report_write(writer, NULL, report);
+    json_write_object(writer, NULL);
+    report_write(writer, report);
+    json_write_object_end(writer);
     g_autofree char *text = json_writer_steal(writer, &n_bytes);
     g_autoptr(JsonDoc) doc = json_doc_parse("r", text, n_bytes, &error);
     g_assert_no_error(error);
@@ -68,7 +70,9 @@ test_round_trip(void)
                                &g_array_index(report->ranks, ReportRank, i), sizeof(ReportRank)),
                         ==, 0);
     g_autoptr(JsonWriter) again = json_writer_new();
-    report_write(again, NULL, back);
+    json_write_object(again, NULL);
+    report_write(again, back);
+    json_write_object_end(again);
     g_autofree char *text_again = json_writer_steal(again, &n_bytes);
     g_assert_cmpstr(text_again, ==, text);
 }
@@ -100,7 +104,9 @@ test_refuses(void)
     g_autoptr(JsonWriter) writer = json_writer_new();
     size_t n_bytes;
 
-    report_write(writer, NULL, report);
+    json_write_object(writer, NULL);
+    report_write(writer, report);
+    json_write_object_end(writer);
     g_autofree char *text = json_writer_steal(writer, &n_bytes);
     for (size_t i = 0; i < G_N_ELEMENTS(cases); i++) {
         g_autoptr(GError) error = NULL;

@@ -73,8 +73,7 @@ oracle_message(const Oracle *o, const OracleOp *op, int32_t from, int32_t to)
     if (from < 0 || to < 0 || from >= o->workload->n_stages || to >= o->workload->n_stages ||
         schedule_rank_of_stage(s, from, op->chain) == schedule_rank_of_stage(s, to, op->chain))
         return 0;
-    const WorkloadOp *w = oracle_workload(o, op, from);
-    return from < to ? w->forward_message_ns : w->backward_message_ns;
+    return workload_message(oracle_workload(o, op, from), from < to)->ns;
 }
 
 /* Of the message from @op's stage to stage @to: what a blocked sender need not wait for. */
@@ -83,9 +82,9 @@ oracle_buffered(const Oracle *o, const OracleOp *op, int32_t to)
 {
     const WorkloadOp *w = oracle_workload(o, op, op->stage);
 
-    return oracle_message(o, op, op->stage, to) == 0 ? 0
-           : op->stage < to                          ? w->forward_buffered_ns
-                                                     : w->backward_buffered_ns;
+    return oracle_message(o, op, op->stage, to) == 0
+               ? 0
+               : workload_message(w, op->stage < to)->buffered_ns;
 }
 
 /* --- beside ops (simulator/finish.h) --- */

@@ -6,19 +6,9 @@
  */
 #pragma once
 
+#include "base/random.h"
 #include "profiles/workload/prefetch.h"
 #include "schedule/check.h"
-
-/* splitmix64 [Steele, Lea, Flood 2014]. */
-static inline uint64_t
-random_next(uint64_t *state)
-{
-    uint64_t z = (*state += UINT64_C(0x9e3779b97f4a7c15));
-
-    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return z ^ (z >> 31);
-}
 
 /* In [low, high]. */
 static inline int64_t
@@ -225,7 +215,7 @@ plain_workload(const Schedule *schedule, const int64_t time_ns[SCHEDULE_OP_N], i
             w->ops[i].time_ns[kind] = time_ns[kind];
             w->ops[i].part_ns[kind][PROFILE_PART_COMPUTE] = time_ns[kind];
         }
-        w->ops[i].forward_message_ns = w->ops[i].backward_message_ns = message_ns;
+        w->ops[i].forward_message.ns = w->ops[i].backward_message.ns = message_ns;
     }
     return w;
 }
@@ -293,12 +283,12 @@ random_workload(uint64_t *state, const Schedule *schedule, int64_t largest)
             random_parts(state, op->time_ns[kind], op->part_ns[kind]);
             op->workspace_bytes[kind] = random_in(state, 0, largest);
         }
-        op->forward_message_ns = random_in(state, 0, largest);
-        op->forward_buffered_ns = random_in(state, 0, op->forward_message_ns);
-        op->forward_message_bytes = random_in(state, 0, largest);
-        op->backward_message_ns = random_in(state, 0, largest);
-        op->backward_buffered_ns = random_in(state, 0, op->backward_message_ns);
-        op->backward_message_bytes = random_in(state, 0, largest);
+        op->forward_message.ns = random_in(state, 0, largest);
+        op->forward_message.buffered_ns = random_in(state, 0, op->forward_message.ns);
+        op->forward_message.bytes = random_in(state, 0, largest);
+        op->backward_message.ns = random_in(state, 0, largest);
+        op->backward_message.buffered_ns = random_in(state, 0, op->backward_message.ns);
+        op->backward_message.bytes = random_in(state, 0, largest);
         op->activation_bytes = random_in(state, 0, largest);
         op->weight_activation_bytes = random_in(state, 0, 2 * op->activation_bytes);
         op->kv_bytes = random_in(state, 0, largest);
@@ -360,10 +350,10 @@ random_links(uint64_t *state, const Schedule *schedule, Workload *w, const int32
     links->begin[2 * p] = n;
     for (int64_t i = 0; i < workload_n_ops(w); i++) {
         WorkloadOp *op = &w->ops[i];
-        op->forward_sent_bytes = random_in(state, 0, 2 * op->forward_message_ns);
-        op->backward_sent_bytes = random_in(state, 0, 2 * op->backward_message_ns);
-        op->forward_level = (int32_t)random_in(state, 0, 1);
-        op->backward_level = (int32_t)random_in(state, 0, 1);
+        op->forward_message.sent_bytes = random_in(state, 0, 2 * op->forward_message.ns);
+        op->backward_message.sent_bytes = random_in(state, 0, 2 * op->backward_message.ns);
+        op->forward_message.level = (int32_t)random_in(state, 0, 1);
+        op->backward_message.level = (int32_t)random_in(state, 0, 1);
         for (int kind = 0; kind < SCHEDULE_OP_N; kind++)
             for (int level = 0; level < 2; level++)
                 if (random_in(state, 0, 2) == 0)

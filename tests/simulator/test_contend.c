@@ -31,8 +31,8 @@ give_ports(Workload *workload, int32_t n_ranks)
     }
     for (int64_t i = 0; i < workload_n_ops(workload); i++) {
         WorkloadOp *op = &workload->ops[i];
-        op->forward_sent_bytes = op->forward_message_ns;
-        op->backward_sent_bytes = op->backward_message_ns;
+        op->forward_message.sent_bytes = op->forward_message.ns;
+        op->backward_message.sent_bytes = op->backward_message.ns;
     }
     workload->links = links;
 }
@@ -216,7 +216,7 @@ test_pairs_and_messages_share(void)
     schedule->ops[9] = f2;
     schedule->overlap_pairs = g_array_new(FALSE, FALSE, sizeof(int64_t));
     g_array_append_val(schedule->overlap_pairs, pair);
-    op->backward_message_ns = 0;
+    op->backward_message.ns = 0;
     give_ports(workload, 2);
     op->time_ns[SCHEDULE_OP_FORWARD] = op->part_ns[SCHEDULE_OP_FORWARD][PROFILE_PART_COMPUTE] = 6;
     op->part_ns[SCHEDULE_OP_BACKWARD][PROFILE_PART_COMPUTE] = 0;
@@ -246,7 +246,8 @@ test_blocking_messages_share(void)
     give_ports(workload, 2);
     workload->blocking_messages = true;
     for (int i = 0; i < 2; i++)
-        workload->ops[i].forward_buffered_ns = workload->ops[i].backward_buffered_ns = 6;
+        workload->ops[i].forward_message.buffered_ns =
+            workload->ops[i].backward_message.buffered_ns = 6;
     workload->ranks[1].dp_reduce_ns = 12;
     workload->ranks[1].dp_reduce_traffic_bytes[0] = 12;
     run_by_hand(schedule, workload, expect, G_N_ELEMENTS(expect));
@@ -311,8 +312,8 @@ test_refuses(void)
         workload->links->crossings[0].link = cases[i].link;
         workload->links->n_levels = cases[i].n_levels;
         workload->links->bytes_per_s[0] = cases[i].bytes_per_s;
-        workload->ops[0].forward_level = cases[i].level;
-        workload->ops[0].forward_sent_bytes = cases[i].sent_bytes;
+        workload->ops[0].forward_message.level = cases[i].level;
+        workload->ops[0].forward_message.sent_bytes = cases[i].sent_bytes;
         workload->interference_fraction = cases[i].interference;
         g_assert_false(sim_run(schedule, workload, &options, &result, &error));
         g_assert_error(error, SCHEDULE_ERROR, cases[i].code);

@@ -155,7 +155,7 @@ test_nodes_of_one_are_ports(void)
         /* All on the outer level, where a rank crosses its port and its node. */
         for (int64_t i = 0; i < workload_n_ops(workload); i++) {
             WorkloadOp *op = &workload->ops[i];
-            op->forward_level = op->backward_level = 1;
+            op->forward_message.level = op->backward_message.level = 1;
             for (int kind = 0; kind < SCHEDULE_OP_N; kind++)
                 op->traffic_bytes[kind][0] = 0;
         }

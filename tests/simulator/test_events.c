@@ -70,9 +70,8 @@ check_message(const Schedule *schedule, const Workload *workload, const Schedule
     const int32_t chain = schedule->placement == SCHEDULE_PLACEMENT_BIDIR ? sent.chunk : 0;
     const WorkloadOp *op = workload_op(workload, chain, schedule_stage(schedule, from, sent.chunk),
                                        sent.micro_batch, sent.slice);
-    const bool forward = sent.kind == SCHEDULE_OP_FORWARD;
-    const int64_t ns = forward ? op->forward_message_ns : op->backward_message_ns;
-    const int64_t bytes = forward ? op->forward_message_bytes : op->backward_message_bytes;
+    const WorkloadMessage *message = workload_message(op, sent.kind == SCHEDULE_OP_FORWARD);
+    const int64_t ns = message->ns, bytes = message->bytes;
 
     g_assert_cmpint(target->start_ns, >=, source->end_ns + ns);
     if (ns == 0 && bytes == 0)
@@ -83,9 +82,8 @@ check_message(const Schedule *schedule, const Workload *workload, const Schedule
     g_assert_cmpint(receive->peer, ==, from);
     g_assert_cmpint(send->bytes, ==, bytes);
     g_assert_cmpint(receive->bytes, ==, bytes);
-    const int64_t buffered_ns = forward ? op->forward_buffered_ns : op->backward_buffered_ns;
     g_assert_cmpint(send->end_ns, ==,
-                    source->end_ns + ns - (workload->blocking_messages ? buffered_ns : 0));
+                    source->end_ns + ns - (workload->blocking_messages ? message->buffered_ns : 0));
     if (workload->blocking_messages) {
         g_assert_cmpint(send->stream, ==, TRACE_STREAM_COMPUTE);
         g_assert_cmpint(receive->stream, ==, TRACE_STREAM_COMPUTE);
@@ -228,7 +226,7 @@ test_no_time_at_all(void)
     g_auto(SimResult) result = {0};
 
     for (int64_t i = 0; i < workload_n_ops(workload); i++)
-        workload->ops[i].forward_message_bytes = 7;
+        workload->ops[i].forward_message.bytes = 7;
     run(schedule, workload, &result);
     g_assert_cmpint(result.report->iteration_ns, ==, 0);
     g_assert_cmpfloat(result.report->bubble_fraction, ==, 0);

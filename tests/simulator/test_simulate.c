@@ -125,7 +125,7 @@ test_terapipe_uneven_slices(void)
                 WorkloadOp *op = &workload->ops[stage * n + s];
                 op->time_ns[SCHEDULE_OP_FORWARD] = t[0];
                 op->time_ns[SCHEDULE_OP_BACKWARD] = t[1];
-                op->forward_message_ns = op->backward_message_ns = c;
+                op->forward_message.ns = op->backward_message.ns = c;
             }
             sum += m * (t[0] + t[1]);
             most[0] = MAX(most[0], t[0]);

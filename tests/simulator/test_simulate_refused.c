@@ -48,7 +48,7 @@ spoil_part(Workload *w)
 static void
 spoil_message(Workload *w)
 {
-    w->ops[1].backward_message_ns = INT64_MAX;
+    w->ops[1].backward_message.ns = INT64_MAX;
 }
 static void
 spoil_sum(Workload *w)

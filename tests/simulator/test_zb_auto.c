@@ -82,8 +82,8 @@ simulated_ns(const Schedule *schedule, const ScheduleTimes *times, ScheduleObjec
         op->time_ns[SCHEDULE_OP_BACKWARD] = stage->input_ns + stage->weight_ns;
         op->time_ns[SCHEDULE_OP_BACKWARD_INPUT] = stage->input_ns;
         op->time_ns[SCHEDULE_OP_BACKWARD_WEIGHT] = stage->weight_ns;
-        op->forward_message_ns = stage->forward_message_ns;
-        op->backward_message_ns = stage->backward_message_ns;
+        op->forward_message.ns = stage->forward_message_ns;
+        op->backward_message.ns = stage->backward_message_ns;
     }
     g_assert_true(sim_run(schedule, workload, NULL, &result, &error));
     g_assert_no_error(error);

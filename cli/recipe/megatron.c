@@ -1,0 +1,633 @@
+/*
+ * Megatron-LM's arguments, in flags or YAML, and Megatron-Bridge's overrides, which have the same
+ * names: the inverse of cli/export/megatron.c.
+ *
+ * Defaults are those of megatron/training/arguments.py at d98e8a64 (2026-08).
+ */
+#include <string.h>
+
+#include "base/units.h"
+#include "cli/recipe/recipe.h"
+
+#define MAX_DEGREE SCHEDULE_MAX_RANKS
+
+/* Vocabularies of tokenizers, by a part of their type's or file's name. */
+static const struct {
+    const char *part;
+    int64_t vocab;
+} vocabularies[] = {
+    {"llama-3", 128256},  {"llama3", 128256}, {"mixtral", 32000},
+    {"mistral", 32000},   {"llama", 32000},   {"deepseek-v3", 129280},
+    {"deepseek", 102400}, {"qwen", 151936},   {"gpt2", 50257},
+};
+
+/* What matters and is not in the prediction: the key, the value that changes nothing, why. */
+static const struct {
+    const char *key, *usual, *what;
+} unmodelled[] = {
+    {"recompute_modules", "core_attn", "selective recompute is that of the core of attention"},
+    {"distribute_saved_activations", NULL, "saved activations are not split over tp"},
+    {"mtp_num_layers", "0", "multi-token prediction layers are left out"},
+    {"moe_expert_capacity_factor", NULL, "tokens are dropped; none are here"},
+    {"moe_pad_expert_input_to_capacity", NULL, "experts' inputs are padded"},
+    {"moe_shared_expert_overlap", NULL, "shared experts do not overlap with messages"},
+    {"overlap_moe_expert_parallel_comm", NULL, "messages of experts do not overlap"},
+    {"moe_enable_deepep", NULL, "DeepEP's dispatcher"},
+    {"delay_wgrad_compute", NULL, "weight gradients are not delayed"},
+    {"cuda_graph_impl", "none", "CUDA graphs"},
+    {"enable_cuda_graph", NULL, "CUDA graphs"},
+    {"external_cuda_graph", NULL, "CUDA graphs"},
+    {"cpu_offloading", NULL, "activations are not offloaded"},
+    {"cpu_offloading_num_layers", "0", "activations are not offloaded"},
+    {"fine_grained_activation_offloading", NULL, "activations are not offloaded"},
+    {"fp8_param_gather", NULL, "parameters are gathered in the model's format"},
+    {"fp8_param", NULL, "parameters are kept in the model's format"},
+    {"num_distributed_optimizer_instances", "1", "optimizer states are sharded over all replicas"},
+    {"hierarchical_context_parallel_sizes", NULL, "context parallelism has one level"},
+    {"window_size", NULL, "attention reaches back over the whole sequence"},
+    {"defer_embedding_wgrad_compute", NULL, "the embedding's gradient is not deferred"},
+    {"use_torch_fsdp2", NULL, "FSDP2 counts as ZeRO 3"},
+    {"optimizer", "adam", "the optimizer is Adam"},
+    {"main_grads_dtype", "fp32", "main gradients are as --grad-dtype"},
+    {"exp_avg_dtype", "fp32", "the optimizer's state is in fp32"},
+    {"hybrid_layer_pattern", NULL, "all layers are alike"},
+    {"hybrid_override_pattern", NULL, "all layers are alike"},
+    {"is_hybrid_model", NULL, "all layers are alike"},
+    {"step_batch_size_schedule", NULL, "the batch is the largest one"},
+    {"rampup_batch_size", NULL, "the batch is the largest one"},
+};
+
+static int64_t
+number(Recipe *recipe, const char *key, int64_t max, int64_t fallback)
+{
+    return recipe_int(recipe->settings, key, 1, max, fallback);
+}
+
+static bool
+flag(Recipe *recipe, const char *key)
+{
+    return recipe_bool(recipe->settings, key, false);
+}
+
+/* --- the model --- */
+
+static int64_t
+vocabulary(Recipe *recipe)
+{
+    RecipeSettings *s = recipe->settings;
+    const char *type = recipe_string(s, "tokenizer_type", "");
+    const int64_t vocab = recipe_int(s, "vocab_size", 1, MODEL_MAX_VOCAB, 0);
+
+    const int64_t padded = recipe_int(s, "pad_vocab_size_to", 1, MODEL_MAX_VOCAB, vocab);
+
+    if (padded > 0)
+        return MAX(vocab, padded);
+    RecipeSetting *file = g_hash_table_lookup(s->by_key, "tokenizer_model");
+    g_autofree char *names = g_strconcat(file == NULL ? "" : file->value, " ", type, NULL);
+    g_autofree char *lower = g_ascii_strdown(names, -1);
+    for (size_t i = 0; i < G_N_ELEMENTS(vocabularies); i++)
+        if (strstr(lower, vocabularies[i].part) != NULL) {
+            recipe_note(s, "the vocabulary is taken to be that of %s: " INT " (--vocab)",
+                        vocabularies[i].part, vocabularies[i].vocab);
+            return vocabularies[i].vocab;
+        }
+    recipe_note(s, "the vocabulary is taken to be GPT-2's: 50257 (--vocab)");
+    return 50257;
+}
+
+/* First dense layers of "([0]*3+[1]*58)"; others are approximated. */
+static int64_t
+dense_layers(Recipe *recipe)
+{
+    const char *text = recipe_string(recipe->settings, "moe_layer_freq", "1");
+    int64_t n = 0;
+
+    if (strcmp(text, "1") == 0)
+        return 0;
+    g_autofree char *plain = g_strdup(text);
+    char *to = plain;
+    for (const char *from = text; *from != 0; from++)
+        if (strchr(" ()'\"", *from) == NULL)
+            *to++ = *from;
+    *to = 0;
+    char *end = plain;
+    if (g_str_has_prefix(plain, "[0]*"))
+        n = g_ascii_strtoll(plain + 4, &end, 10);
+    else if (g_str_has_prefix(plain, "[0]+"))
+        n = 1, end = plain + 3;
+    if (!g_str_has_prefix(end, "+[1]*") && strcmp(end, "+[1]") != 0)
+        recipe_note(recipe->settings, "moe_layer_freq %s: all layers are taken to have experts",
+                    plain);
+    return n;
+}
+
+static void
+write_experts(Recipe *recipe, JsonWriter *writer, int64_t ffn_hidden)
+{
+    RecipeSettings *s = recipe->settings;
+    const int64_t n = recipe_int(s, "num_experts", 1, MODEL_MAX_EXPERTS,
+                                 recipe_int(s, "num_moe_experts", 1, MODEL_MAX_EXPERTS, 0));
+    const int64_t width = number(recipe, "moe_ffn_hidden_size", MODEL_MAX_FFN_HIDDEN, ffn_hidden);
+    const int64_t shared =
+        recipe_int(s, "moe_shared_expert_intermediate_size", 0, MODEL_MAX_FFN_HIDDEN, 0);
+
+    if (n <= 1)
+        return;
+    json_write_object(writer, "experts");
+    json_write_int64(writer, "n_experts", n);
+    json_write_int64(writer, "top_k", number(recipe, "moe_router_topk", n, MIN(2, n)));
+    json_write_int64(writer, "ffn_hidden", width);
+    json_write_int64(writer, "n_shared", model_ceil_div(shared, width));
+    json_write_int64(writer, "first_dense_layers", dense_layers(recipe));
+    json_write_object_end(writer);
+    if (shared % width != 0)
+        recipe_note(s, "the shared expert is taken to be " INT " wide",
+                    model_ceil_div(shared, width) * width);
+}
+
+static void
+write_attention(Recipe *recipe, JsonWriter *writer, bool is_mla)
+{
+    RecipeSettings *s = recipe->settings;
+    const int64_t n_heads = number(recipe, "num_attention_heads", MODEL_MAX_HEADS, 0);
+    const bool grouped =
+        flag(recipe, "group_query_attention") ||
+        (recipe->framework == PLAN_FRAMEWORK_MEGATRON_BRIDGE && recipe_has(s, "num_query_groups"));
+    const int64_t groups = number(recipe, "num_query_groups", MODEL_MAX_HEADS, 1);
+
+    json_write_int64(writer, "n_heads", n_heads);
+    if (is_mla) {
+        json_write_object(writer, "mla");
+        json_write_int64(writer, "q_lora_rank",
+                         recipe_int(s, "q_lora_rank", 0, MODEL_MAX_HIDDEN, 0));
+        json_write_int64(writer, "kv_lora_rank",
+                         number(recipe, "kv_lora_rank", MODEL_MAX_HIDDEN, 512));
+        json_write_int64(writer, "qk_nope_head_dim",
+                         number(recipe, "qk_head_dim", MODEL_MAX_HIDDEN, 128));
+        json_write_int64(writer, "qk_rope_head_dim",
+                         number(recipe, "qk_pos_emb_head_dim", MODEL_MAX_HIDDEN, 64));
+        json_write_int64(writer, "v_head_dim", number(recipe, "v_head_dim", MODEL_MAX_HIDDEN, 128));
+        json_write_object_end(writer);
+        return;
+    }
+    if (grouped)
+        json_write_int64(writer, "n_kv_heads", groups);
+    if (recipe_has(s, "kv_channels"))
+        json_write_int64(writer, "head_dim", number(recipe, "kv_channels", MODEL_MAX_HEADS, 0));
+}
+
+/* Of the two families the one that is nearer. */
+static bool
+is_llama(Recipe *recipe)
+{
+    RecipeSettings *s = recipe->settings;
+    const bool swiglu = flag(recipe, "swiglu") || recipe_is(s, "activation_func", "silu") ||
+                        flag(recipe, "gated_linear_unit");
+    const bool rms = recipe_is(s, "normalization", "RMSNorm"),
+               biases =
+                   !flag(recipe, "disable_bias_linear") && recipe_bool(s, "add_bias_linear", true),
+               rope = recipe_is(s, "position_embedding_type", "rope") ||
+                      flag(recipe, "use_rotary_position_embeddings");
+
+    recipe_bool(s, "no_position_embedding", false);
+    if (swiglu && (!rms || biases || !rope))
+        recipe_note(s, "costed as a llama layer: RMSNorm, no biases, rotary positions");
+    if (!swiglu && (rms || !biases || rope))
+        recipe_note(s, "costed as a gpt layer: LayerNorm, biases, GELU, learned positions");
+    return swiglu;
+}
+
+/* The model as a degas-model, which is then read as a file is. */
+static void
+read_model(Recipe *recipe)
+{
+    RecipeSettings *s = recipe->settings;
+    g_autoptr(JsonWriter) writer = json_writer_new();
+    g_autofree char *base = g_path_get_basename(s->path);
+    const bool llama = is_llama(recipe), is_mla = flag(recipe, "multi_latent_attention");
+    const int64_t hidden = number(recipe, "hidden_size", MODEL_MAX_HIDDEN, 1),
+                  seq_len = number(recipe, "seq_length", MODEL_MAX_SEQ_LEN,
+                                   number(recipe, "encoder_seq_length", MODEL_MAX_SEQ_LEN, 2048));
+    const int64_t ffn = number(recipe, "ffn_hidden_size", MODEL_MAX_FFN_HIDDEN,
+                               llama ? hidden * 8 / 3 / 64 * 64 : 4 * hidden);
+    const bool untied = flag(recipe, "untie_embeddings_and_output_weights") ||
+                        !recipe_bool(s, "share_embeddings_and_output_weights", true);
+    size_t n_bytes;
+
+    json_write_object(writer, NULL);
+    json_write_string(writer, "name", base);
+    json_write_string(writer, "family", llama ? "llama" : "gpt");
+    json_write_int64(writer, "n_layers", number(recipe, "num_layers", MODEL_MAX_LAYERS, 1));
+    json_write_int64(writer, "hidden", hidden);
+    write_attention(recipe, writer, is_mla);
+    json_write_int64(writer, "ffn_hidden", ffn);
+    json_write_int64(writer, "vocab", vocabulary(recipe));
+    json_write_int64(
+        writer, "max_seq_len",
+        MAX(seq_len, number(recipe, "max_position_embeddings", MODEL_MAX_SEQ_LEN, seq_len)));
+    json_write_bool(writer, "tied_embeddings", !untied);
+    json_write_bool(writer, "qkv_bias", !llama || flag(recipe, "add_qkv_bias"));
+    json_write_bool(writer, "qk_norm", !is_mla && flag(recipe, "qk_layernorm"));
+    write_experts(recipe, writer, ffn);
+    json_write_object_end(writer);
+    if (s->error != NULL)
+        return;
+    g_autofree char *text = json_writer_steal(writer, &n_bytes);
+    g_autofree char *name = g_strdup_printf("%s: the model", s->path);
+    g_autoptr(JsonDoc) doc = json_doc_parse(name, text, n_bytes, &s->error);
+    if (doc == NULL)
+        return;
+    g_autoptr(ModelArch) arch = model_arch_read(doc, json_doc_root(doc, NULL, 0));
+    if (json_doc_finish(doc, &s->error))
+        recipe->arch = g_steal_pointer(&arch);
+}
+
+/* --- the split --- */
+
+/* Layers of the stages of "Et*3|(tt|)*2ttL" as the value of --stage-layers; NULL: not understood. */
+static char *
+layout(const char *text)
+{
+    g_autoptr(GString) plain = g_string_new(NULL), layers = g_string_new(NULL);
+    const char *p = text;
+    int64_t n = 0;
+
+    /* "(...)*n" is written out. */
+    while (*p != 0) {
+        if (*p == '(') {
+            const char *close = strchr(p, ')');
+            char *end = NULL;
+            const int64_t times = close != NULL && close[1] == '*'
+                                      ? g_ascii_strtoll(close + 2, &end, 10)
+                                  : close != NULL ? 1
+                                                  : 0;
+            if (times < 1 || times > SCHEDULE_MAX_RANKS)
+                return NULL;
+            for (int64_t i = 0; i < times; i++)
+                g_string_append_len(plain, p + 1, close - p - 1);
+            p = end != NULL ? end : close + 1;
+        } else {
+            g_string_append_c(plain, *p++);
+        }
+        if (plain->len > RECIPE_MAX_VALUE_BYTES)
+            return NULL;
+    }
+    for (p = plain->str;; p++) {
+        if (*p == 't') {
+            char *end = NULL;
+            const int64_t times = p[1] == '*' ? g_ascii_strtoll(p + 2, &end, 10) : 1;
+            if (times < 0 || times > MODEL_MAX_LAYERS)
+                return NULL;
+            n += times;
+            p = end != NULL ? end - 1 : p;
+        } else if (*p == '|' || *p == 0) {
+            g_string_append_printf(layers, "%s" INT, layers->len > 0 ? "," : "", n);
+            n = 0;
+            if (*p == 0)
+                break;
+        } else if (strchr("EmL, '\"", *p) == NULL) {
+            return NULL;
+        }
+    }
+    return g_string_free(g_steal_pointer(&layers), FALSE);
+}
+
+/* Stages that are not equal; false: they are. */
+static bool
+read_stages(Recipe *recipe, int64_t pp, int64_t vpp)
+{
+    RecipeSettings *s = recipe->settings;
+    const int64_t n = recipe->arch->n_layers;
+    /* BigScience's: the embedding and the tied head count as layers. */
+    const char *partition = recipe_string(s, "pp_partition_method", "");
+    const bool both = strstr(partition, "embedding") != NULL,
+               embedding = both || flag(recipe, "account_for_embedding_in_pipeline_split"),
+               loss = both || flag(recipe, "account_for_loss_in_pipeline_split");
+    int64_t first = recipe_int(s, "decoder_first_pipeline_num_layers", 0, n,
+                               recipe_int(s, "num_layers_in_first_pipeline_stage", 0, n, -1)),
+            last = recipe_int(s, "decoder_last_pipeline_num_layers", 0, n,
+                              recipe_int(s, "num_layers_in_last_pipeline_stage", 0, n, -1));
+    const int64_t stages = pp * vpp;
+
+    if (pp == 1 || (first < 0 && last < 0 && !embedding && !loss))
+        return false;
+    if (embedding || loss) {
+        const int64_t all = n + embedding + loss;
+        if (all % stages != 0) {
+            recipe_break(recipe, "layers",
+                         INT " layers with embedding and loss, not a multiple of " INT " stages",
+                         all, stages);
+            return true;
+        }
+        g_autoptr(GString) text = g_string_new(NULL);
+        for (int64_t i = 0; i < stages; i++)
+            g_string_append_printf(text, "%s" INT, i > 0 ? "," : "",
+                                   all / stages - (i == 0 && embedding) -
+                                       (i == stages - 1 && loss));
+        recipe_flag(recipe, "stage-layers", "%s", text->str);
+        return true;
+    }
+    /* The first and the last rank have so many layers in all their chunks together. */
+    const int64_t ranks = pp - (first >= 0) - (last >= 0), left = n - MAX(0, first) - MAX(0, last);
+    if (ranks < 1 || left < 0 || left % (ranks * vpp) != 0 || (first > 0 && first % vpp != 0) ||
+        (last > 0 && last % vpp != 0)) {
+        recipe_break(recipe, "layers",
+                     INT " layers between the first and the last stage are no multiple of " INT,
+                     left, MAX(1, ranks) * vpp);
+        return true;
+    }
+    g_autoptr(GString) text = g_string_new(NULL);
+    for (int64_t i = 0; i < stages; i++) {
+        const int64_t rank = i % pp;
+        const int64_t layers = (rank == 0 && first >= 0       ? first
+                                : rank == pp - 1 && last >= 0 ? last
+                                                              : left / ranks) /
+                               vpp;
+        g_string_append_printf(text, "%s" INT, i > 0 ? "," : "", layers);
+    }
+    recipe_flag(recipe, "stage-layers", "%s", text->str);
+    return true;
+}
+
+static int64_t
+read_pipeline(Recipe *recipe, int64_t pp)
+{
+    RecipeSettings *s = recipe->settings;
+    const int64_t n = recipe->arch->n_layers;
+    const char *text = recipe_string(s, "pipeline_model_parallel_layout", NULL);
+    const int64_t per_chunk = recipe_int(s, "num_layers_per_virtual_pipeline_stage", 1, n, 0);
+    int64_t vpp = recipe_int(
+        s, "num_virtual_stages_per_pipeline_rank", 1, SCHEDULE_MAX_CHUNKS,
+        recipe_int(s, "virtual_pipeline_model_parallel_size", 1, SCHEDULE_MAX_CHUNKS, 1));
+
+    if (per_chunk > 0 && n / pp / per_chunk >= 1)
+        vpp = n / pp / per_chunk;
+    if (text != NULL && pp > 1) {
+        g_autofree char *layers = layout(text);
+        if (layers == NULL) {
+            recipe_fail(s, "pipeline_model_parallel_layout", "expected stages as \"Et*3|tt|ttL\"");
+            return vpp;
+        }
+        g_auto(GStrv) stages = g_strsplit(layers, ",", -1);
+        const int64_t n_stages = g_strv_length(stages);
+        if (n_stages % pp != 0)
+            recipe_break(recipe, "layout", "a layout of " INT " stages for --pp " INT, n_stages,
+                         pp);
+        vpp = MAX(1, n_stages / pp);
+        recipe_flag(recipe, "stage-layers", "%s", layers);
+    } else if (!read_stages(recipe, pp, vpp)) {
+        if (n % pp != 0 || n / pp % vpp != 0)
+            recipe_break(recipe, "layers", INT " layers are no multiple of " INT " stages", n,
+                         pp * vpp);
+        if (per_chunk > 0 && pp > 1 && n / pp % per_chunk != 0)
+            recipe_break(recipe, "layers", INT " layers of a chunk do not divide " INT " of a rank",
+                         per_chunk, n / pp);
+    }
+    return vpp;
+}
+
+static void
+read_split(Recipe *recipe)
+{
+    RecipeSettings *s = recipe->settings;
+    const int64_t tp = number(recipe, "tensor_model_parallel_size", MAX_DEGREE,
+                              number(recipe, "model_parallel_size", MAX_DEGREE, 1)),
+                  pp = number(recipe, "pipeline_model_parallel_size", MAX_DEGREE, 1),
+                  cp = number(recipe, "context_parallel_size", MAX_DEGREE, 1),
+                  ep = number(recipe, "expert_model_parallel_size", MAX_DEGREE, 1),
+                  etp = number(recipe, "expert_tensor_parallel_size", MAX_DEGREE, tp),
+                  micro_batch = number(recipe, "micro_batch_size", 1 << 20, 1);
+    const int64_t vpp = read_pipeline(recipe, pp);
+    const int64_t group =
+        recipe_int(s, "microbatch_group_size_per_virtual_pipeline_stage", 1, 1 << 20,
+                   recipe_int(s, "microbatch_group_size_per_vp_stage", 1, 1 << 20, 0));
+    const char *cp_comm = recipe_string(s, "cp_comm_type", "p2p");
+
+    recipe_flag(recipe, "tp", INT, tp);
+    recipe_flag(recipe, "pp", INT, pp);
+    recipe_flag(recipe, "vpp", INT, vpp);
+    recipe_flag(recipe, "cp", INT, cp);
+    recipe_flag(recipe, "schedule", "%s", vpp > 1 ? "interleaved" : "1f1b");
+    if (recipe->arch->experts.n_experts > 0) {
+        recipe_flag(recipe, "ep", INT, ep);
+        recipe_flag(recipe, "expert-tp", INT, etp);
+    }
+    if (vpp > 1 && group > 0)
+        recipe_flag(recipe, "group", INT, group);
+    if (cp > 1 && strcmp(cp_comm, "a2a") == 0)
+        recipe_flag(recipe, "cp-comm-type", "a2a");
+    else if (cp > 1 && strcmp(cp_comm, "p2p") != 0)
+        recipe_note(s, "cp_comm_type %s: costed as p2p", cp_comm);
+    if (flag(recipe, "use_tp_pp_dp_mapping"))
+        recipe_flag(recipe, "rank-order", "tp-cp-pp-dp");
+    /* Megatron switches it off itself where there is no tp. */
+    recipe_flag(recipe, "sequence-parallel", "%s",
+                flag(recipe, "sequence_parallel") && tp > 1 ? "on" : "off");
+    if (!recipe_has(s, "micro_batch_size"))
+        recipe_note(s, "the micro-batch is taken to be 1 (--micro-batch)");
+    recipe_flag(recipe, "micro-batch", INT, micro_batch);
+    recipe_batch(recipe, tp, pp, cp, micro_batch,
+                 recipe_int(s, "global_batch_size", 1, INT64_C(1) << 31, 0), 1);
+}
+
+/* --- replicas, numbers, recompute --- */
+
+static int
+zero_stage(Recipe *recipe)
+{
+    static const char *const strategies[] = {"no_shard", "optim", "optim_grads",
+                                             "optim_grads_params"};
+    RecipeSettings *s = recipe->settings;
+    const bool is_fsdp = flag(recipe, "use_megatron_fsdp") || flag(recipe, "use_custom_fsdp");
+    const char *strategy = recipe_string(s, "data_parallel_sharding_strategy", "no_shard");
+
+    if (recipe->framework == PLAN_FRAMEWORK_MEGATRON_DEEPSPEED) {
+        const int stage = (int)recipe_int(s, "zero_stage", 0, 3, 0);
+        const bool shards = stage == 0 && flag(recipe, "bf16");
+
+        /* DeepSpeed's BF16_Optimizer, which is for stage 0, shards its state itself. */
+        if (shards)
+            recipe_note(s, "stage 0 in bf16 shards the optimizer's state: ZeRO 1");
+        return shards ? 1 : stage;
+    }
+    if (recipe_bool(s, "use_torch_fsdp2", false))
+        return 3;
+    for (int i = 0; is_fsdp && i < (int)G_N_ELEMENTS(strategies); i++)
+        if (strcmp(strategy, strategies[i]) == 0)
+            return i;
+    if (is_fsdp)
+        recipe_fail(s, "data_parallel_sharding_strategy",
+                    "expected one of no_shard, optim, optim_grads, optim_grads_params");
+    return flag(recipe, "use_distributed_optimizer") ? 1 : 0;
+}
+
+static void
+read_replicas(Recipe *recipe)
+{
+    RecipeSettings *s = recipe->settings;
+    const int zero = zero_stage(recipe);
+    const bool dp = recipe_bool(s, "overlap_grad_reduce",
+                                recipe->framework == PLAN_FRAMEWORK_MEGATRON_BRIDGE) ||
+                    recipe_is(s, "DDP_impl", "torch"),
+               tp = flag(recipe, "tp_comm_overlap"),
+               pp = recipe_bool(s, "overlap_p2p_communication", true) &&
+                    recipe_bool(s, "overlap_p2p_comm", true) &&
+                    !flag(recipe, "no_overlap_p2p_communication");
+    const char *vpp = "1";
+
+    for (guint i = 0; i < recipe->flags->len; i += 2)
+        if (strcmp(g_ptr_array_index(recipe->flags, i), "vpp") == 0)
+            vpp = g_ptr_array_index(recipe->flags, i + 1);
+    const bool overlaps_pp = pp && strcmp(vpp, "1") != 0;
+    recipe_flag(recipe, "zero", "%d", zero);
+    recipe_flag(recipe, "overlap", "%s%s%s%s%s", dp ? "dp" : "", dp && overlaps_pp ? "," : "",
+                overlaps_pp ? "pp" : "", (dp || overlaps_pp) && tp ? "," : "",
+                tp                  ? "tp"
+                : dp || overlaps_pp ? ""
+                                    : "none");
+    if (recipe_bool(s, "overlap_param_gather", false) && zero == 0 &&
+        recipe->framework != PLAN_FRAMEWORK_MEGATRON_BRIDGE)
+        recipe_break(recipe, "overlap-param-gather",
+                     "--overlap-param-gather needs --use-distributed-optimizer");
+    if (recipe_bool(s, "overlap_param_gather", false) && !dp)
+        recipe_break(recipe, "overlap-param-gather",
+                     "--overlap-param-gather needs --overlap-grad-reduce");
+    if (flag(recipe, "optimizer_cpu_offload")) {
+        recipe_flag(recipe, "offload", "cpu");
+        const double share = recipe_double(s, "optimizer_offload_fraction", 1.0);
+        if (share < 1.0)
+            recipe_note(s, "all of the optimizer's state is taken to be offloaded");
+    }
+    recipe_bool(s, "use_precision_aware_optimizer", false);
+}
+
+static void
+read_numbers(Recipe *recipe)
+{
+    RecipeSettings *s = recipe->settings;
+    const char *precision = recipe_string(s, "mixed_precision", "");
+    const bool fp16 = flag(recipe, "fp16") || g_str_has_prefix(precision, "fp16"),
+               bf16 = flag(recipe, "bf16") || g_str_has_prefix(precision, "bf16") ||
+                      recipe->framework == PLAN_FRAMEWORK_MEGATRON_BRIDGE,
+               fp8 = recipe_has(s, "fp8_format") || recipe_has(s, "fp8") ||
+                     recipe_has(s, "fp8_hybrid") || strstr(precision, "fp8") != NULL,
+               fp4 = recipe_has(s, "fp4_format") || recipe_has(s, "fp4") ||
+                     strstr(precision, "fp4") != NULL;
+    const bool sums = recipe_bool(s, "accumulate_allreduce_grads_in_fp32", bf16);
+
+    if (flag(recipe, "fp16") && flag(recipe, "bf16"))
+        recipe_break(recipe, "dtype", "--fp16 and --bf16 exclude each other");
+    recipe_flag(recipe, "dtype", "%s",
+                fp4    ? "nvfp4"
+                : fp8  ? "fp8"
+                : fp16 ? "fp16"
+                : bf16 ? "bf16"
+                       : "fp32");
+    recipe_flag(recipe, "grad-dtype", "%s",
+                flag(recipe, "grad_reduce_in_bf16") || !recipe_bool(s, "grad_reduce_in_fp32", true)
+                    ? "bf16"
+                    : "fp32");
+    if (fp16 && !sums)
+        recipe_note(s, "gradients in fp16 are costed as in fp32");
+}
+
+static void
+read_kernels(Recipe *recipe)
+{
+    RecipeSettings *s = recipe->settings;
+    const char *backend = recipe_string(s, "attention_backend", "auto");
+    const bool local =
+        recipe_is(s, "transformer_impl", "local") || flag(recipe, "use_legacy_models");
+    const double attention = recipe_double(s, "attention_dropout", 0.1),
+                 hidden = recipe_double(s, "hidden_dropout", 0.1);
+    const bool is_bridge = recipe->framework == PLAN_FRAMEWORK_MEGATRON_BRIDGE;
+
+    if (flag(recipe, "use_flash_attn"))
+        recipe_flag(recipe, "attention", "flash");
+    else if (strcmp(backend, "unfused") == 0 || strcmp(backend, "local") == 0 || local)
+        recipe_flag(recipe, "attention", "unfused");
+    else if (strcmp(backend, "auto") != 0)
+        recipe_flag(recipe, "attention", "flash");
+    if (!is_bridge || recipe_has(s, "attention_dropout"))
+        recipe_flag(recipe, "dropout", "%s", attention > 0 || hidden > 0 ? "on" : "off");
+    if (flag(recipe, "cross_entropy_loss_fusion"))
+        recipe_flag(recipe, "loss", "%s",
+                    recipe_is(s, "cross_entropy_fusion_impl", "te") ? "fused" : "compiled");
+    if (flag(recipe, "deterministic_mode"))
+        recipe_flag(recipe, "deterministic-kernels", "on");
+}
+
+static void
+read_recompute(Recipe *recipe)
+{
+    RecipeSettings *s = recipe->settings;
+    const char *kind = recipe_string(s, "recompute_granularity",
+                                     flag(recipe, "recompute_activations") ? "selective" : "none");
+    const char *method =
+        recipe_string(s, "recompute_method",
+                      recipe_string(s, "activations_checkpoint_method",
+                                    flag(recipe, "checkpoint_activations") ||
+                                            flag(recipe, "deepspeed_activation_checkpointing")
+                                        ? "uniform"
+                                        : NULL));
+    const int64_t n =
+        recipe_int(s, "recompute_num_layers", 0, MODEL_MAX_LAYERS,
+                   recipe_int(s, "activations_checkpoint_num_layers", 0, MODEL_MAX_LAYERS, 1));
+
+    /* Before 2022 the method alone said so. */
+    if (strcmp(kind, "none") == 0 && method != NULL && !recipe_has(s, "recompute_method"))
+        kind = "full";
+    if (strcmp(kind, "none") != 0 && strcmp(kind, "full") != 0 && strcmp(kind, "selective") != 0)
+        recipe_fail(s, "recompute_granularity", "expected full or selective");
+    recipe_flag(recipe, "recompute", "%s", kind);
+    if (strcmp(kind, "full") != 0)
+        return;
+    if (method == NULL)
+        recipe_break(recipe, "recompute-method",
+                     "full recompute needs --recompute-method uniform or block");
+    else if (strcmp(method, "block") == 0)
+        recipe_note(s, "the first " INT " layers of a stage are recomputed; all are here", n);
+    else if (n > 1)
+        recipe_note(s, "every layer is recomputed for itself, not " INT " together", n);
+}
+
+void
+recipe_read_megatron(Recipe *recipe)
+{
+    RecipeSettings *s = recipe->settings;
+
+    /* Words of 2019 to 2022. */
+    if (recipe->framework == PLAN_FRAMEWORK_MEGATRON_CORE &&
+        (recipe_has(s, "DDP_impl") || recipe_has(s, "checkpoint_activations") ||
+         recipe_has(s, "activations_checkpoint_method") || recipe_has(s, "model_parallel_size")))
+        recipe->framework = PLAN_FRAMEWORK_MEGATRON_LM;
+    if (flag(recipe, "deepspeed")) {
+        recipe->framework = PLAN_FRAMEWORK_MEGATRON_DEEPSPEED;
+        recipe->excused = "stages"; /* its partition_method says where layers go, and we read it */
+        if (flag(recipe, "no_pipeline_parallel"))
+            recipe_settings_add(s, "pipeline_model_parallel_size", "1", 0);
+    }
+    if (recipe->arch != NULL) {
+        /* --model takes the place of what the recipe says. */
+    } else if (recipe_has(s, "num_layers") && recipe_has(s, "hidden_size")) {
+        read_model(recipe);
+    } else {
+        recipe_model(recipe, recipe_has(s, "recipe") ? "recipe" : "recipe_name");
+    }
+    if (recipe->arch != NULL && recipe->given_layers > 0)
+        recipe->arch->n_layers = recipe->given_layers;
+    if (recipe->arch == NULL || s->error != NULL)
+        return;
+    const int64_t seq_len =
+        number(recipe, "seq_length", MODEL_MAX_SEQ_LEN,
+               number(recipe, "encoder_seq_length", MODEL_MAX_SEQ_LEN, recipe->arch->max_seq_len));
+    recipe_flag(recipe, "framework", "%s", plan_framework(recipe->framework)->name);
+    recipe_flag(recipe, "seq-len", INT, seq_len);
+    read_split(recipe);
+    read_replicas(recipe);
+    read_numbers(recipe);
+    read_kernels(recipe);
+    read_recompute(recipe);
+    for (size_t i = 0; i < G_N_ELEMENTS(unmodelled); i++)
+        recipe_unmodelled(s, unmodelled[i].key, unmodelled[i].usual, unmodelled[i].what);
+}

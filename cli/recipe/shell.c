@@ -1,0 +1,1028 @@
+#include <ctype.h>
+#include <string.h>
+
+#include "base/units.h"
+#include "cli/recipe/syntax.h"
+
+#define MAX_WORDS 20000
+#define UNKNOWN_TEXT "\001"
+
+typedef enum {
+    BLOCK_IF,
+    BLOCK_LOOP,
+    BLOCK_CASE
+} BlockKind;
+
+/* An open if, loop or case. */
+typedef struct {
+    BlockKind kind;
+    bool is_active; /* its commands count */
+    bool is_taken;  /* a branch was */
+    char *subject;  /* (owned, nullable) of case */
+} Block;
+
+typedef struct {
+    RecipeSettings *settings;
+    const char *p, *end;
+    int line, depth;
+    GHashTable *variables; /* (owned) name -> GPtrArray of (owned) char * */
+    GPtrArray *order;      /* of (owned) names in the order of their first assignment */
+    GHashTable *given;     /* (borrowed, nullable) */
+    GArray *blocks;        /* of Block */
+    bool in_condition;     /* between if and then */
+    bool condition;        /* of the last command */
+    GPtrArray *heredocs;   /* of (owned) delimiters to come at the end of the line */
+    guint n_runs;          /* commands whose flags were taken */
+} Shell;
+
+static void read_fields(Shell *sh, bool is_quoted, GString *word, bool *has, GPtrArray *out);
+
+/* --- variables --- */
+
+static char *
+unknown(const char *name)
+{
+    return g_strdup_printf(UNKNOWN_TEXT "%s" UNKNOWN_TEXT, name);
+}
+
+/* Sets @name to @values (taken), or adds them if @adds. */
+static void
+assign(Shell *sh, const char *name, GPtrArray *values, bool adds)
+{
+    GPtrArray *old = g_hash_table_lookup(sh->variables, name);
+
+    if (sh->given != NULL && g_hash_table_contains(sh->given, name)) {
+        g_ptr_array_unref(values);
+        return;
+    }
+    if (old == NULL)
+        g_ptr_array_add(sh->order, g_strdup(name));
+    if (adds && old != NULL) {
+        if (old->len + values->len > MAX_WORDS)
+            recipe_fail(sh->settings, NULL, "more than %d words", MAX_WORDS);
+        else
+            for (guint i = 0; i < values->len; i++)
+                g_ptr_array_add(old, g_strdup(g_ptr_array_index(values, i)));
+        g_ptr_array_unref(values);
+        return;
+    }
+    g_hash_table_replace(sh->variables, g_strdup(name), values);
+}
+
+static void
+assign_text(Shell *sh, const char *name, const char *text, bool adds)
+{
+    const GPtrArray *old = g_hash_table_lookup(sh->variables, name);
+    GPtrArray *values = g_ptr_array_new_with_free_func(g_free);
+
+    g_ptr_array_add(values, adds && old != NULL && old->len > 0
+                                ? g_strconcat(g_ptr_array_index(old, 0), text, NULL)
+                                : g_strdup(text));
+    if (strlen(g_ptr_array_index(values, 0)) > RECIPE_MAX_VALUE_BYTES)
+        recipe_fail(sh->settings, NULL, "line %d: a value longer than %d bytes", sh->line,
+                    RECIPE_MAX_VALUE_BYTES);
+    assign(sh, name, values, false);
+}
+
+/* (borrowed, nullable) The first value of @name. */
+static const char *
+value_of(const Shell *sh, const char *name)
+{
+    const GPtrArray *values = g_hash_table_lookup(sh->variables, name);
+
+    return values == NULL || values->len == 0 ? NULL : g_ptr_array_index(values, 0);
+}
+
+/* --- arithmetic --- */
+
+typedef struct {
+    const Shell *sh;
+    const char *p;
+    int depth;
+    bool failed;
+} Sum;
+
+static int64_t sum_of(Sum *sum, int level);
+
+static int64_t
+term(Sum *sum)
+{
+    while (*sum->p == ' ' || *sum->p == '\t' || *sum->p == '\n' || *sum->p == '$' || *sum->p == '"')
+        sum->p++;
+    if (++sum->depth > RECIPE_MAX_DEPTH)
+        sum->failed = true;
+    int64_t value = 0;
+    if (sum->failed)
+        return 0;
+    if (*sum->p == '(' || *sum->p == '{') {
+        sum->p++;
+        value = sum_of(sum, 0);
+        sum->failed |= *sum->p != ')' && *sum->p != '}';
+        sum->p += *sum->p != 0;
+    } else if (g_ascii_isdigit(*sum->p)) {
+        char *after;
+        value = g_ascii_strtoll(sum->p, &after, 10);
+        sum->p = after;
+    } else if (g_ascii_isalpha(*sum->p) || *sum->p == '_') {
+        const char *begin = sum->p;
+        while (g_ascii_isalnum(*sum->p) || *sum->p == '_')
+            sum->p++;
+        g_autofree char *name = g_strndup(begin, (size_t)(sum->p - begin));
+        const char *text = value_of(sum->sh, name);
+        sum->failed |= text == NULL || !units_parse_int64(text, name, 0, INT64_MAX, &value, NULL);
+    } else {
+        sum->failed = true;
+    }
+    sum->depth--;
+    while (*sum->p == ' ' || *sum->p == '\t' || *sum->p == '\n' || *sum->p == '"')
+        sum->p++;
+    return value;
+}
+
+/* Level 0: comparisons; 1: sums; 2: products. */
+static int64_t
+sum_of(Sum *sum, int level)
+{
+    int64_t value = level == 2 ? term(sum) : sum_of(sum, level + 1);
+
+    while (!sum->failed && *sum->p != 0 &&
+           strchr(level == 0   ? "<>=!"
+                  : level == 1 ? "+-"
+                               : "*/%",
+                  *sum->p) != NULL) {
+        const char op = *sum->p++;
+        const bool or_equal = level == 0 && *sum->p == '=';
+
+        sum->p += or_equal;
+        const int64_t right = level == 2 ? term(sum) : sum_of(sum, level + 1);
+        if (level == 0)
+            value = op == '<'   ? value < right || (or_equal && value == right)
+                    : op == '>' ? value > right || (or_equal && value == right)
+                    : op == '!' ? value != right
+                                : value == right;
+        else if (op == '+')
+            sum->failed |= __builtin_add_overflow(value, right, &value);
+        else if (op == '-')
+            sum->failed |= __builtin_sub_overflow(value, right, &value);
+        else if (op == '*')
+            sum->failed |= __builtin_mul_overflow(value, right, &value);
+        else if (right <= 0 || value < 0)
+            sum->failed = true;
+        else
+            value = op == '/' ? value / right : value % right;
+    }
+    return value;
+}
+
+/* (owned) what @text comes to, or unknown. */
+static char *
+arithmetic(const Shell *sh, const char *text)
+{
+    Sum sum = {.sh = sh, .p = text};
+    const int64_t value = sum_of(&sum, 0);
+
+    return sum.failed || *sum.p != 0 ? unknown("((") : g_strdup_printf(INT, value);
+}
+
+/* --- words --- */
+
+/* Skips to behind the @closing that ends what was opened; true if there is one. */
+static bool
+skip_to(Shell *sh, char opening, char closing)
+{
+    for (int open = 1; sh->p < sh->end; sh->p++) {
+        sh->line += *sh->p == '\n';
+        if (*sh->p == '\\' && sh->p + 1 < sh->end)
+            sh->p++;
+        else if (*sh->p == '\'' && opening == '(') {
+            const char *quote = memchr(sh->p + 1, '\'', (size_t)(sh->end - sh->p - 1));
+            sh->p = quote == NULL ? sh->p : quote;
+        } else if (*sh->p == closing && --open == 0)
+            return sh->p++, true;
+        else
+            open += *sh->p == opening;
+    }
+    return false;
+}
+
+/* Adds the fields of @text, which was between the braces of "${NAME:-text}". */
+static void
+expand_text(Shell *sh, const char *begin, const char *end, bool is_quoted, GString *word, bool *has,
+            GPtrArray *out)
+{
+    const char *p = sh->p, *old_end = sh->end;
+    const int line = sh->line;
+
+    if (sh->depth >= RECIPE_MAX_DEPTH) {
+        recipe_fail(sh->settings, NULL, "line %d: nested deeper than %d", line, RECIPE_MAX_DEPTH);
+        return;
+    }
+    sh->depth++;
+    sh->p = begin;
+    sh->end = end;
+    while (sh->p < sh->end)
+        read_fields(sh, is_quoted, word, has, out);
+    sh->p = p;
+    sh->end = old_end;
+    sh->line = line;
+    sh->depth--;
+}
+
+static void
+push(Shell *sh, GString *word, bool *has, GPtrArray *out)
+{
+    if (!*has)
+        return;
+    if (out != NULL && out->len >= MAX_WORDS)
+        recipe_fail(sh->settings, NULL, "line %d: more than %d words", sh->line, MAX_WORDS);
+    else if (out != NULL)
+        g_ptr_array_add(out, g_strdup(word->str));
+    g_string_truncate(word, 0);
+    *has = false;
+}
+
+/* Adds @text to the word; where it is not quoted its blanks end words. */
+static void
+add_text(Shell *sh, const char *text, bool is_quoted, GString *word, bool *has, GPtrArray *out)
+{
+    for (const char *p = text; *p != 0; p++) {
+        if (!is_quoted && out != NULL && (*p == ' ' || *p == '\t' || *p == '\n')) {
+            push(sh, word, has, out);
+            continue;
+        }
+        g_string_append_c(word, *p);
+        *has = true;
+    }
+    if (word->len > RECIPE_MAX_VALUE_BYTES) {
+        recipe_fail(sh->settings, NULL, "line %d: a word longer than %d bytes", sh->line,
+                    RECIPE_MAX_VALUE_BYTES);
+        g_string_truncate(word, 0);
+    }
+}
+
+/* Adds the values of the variable @name. */
+static void
+add_values(Shell *sh, const char *name, bool all, bool is_quoted, GString *word, bool *has,
+           GPtrArray *out)
+{
+    const GPtrArray *values = g_hash_table_lookup(sh->variables, name);
+
+    if (values == NULL) {
+        g_autofree char *text = unknown(name);
+        add_text(sh, text, true, word, has, out);
+        return;
+    }
+    for (guint i = 0; i < (all ? values->len : MIN(1, values->len)); i++) {
+        if (i > 0)
+            push(sh, word, has, out);
+        add_text(sh, g_ptr_array_index(values, i), is_quoted, word, has, out);
+    }
+}
+
+/* "${...}", whose text is from @begin to @end. */
+static void
+expand_braces(Shell *sh, const char *begin, const char *end, bool is_quoted, GString *word,
+              bool *has, GPtrArray *out)
+{
+    const char *p = begin;
+
+    while (p < end && (g_ascii_isalnum(*p) || *p == '_'))
+        p++;
+    g_autofree char *name = g_strndup(begin, (size_t)(p - begin));
+    const bool all = end - p >= 3 && (memcmp(p, "[@]", 3) == 0 || memcmp(p, "[*]", 3) == 0);
+    p += all ? 3 : 0;
+    const char *value = value_of(sh, name);
+    const bool colon = p < end && *p == ':' && p + 1 < end && strchr("-=+?", p[1]) != NULL;
+    const char *rest = p + colon;
+
+    if (p == end) {
+        add_values(sh, name, all, is_quoted, word, has, out);
+    } else if (name[0] != 0 && (*rest == '-' || *rest == '=' || *rest == '?')) {
+        if (value != NULL && (!colon || value[0] != 0))
+            add_values(sh, name, all, is_quoted, word, has, out);
+        else if (*rest == '?')
+            add_values(sh, name, false, true, word, has, out);
+        else
+            expand_text(sh, rest + 1, end, is_quoted, word, has, out);
+        if (*rest == '=' && value == NULL && word->len > 0)
+            assign_text(sh, name, word->str, false);
+    } else if (name[0] != 0 && *rest == '+') {
+        if (value != NULL && value[0] != 0)
+            expand_text(sh, rest + 1, end, is_quoted, word, has, out);
+    } else {
+        g_autofree char *text = unknown("(");
+        add_text(sh, text, true, word, has, out);
+    }
+}
+
+/* What follows a dollar. */
+static void
+expand(Shell *sh, bool is_quoted, GString *word, bool *has, GPtrArray *out)
+{
+    const char *begin = ++sh->p;
+
+    if (sh->end - begin >= 2 && memcmp(begin, "((", 2) == 0) {
+        sh->p = begin + 2;
+        if (skip_to(sh, '(', ')')) {
+            g_autofree char *text = g_strndup(begin + 2, (size_t)(sh->p - begin - 3));
+            g_autofree char *value = arithmetic(sh, text);
+            add_text(sh, value, true, word, has, out);
+            sh->p += sh->p < sh->end && *sh->p == ')';
+        }
+    } else if (begin < sh->end && *begin == '(') {
+        g_autofree char *text = unknown("(");
+        sh->p++;
+        skip_to(sh, '(', ')');
+        add_text(sh, text, true, word, has, out);
+    } else if (begin < sh->end && *begin == '{') {
+        sh->p++;
+        if (skip_to(sh, '{', '}'))
+            expand_braces(sh, begin + 1, sh->p - 1, is_quoted, word, has, out);
+    } else if (begin < sh->end && (g_ascii_isalpha(*begin) || *begin == '_')) {
+        while (sh->p < sh->end && (g_ascii_isalnum(*sh->p) || *sh->p == '_'))
+            sh->p++;
+        g_autofree char *name = g_strndup(begin, (size_t)(sh->p - begin));
+        add_values(sh, name, false, is_quoted, word, has, out);
+    } else if (begin < sh->end && strchr("@*#?!$-0123456789", *begin) != NULL) {
+        const char name[2] = {*begin, 0};
+        sh->p++;
+        if (*begin != '@' && *begin != '*')
+            add_values(sh, name, false, is_quoted, word, has, out);
+    } else {
+        add_text(sh, "$", true, word, has, out);
+    }
+}
+
+/* Reads one piece of a word: a quoted text, an expansion, or a character. */
+static void
+read_fields(Shell *sh, bool is_quoted, GString *word, bool *has, GPtrArray *out)
+{
+    const char c = *sh->p;
+
+    if (c == '\\' && sh->p + 1 < sh->end) {
+        if (sh->p[1] == '\r' && sh->p + 2 < sh->end)
+            sh->p++;
+        if (sh->p[1] == '\n')
+            sh->line++;
+        else
+            add_text(sh, (const char[]){sh->p[1], 0}, true, word, has, out);
+        sh->p += 2;
+    } else if (c == '\'' && !is_quoted) {
+        const char *quote = memchr(sh->p + 1, '\'', (size_t)(sh->end - sh->p - 1));
+        const char *to = quote == NULL ? sh->end : quote;
+        g_autofree char *text = g_strndup(sh->p + 1, (size_t)(to - sh->p - 1));
+        for (const char *p = text; *p != 0; p++)
+            sh->line += *p == '\n';
+        *has = true;
+        add_text(sh, text, true, word, has, out);
+        sh->p = quote == NULL ? sh->end : to + 1;
+    } else if (c == '"' && !is_quoted) {
+        sh->p++;
+        *has = true;
+        while (sh->p < sh->end && *sh->p != '"')
+            read_fields(sh, true, word, has, out);
+        sh->p += sh->p < sh->end;
+    } else if (c == '$') {
+        expand(sh, is_quoted, word, has, out);
+    } else if (c == '`') {
+        const char *quote = memchr(sh->p + 1, '`', (size_t)(sh->end - sh->p - 1));
+        g_autofree char *text = unknown("(");
+        sh->p = quote == NULL ? sh->end : quote + 1;
+        add_text(sh, text, true, word, has, out);
+    } else {
+        sh->line += c == '\n';
+        add_text(sh, (const char[]){c, 0}, true, word, has, out);
+        sh->p++;
+    }
+}
+
+static bool
+ends_word(char c)
+{
+    return c == 0 || strchr(" \t\r\n;&|()<>", c) != NULL;
+}
+
+/* Reads a word, which may become none or several; @out NULL: one text, put into @text. */
+static void
+read_word(Shell *sh, GPtrArray *out, GString *text)
+{
+    g_autoptr(GString) word = g_string_new(NULL);
+    bool has = false;
+
+    while (sh->p < sh->end && !ends_word(*sh->p))
+        read_fields(sh, false, word, &has, out);
+    if (out != NULL)
+        push(sh, word, &has, out);
+    else
+        g_string_append(text, word->str);
+}
+
+/* Skips blanks, continued lines and comments; stops at a line's end. */
+static void
+skip_blanks(Shell *sh)
+{
+    while (sh->p < sh->end) {
+        if (*sh->p == ' ' || *sh->p == '\t' || *sh->p == '\r') {
+            sh->p++;
+        } else if (*sh->p == '\\' && sh->p + 1 < sh->end && sh->p[1] == '\n') {
+            sh->p += 2;
+            sh->line++;
+        } else if (*sh->p == '\\' && sh->end - sh->p > 2 && sh->p[1] == '\r' && sh->p[2] == '\n') {
+            sh->p += 3;
+            sh->line++;
+        } else if (*sh->p == '#') {
+            while (sh->p < sh->end && *sh->p != '\n')
+                sh->p++;
+        } else {
+            return;
+        }
+    }
+}
+
+/* --- flags --- */
+
+/* Whether a word is "key=value". */
+static bool
+is_override(const char *word)
+{
+    const size_t n =
+        strspn(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.+~");
+
+    return n > 0 && word[n] == '=';
+}
+
+/* Adds the flags among @words from @first to before @last: "--name value ...", "--name=value", and
+ * "key=value" with @overrides. */
+static void
+add_flags(Shell *sh, const GPtrArray *words, guint first, guint last, const char *prefix)
+{
+    for (guint i = first; i < last;) {
+        const char *word = g_ptr_array_index(words, i++);
+        const char *equals = strchr(word, '=');
+        const bool is_flag = word[0] == '-' && (word[1] == '-' || g_ascii_isalpha(word[1]));
+
+        if (is_flag && equals == NULL) {
+            g_autoptr(GString) value = g_string_new(NULL);
+            g_autofree char *key =
+                g_strconcat(prefix, prefix[0] == 0 ? word : word + strspn(word, "-"), NULL);
+            for (; i < last; i++) {
+                const char *next = g_ptr_array_index(words, i);
+                if (next[0] == '-' && (next[1] == '-' || g_ascii_isalpha(next[1])))
+                    break;
+                if (value->len > 0 && (strchr(prefix, '.') != NULL || is_override(next)))
+                    break;
+                g_string_append_printf(value, "%s%s", value->len > 0 ? " " : "", next);
+            }
+            recipe_settings_add(sh->settings, key, value->len > 0 ? value->str : "true", sh->line);
+        } else if (is_flag || is_override(word)) {
+            g_autofree char *name = g_strndup(word, (size_t)(equals - word));
+            g_autofree char *key =
+                g_strconcat(prefix, prefix[0] == 0 ? name : name + strspn(name, "-+~"), NULL);
+            recipe_settings_add(sh->settings, key, equals + 1, sh->line);
+        }
+    }
+}
+
+static bool
+is_any(const char *word, const char *list)
+{
+    g_auto(GStrv) words = g_strsplit(list, " ", -1);
+
+    return g_strv_contains((const char *const *)words, word);
+}
+
+/* Whether the words run a program that trains; @program is then where its name is. */
+static bool
+finds_program(const GPtrArray *words, guint *program)
+{
+    for (guint i = 0; i < words->len; i++) {
+        const char *word = g_ptr_array_index(words, i);
+        const bool is_module = i > 0 && strcmp(word, "-m") == 0 && i + 1 < words->len;
+
+        if (is_module &&
+            !is_any(g_ptr_array_index(words, i + 1),
+                    "torch.distributed.launch torch.distributed.run accelerate.commands.launch")) {
+            *program = i + 1;
+            return true;
+        }
+        if (g_str_has_suffix(word, ".py")) {
+            *program = i;
+            return strstr(word, "preprocess") == NULL && strstr(word, "download") == NULL &&
+                   strstr(word, "convert") == NULL;
+        }
+    }
+    return false;
+}
+
+static void
+run_words(Shell *sh, const GPtrArray *words)
+{
+    const char *first = words->len > 0 ? g_ptr_array_index(words, 0) : "";
+    guint program;
+
+    if (is_any(first, "echo printf cat mkdir cd source . pip ls rm cp mv"))
+        return;
+    if (finds_program(words, &program)) {
+        sh->n_runs++;
+        add_flags(sh, words, 0, program, "launch.");
+        recipe_settings_add(sh->settings, "launch.program", g_ptr_array_index(words, program),
+                            sh->line);
+        add_flags(sh, words, program + 1, words->len, "");
+        return;
+    }
+    if (g_str_has_prefix(first, "--")) {
+        sh->n_runs++;
+        add_flags(sh, words, 0, words->len, "");
+        return;
+    }
+    if (is_any(first, "llamafactory-cli")) {
+        add_flags(sh, words, 1, words->len, "");
+        return;
+    }
+    /* sh -c "python ... ", eval "$COMMAND": the words of a word. */
+    for (guint i = 0; i < words->len; i++) {
+        const char *word = g_ptr_array_index(words, i);
+        if (strstr(word, ".py ") == NULL)
+            continue;
+        g_auto(GStrv) parts = g_strsplit_set(word, " \t\r\n\\", -1);
+        g_autoptr(GPtrArray) inner = g_ptr_array_new();
+        add_flags(sh, words, 0, i, "launch.");
+        for (size_t k = 0; parts[k] != NULL; k++)
+            if (parts[k][0] != 0)
+                g_ptr_array_add(inner, parts[k]);
+        if (finds_program(inner, &program))
+            run_words(sh, inner);
+    }
+}
+
+/* --- conditions --- */
+
+/* What a test sees: an unknown variable is empty. */
+static const char *
+seen(const char *word)
+{
+    return word[0] == RECIPE_UNKNOWN ? "" : word;
+}
+
+/* "[ a = b ]", "test -z a", "[[ a == b && c ]]": what is not understood is false. */
+static bool
+test(const GPtrArray *words)
+{
+    bool result = false, joins_and = true, is_first = true;
+
+    for (guint i = 1; i < words->len;) {
+        const char *word = g_ptr_array_index(words, i);
+        bool negated = false, one = false;
+
+        if (is_any(word, "] ]]"))
+            break;
+        if (is_any(word, "&& -a || -o")) {
+            joins_and = is_any(word, "&& -a");
+            i++;
+            continue;
+        }
+        if (strcmp(word, "!") == 0 && i + 1 < words->len) {
+            negated = true;
+            word = g_ptr_array_index(words, ++i);
+        }
+        const char *op = i + 1 < words->len ? g_ptr_array_index(words, i + 1) : "]";
+        if (word[0] == '-' && g_ascii_isalpha(word[1]) && word[2] == 0 && !is_any(op, "] ]]")) {
+            one = (word[1] == 'z' && seen(op)[0] == 0) || (word[1] == 'n' && seen(op)[0] != 0);
+            i += 2;
+        } else if (is_any(op, "= == != -eq -ne -lt -le -gt -ge") && i + 2 < words->len) {
+            const char *left = seen(word), *right = seen(g_ptr_array_index(words, i + 2));
+            int64_t a = 0, b = 0;
+            const bool numbers = units_parse_int64(left, "", 0, INT64_MAX, &a, NULL) &&
+                                 units_parse_int64(right, "", 0, INT64_MAX, &b, NULL);
+            if (op[0] == '-')
+                one = numbers && (strcmp(op, "-eq") == 0   ? a == b
+                                  : strcmp(op, "-ne") == 0 ? a != b
+                                  : strcmp(op, "-lt") == 0 ? a < b
+                                  : strcmp(op, "-le") == 0 ? a <= b
+                                  : strcmp(op, "-gt") == 0 ? a > b
+                                                           : a >= b);
+            else
+                one = (op[0] == '!') != g_pattern_match_simple(right, left);
+            i += 3;
+        } else {
+            one = seen(word)[0] != 0;
+            i++;
+        }
+        one ^= negated;
+        result = is_first ? one : joins_and ? result && one : result || one;
+        is_first = false;
+    }
+    return result;
+}
+
+/* --- commands --- */
+
+static bool
+is_active(const Shell *sh)
+{
+    for (guint i = 0; i < sh->blocks->len; i++)
+        if (!g_array_index(sh->blocks, Block, i).is_active)
+            return false;
+    return true;
+}
+
+static Block *
+innermost(Shell *sh)
+{
+    return sh->blocks->len == 0 ? NULL : &g_array_index(sh->blocks, Block, sh->blocks->len - 1);
+}
+
+static void
+open_block(Shell *sh, BlockKind kind, bool is_open, char *subject)
+{
+    const Block block = {.kind = kind, .is_active = is_open, .subject = subject};
+
+    if (sh->blocks->len >= RECIPE_MAX_DEPTH) {
+        recipe_fail(sh->settings, NULL, "line %d: nested deeper than %d", sh->line,
+                    RECIPE_MAX_DEPTH);
+        g_free(subject);
+        return;
+    }
+    g_array_append_val(sh->blocks, block);
+}
+
+static void
+close_block(Shell *sh, BlockKind kind)
+{
+    Block *block = innermost(sh);
+
+    if (block == NULL || block->kind != kind)
+        return;
+    g_free(block->subject);
+    g_array_set_size(sh->blocks, sh->blocks->len - 1);
+}
+
+/* Reads "pattern | pattern )" of a case, unless it ends. */
+static void
+read_pattern(Shell *sh)
+{
+    Block *block = innermost(sh);
+    bool matches = false;
+
+    while (sh->p < sh->end && (g_ascii_isspace(*sh->p) || *sh->p == '#' || *sh->p == '(')) {
+        skip_blanks(sh);
+        if (sh->p < sh->end && (*sh->p == '\n' || *sh->p == '(')) {
+            sh->line += *sh->p == '\n';
+            sh->p++;
+        }
+    }
+    if (sh->end - sh->p >= 4 && memcmp(sh->p, "esac", 4) == 0) {
+        block->is_active = true;
+        return;
+    }
+    while (sh->p < sh->end && *sh->p != ')' && *sh->p != '\n') {
+        g_autoptr(GString) pattern = g_string_new(NULL);
+        read_word(sh, NULL, pattern);
+        matches |= g_pattern_match_simple(pattern->str, seen(block->subject));
+        while (sh->p < sh->end && (*sh->p == '|' || *sh->p == ' ' || *sh->p == '\t'))
+            sh->p++;
+        if (sh->p < sh->end && strchr(";&<>(", *sh->p) != NULL)
+            sh->p++;
+    }
+    sh->p += sh->p < sh->end && *sh->p == ')';
+    block->is_active = matches && !block->is_taken;
+    block->is_taken |= matches;
+}
+
+/* Does what the keyword @word at the beginning of a command says; true if it is one.  What follows
+ * it is a command, unless @ends. */
+static bool
+keyword(Shell *sh, const char *word)
+{
+    Block *block = innermost(sh);
+    const bool of_if = block != NULL && block->kind == BLOCK_IF;
+
+    if (strcmp(word, "if") == 0) {
+        open_block(sh, BLOCK_IF, true, NULL);
+        sh->in_condition = true;
+    } else if (strcmp(word, "then") == 0 && of_if) {
+        block->is_active = sh->condition && !block->is_taken;
+        block->is_taken |= block->is_active;
+        sh->in_condition = false;
+    } else if (strcmp(word, "elif") == 0 && of_if) {
+        block->is_active = !block->is_taken;
+        sh->in_condition = true;
+        sh->condition = false;
+    } else if (strcmp(word, "else") == 0 && of_if) {
+        block->is_active = !block->is_taken;
+        block->is_taken = true;
+    } else if (strcmp(word, "fi") == 0) {
+        close_block(sh, BLOCK_IF);
+        sh->in_condition = false;
+    } else if (is_any(word, "while until")) {
+        open_block(sh, BLOCK_LOOP, true, NULL);
+    } else if (strcmp(word, "done") == 0) {
+        close_block(sh, BLOCK_LOOP);
+    } else if (strcmp(word, "esac") == 0) {
+        close_block(sh, BLOCK_CASE);
+    } else {
+        return is_any(word, "do { } ! time");
+    }
+    return true;
+}
+
+/* The length of "NAME=" or "NAME+=" at the place of the next word; 0: it is none. */
+static size_t
+assignment_length(const Shell *sh)
+{
+    const char *p = sh->p;
+
+    if (p >= sh->end || !(g_ascii_isalpha(*p) || *p == '_'))
+        return 0;
+    while (p < sh->end && (g_ascii_isalnum(*p) || *p == '_'))
+        p++;
+    p += p + 1 < sh->end && *p == '+' && p[1] == '=';
+    return p < sh->end && *p == '=' ? (size_t)(p - sh->p) + 1 : 0;
+}
+
+static void
+read_assignment(Shell *sh, size_t length)
+{
+    const bool adds = sh->p[length - 2] == '+', counts = is_active(sh);
+    g_autofree char *name = g_strndup(sh->p, length - (adds ? 2 : 1));
+
+    sh->p += length;
+    if (sh->p < sh->end && *sh->p == '(') {
+        GPtrArray *values = g_ptr_array_new_with_free_func(g_free);
+        for (sh->p++; sh->p < sh->end && *sh->p != ')';) {
+            const char *before = sh->p;
+            skip_blanks(sh);
+            if (sh->p < sh->end && *sh->p == '\n') {
+                sh->line++;
+                sh->p++;
+            } else if (sh->p < sh->end && *sh->p != ')') {
+                read_word(sh, values, NULL);
+            }
+            sh->p += sh->p == before; /* what is no word */
+        }
+        sh->p += sh->p < sh->end;
+        if (counts)
+            assign(sh, name, values, adds);
+        else
+            g_ptr_array_unref(values);
+        return;
+    }
+    g_autoptr(GString) value = g_string_new(NULL);
+    read_word(sh, NULL, value);
+    if (counts)
+        assign_text(sh, name, value->str, adds);
+}
+
+/* Skips the texts of "<<EOF" that begin on the next line. */
+static void
+skip_heredocs(Shell *sh)
+{
+    for (guint i = 0; i < sh->heredocs->len; i++) {
+        const char *delimiter = g_ptr_array_index(sh->heredocs, i);
+        bool found = false;
+        while (sh->p < sh->end && !found) {
+            const char *newline = memchr(sh->p, '\n', (size_t)(sh->end - sh->p));
+            const char *to = newline == NULL ? sh->end : newline;
+            g_autofree char *line = g_strndup(sh->p, (size_t)(to - sh->p));
+            found = strcmp(g_strstrip(line), delimiter) == 0;
+            sh->p = newline == NULL ? sh->end : newline + 1;
+            sh->line++;
+        }
+    }
+    g_ptr_array_set_size(sh->heredocs, 0);
+}
+
+/* "> file", "2>&1", "<<EOF". */
+static void
+skip_redirection(Shell *sh)
+{
+    const bool is_heredoc = sh->end - sh->p > 2 && memcmp(sh->p, "<<", 2) == 0 && sh->p[2] != '<';
+
+    while (sh->p < sh->end && strchr("<>&-", *sh->p) != NULL)
+        sh->p++;
+    skip_blanks(sh);
+    g_autoptr(GString) target = g_string_new(NULL);
+    read_word(sh, NULL, target);
+    if (is_heredoc && target->len > 0)
+        g_ptr_array_add(sh->heredocs, g_strdup(target->str));
+}
+
+static void
+run_command(Shell *sh, const GPtrArray *words)
+{
+    const char *first = words->len > 0 ? g_ptr_array_index(words, 0) : "";
+
+    if (words->len == 0)
+        return;
+    if (sh->in_condition) {
+        sh->condition = is_any(first, "[ [[ test") && test(words);
+        return;
+    }
+    if (is_active(sh))
+        run_words(sh, words);
+}
+
+/* "for X in A B C": the body runs once, with A. */
+static void
+read_for(Shell *sh)
+{
+    g_autoptr(GPtrArray) words = g_ptr_array_new_with_free_func(g_free);
+
+    while (sh->p < sh->end && *sh->p != '\n' && *sh->p != ';') {
+        const char *before = sh->p;
+        skip_blanks(sh);
+        if (sh->p < sh->end && *sh->p != '\n' && *sh->p != ';')
+            read_word(sh, words, NULL);
+        sh->p += sh->p == before;
+    }
+    if (words->len > 2 && is_active(sh))
+        assign_text(sh, g_ptr_array_index(words, 0), g_ptr_array_index(words, 2), false);
+    open_block(sh, BLOCK_LOOP, true, NULL);
+}
+
+/* One simple command, up to what ends it. */
+static void
+read_command(Shell *sh)
+{
+    g_autoptr(GPtrArray) words = g_ptr_array_new_with_free_func(g_free);
+    bool assigns = true, in_test = false;
+
+    while (sh->p < sh->end && sh->settings->error == NULL) {
+        const char *before = sh->p;
+        skip_blanks(sh);
+        const char c = sh->p < sh->end ? *sh->p : '\n';
+        const size_t length = assigns ? assignment_length(sh) : 0;
+
+        if (in_test && c != '\n' && strchr(";&|()<>", c) != NULL) {
+            const size_t n = sh->p + 1 < sh->end && sh->p[1] == c ? 2 : 1;
+            g_ptr_array_add(words, g_strndup(sh->p, n));
+            sh->p += n;
+            continue;
+        }
+        if (c == '<' || c == '>') {
+            skip_redirection(sh);
+            continue;
+        }
+        if (c == '\n' || strchr(";&|()", c) != NULL)
+            break;
+        if (length > 0) {
+            read_assignment(sh, length);
+            continue;
+        }
+        const char *end = sh->p;
+        while (end < sh->end && (g_ascii_isalpha(*end) || strchr("{}!", *end) != NULL))
+            end++;
+        g_autofree char *plain = g_strndup(sh->p, (size_t)(end - sh->p));
+        if (words->len == 0 && (end == sh->end || ends_word(*end))) {
+            if (strcmp(plain, "for") == 0) {
+                sh->p = end;
+                read_for(sh);
+                break;
+            }
+            if (strcmp(plain, "case") == 0) {
+                g_autoptr(GString) subject = g_string_new(NULL);
+                sh->p = end;
+                skip_blanks(sh);
+                read_word(sh, NULL, subject);
+                skip_blanks(sh);
+                sh->p += sh->end - sh->p >= 2 && memcmp(sh->p, "in", 2) == 0 ? 2 : 0;
+                open_block(sh, BLOCK_CASE, false, g_string_free(g_steal_pointer(&subject), FALSE));
+                read_pattern(sh);
+                break;
+            }
+            if (keyword(sh, plain)) {
+                sh->p = end;
+                continue;
+            }
+            if (is_any(plain, "export local declare readonly typeset")) {
+                sh->p = end;
+                continue;
+            }
+        }
+        const guint n = words->len;
+        read_word(sh, words, NULL);
+        if (n == 0 && words->len > 0) {
+            in_test = strcmp(g_ptr_array_index(words, 0), "[[") == 0;
+            assigns = false;
+        }
+        if (in_test && strcmp(g_ptr_array_index(words, words->len - 1), "]]") == 0)
+            in_test = false;
+        sh->p += sh->p == before;
+    }
+    run_command(sh, words);
+    const char c = sh->p < sh->end ? *sh->p : 0;
+    if (c == ';' && sh->p + 1 < sh->end && sh->p[1] == ';') {
+        sh->p += 2;
+        if (innermost(sh) != NULL && innermost(sh)->kind == BLOCK_CASE)
+            read_pattern(sh);
+        return;
+    }
+    sh->p += c != 0;
+    if (c == '\n') {
+        sh->line++;
+        skip_heredocs(sh);
+    }
+}
+
+/* "#SBATCH --nodes=4", wherever it stands. */
+static void
+read_sbatch(Shell *sh, const char *text)
+{
+    g_auto(GStrv) lines = g_strsplit(text, "\n", -1);
+
+    for (size_t i = 0; lines[i] != NULL; i++) {
+        if (!g_str_has_prefix(lines[i], "#SBATCH"))
+            continue;
+        g_auto(GStrv) parts = g_strsplit_set(lines[i] + strlen("#SBATCH"), " \t\r", -1);
+        g_autoptr(GPtrArray) words = g_ptr_array_new();
+        for (size_t k = 0; parts[k] != NULL && parts[k][0] != '#'; k++)
+            if (parts[k][0] != 0)
+                g_ptr_array_add(words, parts[k]);
+        sh->line = (int)i + 1;
+        add_flags(sh, words, 0, words->len, "sbatch.");
+    }
+    sh->line = 1;
+}
+
+/* Flags alone, as `degas export` writes them: no shell has seen them yet. */
+static void
+read_flags(Shell *sh)
+{
+    g_autoptr(GPtrArray) words = g_ptr_array_new_with_free_func(g_free);
+
+    while (sh->p < sh->end) {
+        const size_t n = strcspn(sh->p, " \t\r\n");
+        if (n > 0 && !(n == 1 && *sh->p == '\\'))
+            g_ptr_array_add(words, g_strndup(sh->p, n));
+        sh->p += n;
+        sh->p += sh->p < sh->end;
+    }
+    sh->line = 0;
+    add_flags(sh, words, 0, words->len, "");
+}
+
+/* Scripts that run nothing themselves leave flags in variables for others. */
+static void
+add_flags_of_variables(Shell *sh)
+{
+    for (guint i = 0; i < sh->order->len; i++) {
+        const GPtrArray *values =
+            g_hash_table_lookup(sh->variables, g_ptr_array_index(sh->order, i));
+        g_autoptr(GPtrArray) words = g_ptr_array_new_with_free_func(g_free);
+        for (guint k = 0; values != NULL && k < values->len; k++) {
+            g_auto(GStrv) parts = g_strsplit_set(g_ptr_array_index(values, k), " \t\r\n\\", -1);
+            for (size_t n = 0; parts[n] != NULL; n++)
+                if (parts[n][0] != 0)
+                    g_ptr_array_add(words, g_strdup(parts[n]));
+        }
+        if (words->len > 0 && g_str_has_prefix(g_ptr_array_index(words, 0), "--"))
+            add_flags(sh, words, 0, words->len, "");
+    }
+}
+
+void
+recipe_read_shell(RecipeSettings *settings, const char *text, size_t n_bytes, GHashTable *given)
+{
+    Shell sh = {
+        .settings = settings,
+        .p = text,
+        .end = text + n_bytes,
+        .line = 1,
+        .variables = g_hash_table_new_full(g_str_hash, g_str_equal, g_free,
+                                           (GDestroyNotify)g_ptr_array_unref),
+        .order = g_ptr_array_new_with_free_func(g_free),
+        .blocks = g_array_new(FALSE, FALSE, sizeof(Block)),
+        .heredocs = g_ptr_array_new_with_free_func(g_free),
+    };
+    GHashTableIter iter;
+    gpointer name, value;
+
+    if (given != NULL) {
+        g_hash_table_iter_init(&iter, given);
+        while (g_hash_table_iter_next(&iter, &name, &value))
+            assign_text(&sh, name, value, false);
+    }
+    sh.given = given;
+    read_sbatch(&sh, text);
+    const bool is_bare = g_str_has_prefix(text, "--") && strpbrk(text, "$\"'") == NULL;
+    if (is_bare)
+        read_flags(&sh);
+    while (sh.p < sh.end && settings->error == NULL)
+        read_command(&sh);
+    if (sh.n_runs == 0 && !is_bare)
+        add_flags_of_variables(&sh);
+    for (guint i = 0; i < sh.order->len; i++) {
+        const char *variable = g_ptr_array_index(sh.order, i);
+        g_autofree char *key = g_strconcat("$", variable, NULL);
+        const char *first = value_of(&sh, variable);
+        if (first != NULL && is_any(variable, "NNODES NUM_NODES GPUS_PER_NODE NUM_GPUS WORLD_SIZE "
+                                              "N_GPUS NPROC_PER_NODE NODES"))
+            recipe_settings_add(settings, key, first, 0);
+    }
+    while (innermost(&sh) != NULL)
+        close_block(&sh, innermost(&sh)->kind);
+    g_hash_table_unref(sh.variables);
+    g_ptr_array_unref(sh.order);
+    g_array_unref(sh.blocks);
+    g_ptr_array_unref(sh.heredocs);
+}

@@ -1,0 +1,131 @@
+#!/bin/sh
+# degas check: recipes of other programs are read, broken rules are named, and edits help.  That readers are the inverse of the
+# exporters is shown by tests/cli/test_frameworks.sh.
+. tests/cli/tap.sh
+
+cat >"$W/train.sh" <<'END'
+#!/bin/bash
+#SBATCH --nodes=2 --ntasks-per-node=8
+GPUS=$((2 * 8)); TP=${TP:-4}   # a comment
+if [ "$TP" -gt 2 ] && [[ -n "$GPUS" ]]; then SP=(--sequence-parallel); else SP=(); fi
+case $GPUS in 8) PP=1 ;; 1*) PP=2 ;; *) PP=8 ;; esac
+MODEL=(
+    --num-layers 40 --hidden-size 5120 --num-attention-heads 40   # 13B
+    --seq-length 2048 --max-position-embeddings 2048 --vocab-size 51200
+)
+ARGS="--micro-batch-size 1 \
+      --global-batch-size 32"
+ARGS+=" --bf16 --use-distributed-optimizer"
+cat <<TEXT >/dev/null
+--num-layers 7
+TEXT
+echo --micro-batch-size 99
+torchrun --nproc_per_node 8 --nnodes=2 pretrain_gpt.py ${MODEL[@]} $ARGS "${SP[@]}" \
+    --tensor-model-parallel-size $TP --pipeline-model-parallel-size "$PP" --data-path $DATA --moe-expert-capacity-factor 1.5
+END
+runs 0 "a script" check "$W/train.sh" dgx-a100-80g --json -o "$W/plan.json"
+json "is read as it would be run" "
+p = d['plan']
+assert d['dialect'] == 'Megatron-LM' and d['framework'] == 'megatron-core' and d['devices'] == 16
+assert p['degrees'] == {'dp': 2, 'tp': 4, 'pp': 2, 'vpp': 1, 'cp': 1, 'ep': 1}, p['degrees']
+assert p['micro_batch'] == 1 and p['global_batch'] == 32 and p['sequence_parallel'] and p['zero_stage'] == 1
+assert [s['n_layers'] for s in p['stages']] == [20, 20] and p['dtype'] == 'bf16'
+assert d['starts'] and d['predicted']['fits'] and d['broken_rules'] == []
+assert d['not_modelled'] == ['--moe-expert-capacity-factor 1.5: tokens are dropped; none are here']
+assert '--data-path' in d['unused']
+assert abs(sum(d['waste_fraction'].values()) + d['predicted']['breakdown_s']['compute'] / d['predicted']['iteration_s'] - 1) < 1e-9"
+cp "$W/out" "$W/first"
+runs 0 "again" check "$W/train.sh" dgx-a100-80g --json
+cmp -s "$W/out" "$W/first"
+report $? "the same bytes"
+json "edits gain, and what they set is Megatron's" "
+assert 1 <= len(d['gains']) <= 3
+times = [e['iteration_s'] for e in d['gains']]
+assert times == sorted(times) and times[-1] < d['predicted']['iteration_s']
+assert all(e['fits'] and e['set'] and all(s.startswith('--') or s.startswith('without --') for s in e['set']) for e in d['gains'])"
+# the best edit, made in the recipe, takes as long as was said
+sed -n '/"gains"/,$p' "$W/out" >"$W/gains"
+seconds=$(sed -n 's/^ *"iteration_s": \([0-9.]*\).*/\1/p' "$W/gains" | head -1)
+set -- $(sed -n '1,/\]/s/^ *"\(--[^"]*\)".*/\1/p' "$W/gains" | tr '\n' ' ')
+sed "s/--data-path/$* &/" "$W/train.sh" >"$W/edited.sh"
+runs 0 "the recipe with the best edit: $*" check "$W/edited.sh" dgx-a100-80g --edits 0 --json
+grep -q "\"iteration_s\": $seconds" "$W/out"
+report $? "takes as long as was said" "wanted $seconds: $(grep iteration_s "$W/out")"
+runs 0 "the plan that it is" simulate "$W/plan.json" --json
+cp "$W/out" "$W/report"
+runs 0 "simulate takes the recipe" simulate "$W/train.sh" dgx-a100-80g --json
+cmp -s "$W/out" "$W/report"
+report $? "and says the same" "$(diff "$W/out" "$W/report" | head -5)"
+grep -q 'not in the prediction: --moe-expert-capacity-factor 1.5' "$W/err"
+report $? "and what is not in it" "$(cat "$W/err")"
+fails 2 'set: is for recipes' "--set is for recipes" simulate gpt3-1b dgx-h100 --global-batch 8 --set A=1
+
+runs 0 "a variable is given" check "$W/train.sh" dgx-a100-80g --set TP=2,GPUS=16 --edits 0
+has 'dp 4, tp 2, pp 2' "and counts in place of the script's"
+runs 1 "options take the place of settings" check "$W/train.sh" dgx-a100-80g --tp 1 --pp 1 --gpus 8
+has '^fits     NO: .*most of it' "what does not fit says where"
+has '^The fastest that fits' "and what would"
+
+cat >"$W/fsdp.yaml" <<'END'
+distributed_type: FSDP
+mixed_precision: bf16
+num_processes: 8
+fsdp_config:
+  fsdp_sharding_strategy: FULL_SHARD
+END
+runs 1 "Accelerate's YAML" check "$W/fsdp.yaml" dgx-a100-80g --model llama3-8b --seq-len 8192 --global-batch 64 --json
+json "has an edit that fits, in its words, and gains are different from each other" "
+assert not d['predicted']['fits'] and d['nearest_that_fits']['fits'] and d['nearest_that_fits']['set']
+assert all(' = ' in s for s in d['nearest_that_fits']['set']), d['nearest_that_fits']['set']
+names = [e['change'] for e in d['gains']]
+assert len(set(names)) == len(names), names"
+printf '%s\n' '[model]' 'name = "llama3"' 'flavor = "8B"' '[training]' 'local_batch_size = 2' 'seq_len = 8192' \
+    '[parallelism]' 'tensor_parallel_degree = 2' '[activation_checkpoint]' 'mode = "full"' >"$W/llama3.toml"
+runs 0 "torchtitan's TOML" check "$W/llama3.toml" dgx-h100 --gpus 8 --json
+json "has edits that gain, in its words" "
+assert d['gains'] and all(' = ' in s for e in d['gains'] for s in e['set']), d['gains']"
+sed -i 's/local_batch_size = 2/local_batch_size = 32/' "$W/llama3.toml"
+runs 1 "with a larger batch" check "$W/llama3.toml" dgx-h100 --gpus 8 --json
+json "smaller micro-batches fit, and the batch is then said" "
+e = d['nearest_that_fits']
+assert e['change'].startswith('micro-batch 32 -> ') and 'training.global_batch_size = 128' in e['set'], e"
+
+# --- all rules that are broken ---
+cat >"$W/wrong.sh" <<'END'
+python pretrain_gpt.py --num-layers 30 --hidden-size 4096 --num-attention-heads 30 --kv-channels 128 --seq-length 2048 \
+  --max-position-embeddings 2048 --tensor-model-parallel-size 4 --pipeline-model-parallel-size 4 --micro-batch-size 2 \
+  --global-batch-size 9 --overlap-param-gather --recompute-granularity full --bf16
+END
+runs 1 "a recipe that does not start" check "$W/wrong.sh" dgx-h100 --gpus 16
+for rule in 'global-batch: .* 9 ' 'layers: 30 ' 'overlap-param-gather: .*distributed-optimizer' 'recompute-method: '; do
+    has "^  $rule" "broken: $rule"
+done
+sed 's/-size 9/-size 8/; s/--overlap.*full//; s/layers 30/layers 32/' "$W/wrong.sh" >"$W/heads.sh"
+runs 1 "one rule of the model" check "$W/heads.sh" dgx-h100 --gpus 16
+has 'divides 30 heads' "is named, too"
+
+# --- hostile input ---
+fails 3 'train.sh:18: --tensor-model-parallel-size: expected a whole number' "a number that is none" \
+    check "$W/train.sh" dgx-h100 --set TP=many
+sed 's/\${TP:-4}/$UNSET/' "$W/train.sh" >"$W/unset.sh"
+fails 3 'unset.sh:[0-9]*: --tensor-model-parallel-size: the script does not set $UNSET: give it by --set UNSET=' \
+    "a variable that matters and is not set" check "$W/unset.sh" dgx-h100
+for bad in 'A=1' '' 'x y z' 'if then fi ((('; do
+    echo "$bad" >"$W/bad.sh"
+    fails 3 'bad.sh: no setting says how' "no recipe: $bad" check "$W/bad.sh" dgx-h100
+done
+awk 'BEGIN { print "A=x"; for (i = 0; i < 60; i++) print "A=$A$A$A"; print "python t.py --num-layers $A" }' >"$W/bomb.sh"
+fails 3 'longer than' "a value that grows" check "$W/bomb.sh" dgx-h100
+awk 'BEGIN { for (i = 0; i < 2000; i++) printf "a: {"; }' >"$W/deep.yaml"
+fails 3 'deep.yaml: ' "nested too deep" check "$W/deep.yaml" dgx-h100
+printf 'a: &x [*x, *x]\n' >"$W/alias.yaml"
+fails 3 'line 1: anchors and aliases' "an alias" check "$W/alias.yaml" dgx-h100
+printf '[model\nx = 1\n' >"$W/bad.toml"
+fails 3 'line 1: no TOML: expected \]' "a broken TOML" check "$W/bad.toml" dgx-h100
+printf 'num-layers: \377\n' >"$W/bytes.yaml"
+fails 3 'UTF-8' "bytes that are no text" check "$W/bytes.yaml" dgx-h100
+fails 4 'none.sh' "no such file" check "$W/none.sh" dgx-h100
+fails 2 'no built-in cluster' "no such cluster" check "$W/train.sh" no-cluster
+printf '{"train_batch_size": 8}\n' >"$W/ds.json"
+fails 2 'does not say its model: give it by --model' "no model" check "$W/ds.json" dgx-h100
+finish

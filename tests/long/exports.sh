@@ -1,0 +1,93 @@
+#!/bin/sh
+# Random plans exported to each framework: its own code takes them, and derives from them what the plan says; and the
+# executor's gradients are those of PyTorch's autograd.  The frameworks are installed from PyPI into
+# FRAMEWORKS_VENV (build/frameworks-venv); MEGATRON=DIR is a checkout of Megatron-LM, without which only its layouts
+# are read, by megatron-core.  PAGE=FILE.md writes the table; N_PLANS=N is how many plans each gets (60).
+. tests/cli/tap.sh
+. tests/cli/frameworks.sh
+n_plans=${N_PLANS:-60}
+venv=${FRAMEWORKS_VENV:-build/frameworks-venv}
+packages="torch==2.15.0 deepspeed==0.19.8 torchtitan==0.3.0 transformers==5.23.0 megatron-core==0.16.1"
+
+# --- installed once ---
+missing() {
+    skip "frameworks' own code" "$1"
+    finish
+}
+if ! "$venv/bin/python" -c 'import torch, deepspeed, torchtitan, transformers, megatron.core' >/dev/null 2>&1; then
+    python3 -m venv "$venv" >"$W/install" 2>&1 || missing "python3 makes no virtual environment (Debian: python3-venv)"
+    # shellcheck disable=SC2086
+    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --timeout 20 --retries 1 $packages >"$W/install" 2>&1 ||
+        missing "not installed from PyPI: $(tail -1 "$W/install")"
+fi
+
+# ask TARGET FRAMEWORK [ARGUMENT]: plans the jobs on stdin, exports the first $n_plans that have a plan, and has them read
+ask() {
+    mkdir "$W/$1"
+    i=0
+    while [ $i -lt $n_plans ] && read -r job; do
+        # shellcheck disable=SC2086
+        "$DEGAS" plan $job --framework "$2" -o "$W/$1/plan" >/dev/null 2>&1 </dev/null || continue
+        mv "$W/$1/plan" "$W/$1/$i.json"
+        echo "$job" >"$W/$1/$i.job"
+        "$DEGAS" export "$W/$1/$i.json" --to "$1" -o "$W/$1/$i.export" >"$W/$1/$i.note" 2>&1 </dev/null
+        i=$((i + 1))
+    done
+    "$venv/bin/python" tests/long/exports.py "$1" "$W/$1" ${3:+"$3"} >"$W/$1/said" 2>"$W/$1/err"
+    echo $? >"$W/$1/status"
+}
+
+# proved TARGET: reports what its own code said; a row of the table
+proved() {
+    if [ "$(cat "$W/$1/status")" = 77 ]; then
+        skip "$1: its own code" "$(tail -1 "$W/$1/err")"
+        return
+    fi
+    [ "$(cat "$W/$1/status")" = 0 ] && [ -e "$W/$1/$((n_plans - 1)).json" ]
+    report $? "$1: its own code reads $n_plans plans" "$(tail -20 "$W/$1/err")"
+    for plan in "$W/$1"/*.job; do
+        i=$(basename "$plan" .job)
+        grep -q "^$i accepted equal$" "$W/$1/said"
+        report $? "$1: accepted and equal: $(cat "$plan")" "$(grep "^$i " "$W/$1/said") $(cat "$W/$1/$i.note")"
+    done
+    awk -v target="$1" 'NR == 1 { version = $0; next } { n++; taken += $2 == "accepted"; equal += $3 == "equal" }
+        END { printf "| `%s` | %s | %d | %d | %d |\n", target, version, n, taken, equal }' "$W/$1/said" >>"$W/rows"
+}
+
+# Models that are too large for the random clusters come first.
+{
+    echo "deepseek-v3 dgx-h100 --gpus 512 --global-batch 2048 --seq-len 4096 --pp 16 --ep 32 --micro-batch 1 --recompute full"
+    echo "deepseek-v3 dgx-h100 --gpus 256 --global-batch 2048 --seq-len 4096 --pp 16 --tp 2 --ep 8 --micro-batch 1 --recompute full"
+    echo "deepseek-v2 dgx-h100 --gpus 128 --global-batch 512 --seq-len 4096 --pp 8 --ep 16 --micro-batch 1 --recompute full"
+    jobs megatron-core 200 3000
+} | ask megatron megatron-core "${MEGATRON:-}" &
+jobs deepspeed 200 3000 | ask deepspeed deepspeed &
+jobs torchtitan 300 3000 | ask torchtitan torchtitan &
+# Pipelines of all schedules that PyTorch runs.
+awk 'BEGIN {
+    n = split("1f1b interleaved gpipe looped-bfs zb-h1 zb-h2 interleaved-zb zb-v v-half v-min dualpipev zb-auto", names, " ")
+    for (i = 0; i < 90; i++) {
+        pp = 2 ^ (1 + int(i / n) % 3)
+        print "gpt3-1b dgx-h100 --gpus", pp, "--pp", pp, "--dp 1 --tp 1 --micro-batch 1 --recompute full --slices off --zero 0", \
+            "--global-batch", pp * (2 + i % 5), "--schedule", names[1 + i % n]
+    }
+}' | ask pytorch-csv degas &
+wait
+for target in megatron deepspeed torchtitan pytorch-csv; do
+    proved $target
+done
+
+PATH="$(cd "$venv/bin" && pwd):$PATH" "${TEST_BUILD:-build/release}/tests/executor/test_torch" --tap >"$W/torch" 2>&1 &&
+    grep -q '^ok 1 [^#]*$' "$W/torch"
+report $? "gradients of the executor are those of PyTorch's autograd" "$(tail -20 "$W/torch")"
+
+if [ -n "${PAGE:-}" ] && [ $failed = 0 ]; then
+    {
+        sed '/^| target/,$d' docs/frameworks.md
+        printf '| target | read by | plans | accepted | derived values equal |\n|---|---|---|---|---|\n'
+        cat "$W/rows"
+        sed '1,/^| target/d; /^|/d' docs/frameworks.md
+    } >"$W/page" && cp "$W/page" "$PAGE"
+    report $? "the table is in $PAGE"
+fi
+finish
