@@ -5,6 +5,7 @@
 #include "base/text.h"
 #include "cli/request/command.h"
 #include "cli/request/output.h"
+#include "profiles/change.h"
 #include "schedule/rank_order.h"
 
 #define MAX_TOP 1000
@@ -118,6 +119,11 @@ const OptionInfo request_options[] = {
      "whether the iteration ends with the optimizer's step; default: as the framework does"},
     {"price", "X", "price of one device for an hour; default: the cluster's"},
     {"currency", "TEXT", "currency of --price; default: the cluster's, or USD"},
+    {"set", "KEY=VALUE,...",
+     "what if the cluster were another: any of memory=141GB, memory-bandwidth=4.8TB/s, "
+     "flops=2.25PFLOPS (dense bf16), network=400Gbps (of each device, one direction), latency=2us, "
+     "LEVEL=900GB/s (a level of its network), power=1000 and price=2.1",
+     .common = true},
     {"layers", "N", "N layers in place of the model's number"},
     {"vocab", "N", "a vocabulary of N in place of the model's; 0: no embedding, head or loss"},
     {NULL, NULL, NULL},
@@ -232,12 +238,47 @@ resize_cluster(Request *request, int64_t n_devices)
     request->profile->cluster = resized;
 }
 
+/* Applies --set to @profile, whose name then says so.  Returns: whether it gives a price. */
+static bool
+change_numbers(Profile *profile, Options *options)
+{
+    g_auto(GStrv) words = options_words(options, "set");
+    bool has_price = false;
+
+    for (size_t i = 0; words != NULL && words[i] != NULL && *words[i] != 0; i++) {
+        g_auto(GStrv) pair = g_strsplit(words[i], "=", 2);
+        g_autoptr(GError) error = NULL;
+
+        if (pair[1] == NULL)
+            options_fail(options, "set", "expected KEY=VALUE, such as network=400Gbps");
+        else if (!profile_change(profile, pair[0], pair[1], &error))
+            options_fail(options, "set", "%s", error->message);
+        has_price |= g_str_equal(pair[0], "price");
+    }
+    if (words != NULL) {
+        g_autofree char *all = g_strjoinv(", ", words);
+        char *name = g_strdup_printf("%s with %s", profile->name, all);
+
+        g_free(profile->name);
+        profile->name = name;
+        g_ptr_array_add(profile->cluster->sources, g_strconcat("--set: ", all, NULL));
+    }
+    return has_price;
+}
+
+/* @has_price  --set gave one. */
 static void
-change_price(ModelCluster *cluster, Options *options)
+change_price(ModelCluster *cluster, Options *options, bool has_price)
 {
     const char *currency = options_string(options, "currency", NULL);
 
-    if (options_has(options, "price")) {
+    if (has_price && options_has(options, "price"))
+        options_fail(options, "price", "--set gives the price, too");
+
+    if (has_price) {
+        g_free(cluster->price_source);
+        cluster->price_source = g_strdup("--set");
+    } else if (options_has(options, "price")) {
         cluster->price_per_device_hour = options_quantity(options, "price", UNITS_KIND_NUMBER, 0);
         if (!(cluster->price_per_device_hour > 0 && cluster->price_per_device_hour <= 1e6))
             options_fail(options, "price", "expected a value above 0 and at most 1e6");
@@ -259,7 +300,7 @@ change_cluster(Request *request, Options *options, GError **error)
 {
     const int64_t n = options_int64(options, "gpus", 1, MODEL_CLUSTER_MAX_DEVICES, 0);
 
-    change_price(request->profile->cluster, options);
+    change_price(request->profile->cluster, options, change_numbers(request->profile, options));
     const int64_t of_node = options_int64(options, "node-devices", 1, MODEL_CLUSTER_MAX_DEVICES, 0);
     if (!options_finish(options, error))
         return false;
@@ -577,6 +618,27 @@ read_plan(Request *request, Options *options, RequestKind kind)
         plan_request_set_rules(plan);
 }
 
+/* What is to be small has to be known, of every device. */
+static void
+check_objective(const PlanRequest *plan, Options *options)
+{
+    const ModelCluster *cluster = plan->profile->cluster;
+
+    for (guint i = 0; i < cluster->devices->len; i++) {
+        const ModelDevice *device = &g_array_index(cluster->devices, ModelDevice, i);
+        g_autofree char *name = text_escape(device->name, 64);
+
+        if (plan->objective == PLAN_OBJECTIVE_COST && !(cluster->price_per_device_hour > 0) &&
+            !(device->price_per_hour > 0))
+            options_fail(options, "objective",
+                         "the price of a %s is not known; --price says what it costs in an hour",
+                         name);
+        if (plan->objective == PLAN_OBJECTIVE_ENERGY && !(device->power_w > 0))
+            options_fail(options, "objective",
+                         "the power of a %s is not known; --set power=W says it", name);
+    }
+}
+
 /* --- the whole request --- */
 
 Request *
@@ -595,6 +657,7 @@ request_new(ModelArch *arch, Profile *profile, Options *options, RequestKind kin
         PlanRequest *plan = &request->plan;
 
         plan->objective = (PlanObjective)options_choice(options, "objective", PLAN_OBJECTIVE_TIME);
+        check_objective(plan, options);
         plan->top = options_int64(options, "top", 0, MAX_TOP, 0);
         plan->threads = options_threads(options);
     }

@@ -23,7 +23,7 @@ BEGIN {
             pick("||||||--zero 0|--zero 1|--zero 2|--zero 3"), \
             pick("||||||--vpp 2|--micro-batch 1|--schedule 1f1b|--slices auto"), \
             pick("||||||--offload auto|--offload cpu|--cp 2|--rank-order auto|--sequence-parallel off|--top 3"), \
-            pick("||||||--objective memory|--objective cost|--overlap none|--overlap dp,pp,tp")
+            pick("||||||--objective memory|--objective cost --price 2|--overlap none|--overlap dp,pp,tp")
     }
 }'
 }
