@@ -187,7 +187,7 @@ typedef struct {
     const WorkloadCoursePart *parts;
     int64_t n_parts;
     bool embedding;              /* the first part is the embedding */
-    int64_t again_bytes;         /* of the workspace: what a layer recomputes */
+    const int64_t *again_bytes;  /* [SCHEDULE_OP_N] of the workspace: what a layer recomputes */
     int64_t prefetch_most_bytes; /* WorkloadPrefetch.most_bytes of the rank */
 } WorkloadCourse;
 

@@ -444,14 +444,11 @@ add_whole_part(const WorkloadBuild *build, ModelPart part, int64_t layer,
  * the workspaces of @op to the @parts. */
 static void
 share_blocks(const WorkloadKeptBytes layers[WORKLOAD_LAYER_KINDS],
-             const bool known[WORKLOAD_LAYER_KINDS], int64_t ends_input, GArray *parts,
-             WorkloadOp *op)
+             const bool known[WORKLOAD_LAYER_KINDS], int64_t again, int64_t ends_input,
+             GArray *parts, WorkloadOp *op)
 {
-    int64_t again = 0, least = INT64_MAX;
+    int64_t least = INT64_MAX;
 
-    for (int kind = 0; kind < WORKLOAD_LAYER_KINDS; kind++)
-        if (known[kind])
-            again = MAX(again, layers[kind].again_input_bytes);
     for (int kind = 0; kind < WORKLOAD_LAYER_KINDS; kind++)
         if (known[kind])
             least = MIN(least, layers[kind].input_workspace_bytes + again -
@@ -476,7 +473,8 @@ workload_build_op_memory(const WorkloadBuild *build, const PlanStage *stage, int
                          int32_t slice, WorkloadOp *op, int64_t *last_bytes)
 {
     ModelShape shape = workload_build_shape(build, class_, slice);
-    int64_t boundary_bytes = model_boundary_bytes(build->arch, &shape), again = 0;
+    int64_t boundary_bytes = model_boundary_bytes(build->arch, &shape);
+    int64_t again[SCHEDULE_OP_N] = {0};
     const WorkloadKeptBytes head = end_held(build, MODEL_PART_HEAD, &shape);
     const WorkloadKeptBytes embedding = end_held(build, MODEL_PART_EMBEDDING, &shape);
     g_autoptr(GArray) whole =
@@ -496,7 +494,9 @@ workload_build_op_memory(const WorkloadBuild *build, const PlanStage *stage, int
             kinds[kind] =
                 workload_kept_bytes(&bytes, stage->recompute, build->n_slices > 1, boundary_bytes);
             if (stage->recompute == PLAN_RECOMPUTE_FULL)
-                again = MAX(again, bytes.saved_bytes);
+                again[SCHEDULE_OP_BACKWARD] = MAX(again[SCHEDULE_OP_BACKWARD], bytes.saved_bytes);
+            again[SCHEDULE_OP_BACKWARD_INPUT] =
+                MAX(again[SCHEDULE_OP_BACKWARD_INPUT], kinds[kind].again_input_bytes);
         }
         known[kind] = true;
         add_whole_part(build, MODEL_PART_LAYER, layer, &kinds[kind], whole, op);
@@ -504,7 +504,7 @@ workload_build_op_memory(const WorkloadBuild *build, const PlanStage *stage, int
     if (stage->head)
         add_whole_part(build, MODEL_PART_HEAD, 0, &head, whole, op);
     if (whole != NULL)
-        share_blocks(kinds, known,
+        share_blocks(kinds, known, again[SCHEDULE_OP_BACKWARD_INPUT],
                      MAX(stage->embedding ? embedding.input_workspace_bytes : 0,
                          stage->head ? head.input_workspace_bytes : 0),
                      whole, op);

@@ -123,8 +123,8 @@ visit(Walk *c, int64_t i)
     level = plus(level, part->own_bytes[c->kind]);
     if (c->kind == SCHEDULE_OP_BACKWARD_INPUT)
         level = plus(level, MAX(0, change_of(c, part)));
-    if (c->kind == SCHEDULE_OP_BACKWARD && is_embedding(c, part))
-        level = plus(level, -c->course->again_bytes);
+    if (is_embedding(c, part))
+        level = plus(level, -c->course->again_bytes[c->kind]);
     c->most = MAX(c->most, level);
     if (all && n_later > 0)
         c->last[n_later - 1] = MAX(c->last[n_later - 1], level);

@@ -29,6 +29,9 @@ profile || {
 # Of degas run.
 RUN=""
 
+# Layers of the first of two stages, in place of the number that the profile's times lead to.
+FIRST=""
+
 # peaks NAME FLAG...: measured within 3 % of predicted, on every rank
 peaks() {
     name=$1
@@ -36,6 +39,13 @@ peaks() {
     "$DEGAS" plan "$W/model.json" "$W/profile.json" --seq-len 192 --dtype $DTYPE \
         --framework degas --global-batch 8 --micro-batch 1 "$@" -o "$W/plan.json" >/dev/null 2>"$W/err" ||
         report 1 "plan $name" "$(cat "$W/err")"
+    [ -z "$FIRST" ] || python3 -c "
+import json
+p = json.load(open('$W/plan.json'))
+a, b = p['stages']
+n = a['n_layers'] + b['n_layers']
+a['n_layers'], b['first_layer'], b['n_layers'] = $FIRST, $FIRST, n - $FIRST
+json.dump(p, open('$W/plan.json', 'w'))"
     "$DEGAS" simulate "$W/plan.json" --json >"$W/simulated" 2>"$W/err" ||
         report 1 "simulate $name" "$(cat "$W/err")"
     runs 0 "$name: run" run "$W/plan.json" --device $DEVICE --steps 2 $RUN --json
@@ -127,6 +137,10 @@ if [ -z "$LONG" ]; then
     experts 192 1 768
     peaks "experts behind a dense layer, recompute full" $P --schedule 1f1b --zero 0 \
         --recompute full
+    # The gradient of the embedding is made when what a layer recomputed has gone.
+    FIRST=1
+    peaks "a dense layer alone, zero 2, recompute full" --gpus 4 --dp 2 --ep 2 --tp 1 --pp 2 \
+        --slices off --schedule zb-h1 --zero 2 --recompute full
 else
     # The families, in one of the long tests.
     families() {
@@ -222,9 +236,13 @@ END
                 done
             done
             for zero in 1 2 3; do
-                peaks "experts behind $dense dense layers, dp 2, ep 2, zero $zero" --gpus 4 --dp 2 \
-                    --ep 2 --tp 1 --pp 2 --slices off --schedule zb-h1 --zero $zero --recompute full
+                for FIRST in 1 2 3; do
+                    peaks "experts behind $dense dense layers, first $FIRST, dp 2, ep 2, zero $zero" \
+                        --gpus 4 --dp 2 --ep 2 --tp 1 --pp 2 --slices off --schedule zb-h1 \
+                        --zero $zero --recompute full
+                done
             done
+            FIRST=""
         done
     }
     case "$LONG" in

@@ -33,6 +33,7 @@ typedef struct {
     bool has_thread, busy, closing;
     Graph *capture;
     const void *context;
+    int64_t spent_us; /* of the device, with device_us; its runner's own */
 } Stream;
 
 /* Counts of records: asked for, and done. */
@@ -46,6 +47,7 @@ typedef struct {
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static int64_t n_waits; /* under the mutex */
+static _Thread_local Stream *at_work; /* whose task this thread runs */
 
 int64_t
 fake_knob(const char *name, int64_t standard)
@@ -109,6 +111,7 @@ stream_main(void *user_data)
         pthread_mutex_unlock(&mutex);
         if (fake_knob("async", 0))
             usleep(20);
+        at_work = stream;
         task->run(task->data);
         free(task);
         pthread_mutex_lock(&mutex);
@@ -134,6 +137,7 @@ submit(Stream *stream, bool waits, void (*run)(void *data), const void *data, si
     }
     if (!stream->busy && !waits && !fake_streams_queue()) {
         pthread_mutex_unlock(&mutex);
+        at_work = stream;
         run(task->data);
         free(task);
         return;
@@ -151,12 +155,22 @@ submit(Stream *stream, bool waits, void (*run)(void *data), const void *data, si
     pthread_mutex_unlock(&mutex);
 }
 
+static void
+spend(void *data)
+{
+    at_work->spent_us += *(const int64_t *)data;
+}
+
 void
 fake_submit(void *stream, void (*run)(void *data), const void *data, size_t n_bytes)
 {
+    const int64_t device_us = fake_knob("device_us", 0);
+
     if (fake_knob("host_us", 0) > 0)
         usleep((useconds_t)fake_knob("host_us", 0));
     submit(stream, false, run, data, n_bytes);
+    if (device_us > 0)
+        submit(stream, false, spend, &device_us, sizeof device_us);
 }
 
 /* --- streams --- */
@@ -327,7 +341,10 @@ happen(void *data)
     Event *event = *(Event **)data;
 
     pthread_mutex_lock(&mutex);
-    clock_gettime(CLOCK_MONOTONIC, &event->at);
+    if (fake_knob("device_us", 0) > 0)
+        event->at = (struct timespec){at_work->spent_us / 1000000, at_work->spent_us % 1000000 * 1000};
+    else
+        clock_gettime(CLOCK_MONOTONIC, &event->at);
     event->n_done++;
     event_unref(event);
     pthread_cond_broadcast(&changed);

@@ -6,7 +6,8 @@
  * event that has not happened yet, or a function of cudaLaunchHostFunc() (fake_nccl.c).  Then it
  * gets a thread, and what follows is queued behind.  FAKE_CUDA's async=1 queues everything, and
  * every task sleeps a little first, so that what was not waited for is seen too early.  host_us=N
- * queues everything, too, and the host needs N us to queue a task.
+ * queues everything, too, and the host needs N us to queue a task.  device_us=N makes events of one
+ * stream N us apart for each task between them, however long the CPU has taken.
  */
 #pragma once
 

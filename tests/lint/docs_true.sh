@@ -3,6 +3,7 @@
 # silent and 0 when there is none.
 #   - `folder/file.c`, `folder/`: a path from the root that begins with one of its folders
 #   - `snake_case()`: a function of the code or the tests;  `TypeName`, in docs/glossary.md: a type
+# Also every mark of a merge that was not finished.
 # usage: docs_true.sh [ROOT]
 set -eu
 cd "${1:-$(dirname "$0")/../..}"
@@ -18,6 +19,10 @@ for found in $(grep -noE "\`($folders)/[A-Za-z0-9_./{},-]*\`" $pages /dev/null |
     path=${found##*:}
     case "$path" in *"{"* | *[A-Z][A-Z][A-Z]*) continue ;; esac
     [ -e "$path" ] || { echo "$found does not exist" && failed=1; }
+done
+# shellcheck disable=SC2086
+for found in $(grep -snoE '^(<<<<<<<|=======|>>>>>>>)( |$)' $pages CHANGELOG.md /dev/null | tr -d ' '); do
+    echo "$found is a mark of a merge" && failed=1
 done
 words=$(mktemp)
 trap 'rm -f "$words"' EXIT INT TERM

@@ -86,6 +86,8 @@ bites docs_true.sh README.md 'See `base/none.c`.\n' 'base/none.c does not exist'
     "a page that names no file is found"
 bites docs_true.sh README.md 'See `thing_free()`.\n' 'thing_free is not in the code' \
     "a page that names no function is found"
+bites docs_true.sh README.md 'One\n=======\nTwo\n' 'README.md:2:======= is a mark of a merge' \
+    "a merge that was not finished is found"
 # Not a repository, wherever temporary files are kept: all its files count.
 GIT_DIR="$tree/none"
 export GIT_DIR
