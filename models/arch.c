@@ -11,6 +11,9 @@ G_DEFINE_QUARK(model_arch_error, model_arch_error)
 
 const char *const model_family_names[MODEL_FAMILY_N + 1] = {"gpt", "llama", NULL};
 
+const char *const model_router_scores_names[MODEL_ROUTER_N + 1] = {"softmax", "softmax-all",
+                                                                   "sigmoid", NULL};
+
 void
 model_arch_free(ModelArch *arch)
 {
@@ -45,6 +48,9 @@ static const JsonField experts_fields[] = {
     {"ffn_hidden", EXPERTS(ffn_hidden), 1, MODEL_MAX_FFN_HIDDEN},
     {"n_shared", EXPERTS(n_shared), 0, MODEL_MAX_EXPERTS, JSON_OPTIONAL},
     {"first_dense_layers", EXPERTS(first_dense_layers), 0, MODEL_MAX_LAYERS, JSON_OPTIONAL},
+    {"router_scores", EXPERTS(router_scores), .flags = JSON_OPTIONAL | JSON_SPARSE,
+     .names = model_router_scores_names},
+    {"router_scale", EXPERTS(router_scale), 1e-9, 1e9, JSON_OPTIONAL | JSON_SPARSE, 1},
     {.key = NULL},
 };
 
@@ -78,8 +84,25 @@ static const JsonField size_fields[] = {
     {"qkv_bias", ARCH(qkv_bias), .flags = JSON_OPTIONAL},
     {"proj_bias", ARCH(proj_bias), .flags = JSON_OPTIONAL | JSON_SPARSE},
     {"qk_norm", ARCH(qk_norm), .flags = JSON_OPTIONAL},
+    {"norm_epsilon", ARCH(norm_epsilon), 1e-30, 1, JSON_OPTIONAL | JSON_SPARSE,
+     MODEL_USUAL_NORM_EPSILON},
+    {"rope_base", ARCH(rope_base), 1, 1e12, JSON_OPTIONAL | JSON_SPARSE, MODEL_USUAL_ROPE_BASE},
     {.key = NULL},
 };
+
+/* (owned) The value of a member as messages show it. */
+static char *
+member_text(const JsonField *field, const void *record)
+{
+    char text[G_ASCII_DTOSTR_BUF_SIZE];
+
+    if (field->type == JSON_DOUBLE)
+        return g_strdup(
+            g_ascii_formatd(text, sizeof text, "%.15g",
+                            *(const double *)(const void *)((const char *)record + field->offset)));
+    const int64_t value = json_field_int64(field, record);
+    return field->names != NULL ? g_strdup(field->names[value]) : g_strdup_printf(INT, value);
+}
 
 char *
 model_arch_difference(const ModelArch *arch, const ModelArch *other)
@@ -99,12 +122,11 @@ model_arch_difference(const ModelArch *arch, const ModelArch *other)
                                model_family_names[other->family]);
     for (size_t i = 0; i < G_N_ELEMENTS(parts); i++)
         for (const JsonField *field = parts[i].fields; field->key != NULL; field++) {
-            const int64_t a = json_field_int64(field, parts[i].a);
-            const int64_t b = json_field_int64(field, parts[i].b);
+            g_autofree char *a = member_text(field, parts[i].a),
+                            *b = member_text(field, parts[i].b);
 
-            if (a != b && strcmp(field->key, "max_seq_len") != 0)
-                return g_strdup_printf("%s%s is " INT ", not " INT, parts[i].prefix, field->key, a,
-                                       b);
+            if (strcmp(a, b) != 0 && strcmp(field->key, "max_seq_len") != 0)
+                return g_strdup_printf("%s%s is %s, not %s", parts[i].prefix, field->key, a, b);
         }
     return NULL;
 }
@@ -380,6 +402,8 @@ model_arch_read(JsonDoc *doc, const JsonValue *object)
     arch->name = g_strdup("custom");
     json_fields_read(doc, object, name_fields, arch);
     arch->tied_embeddings = arch->qkv_bias = arch->family == MODEL_FAMILY_GPT;
+    arch->norm_epsilon = MODEL_USUAL_NORM_EPSILON;
+    arch->rope_base = MODEL_USUAL_ROPE_BASE;
     json_fields_read(doc, object, size_fields, arch);
     const JsonValue *mla = json_object_or_null(doc, object, "mla");
     if (mla != NULL)
@@ -388,6 +412,7 @@ model_arch_read(JsonDoc *doc, const JsonValue *object)
     if (arch->ffn_hidden == 0)
         arch->ffn_hidden = usual_ffn_hidden(arch);
     const JsonValue *experts = json_object_or_null(doc, object, "experts");
+    arch->experts.router_scale = experts != NULL ? 1 : 0;
     if (experts != NULL)
         json_fields_read_object(doc, experts, experts_fields, &arch->experts);
     json_object_end(doc, object);

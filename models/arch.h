@@ -15,10 +15,14 @@
  *    "head_dim"? [hidden / n_heads],
  *    "ffn_hidden"? [gpt: 4 hidden; llama: 8/3 hidden rounded up to a multiple of 256],
  *    "vocab", "max_seq_len", "tied_embeddings"? [gpt: true], "qkv_bias"? [gpt: true],
- *    "proj_bias"? [gpt: true], "qk_norm"? [false],
- *    "experts"?: {"n_experts", "top_k", "ffn_hidden", "n_shared"? [0], "first_dense_layers"? [0]},
+ *    "proj_bias"? [gpt: true], "qk_norm"? [false], "norm_epsilon"? [1e-5], "rope_base"? [10000],
+ *    "experts"?: {"n_experts", "top_k", "ffn_hidden", "n_shared"? [0], "first_dense_layers"? [0],
+ *                 "router_scores"? ["softmax"], "router_scale"? [1]},
  *    "mla"?: {"q_lora_rank"? [0], "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim",
  *             "v_head_dim"}}
+ *
+ * "norm_epsilon", "rope_base", "router_scores" and "router_scale" change neither time nor memory:
+ * exports and runs need them, so that the model that is trained is the one that was meant.
  *
  * With "mla", head_dim is qk_nope_head_dim + qk_rope_head_dim and n_kv_heads is n_heads.
  *
@@ -63,6 +67,16 @@ typedef enum {
 
 extern const char *const model_family_names[MODEL_FAMILY_N + 1];
 
+/* How the scores of the chosen experts become the factors of their outputs. */
+typedef enum {
+    MODEL_ROUTER_SOFTMAX,     /* the softmax over the chosen [Jiang et al. 2401.04088] */
+    MODEL_ROUTER_SOFTMAX_ALL, /* the softmax over all experts: shares of the chosen stay below 1 */
+    MODEL_ROUTER_SIGMOID,     /* sigmoids over their sum [DeepSeek-V3 2412.19437] */
+    MODEL_ROUTER_N,
+} ModelRouterScores;
+
+extern const char *const model_router_scores_names[MODEL_ROUTER_N + 1];
+
 /* Mixture of experts; n_experts == 0 means a dense model. */
 typedef struct {
     int64_t n_experts;
@@ -70,6 +84,8 @@ typedef struct {
     int64_t ffn_hidden;         /* of one expert */
     int64_t n_shared;           /* experts that see every token, of the same width */
     int64_t first_dense_layers; /* leading layers with the dense MLP */
+    ModelRouterScores router_scores;
+    double router_scale; /* the factors are multiplied by it; not 0 where there are experts */
 } ModelExperts;
 
 /* Multi-head latent attention; kv_lora_rank == 0 means plain attention. */
@@ -80,6 +96,9 @@ typedef struct {
     int64_t qk_rope_head_dim;
     int64_t v_head_dim;
 } ModelMla;
+
+#define MODEL_USUAL_NORM_EPSILON 1e-5 /* GPT-2's and Llama 2's */
+#define MODEL_USUAL_ROPE_BASE 1e4     /* [Su et al. 2104.09864 section 3.2.2] */
 
 /* A complete architecture; every field is set and consistent once loaded. */
 typedef struct {
@@ -98,6 +117,8 @@ typedef struct {
     bool qkv_bias;  /* default: family gpt; with MLA: of the down-projections */
     bool proj_bias; /* of attention's output projection; in family gpt it is always there */
     bool qk_norm;
+    double norm_epsilon; /* added to the variance, or mean square, of every norm */
+    double rope_base;    /* of rotary positions; family gpt has none */
     ModelExperts experts;
     ModelMla mla;
 } ModelArch;

@@ -44,6 +44,17 @@ number(const Import *import, const char *key, int64_t min, int64_t max)
     return json_int64(import->doc, import->config, key, min, max);
 }
 
+/* A positive number; absent and null mean @fallback. */
+static double
+real_or(const Import *import, const JsonValue *object, const char *key, double min, double max,
+        double fallback)
+{
+    const JsonValue *value = json_member(import->doc, object, key);
+
+    return value == NULL || json_is_null(value) ? fallback
+                                                : json_double(import->doc, object, key, min, max);
+}
+
 static bool
 flag_or(const Import *import, const char *key, bool fallback)
 {
@@ -68,8 +79,45 @@ check_activation(const Import *import, const char *key, const char *const *known
 
 /* --- what the families share --- */
 
+/* The base of rotary positions: a key of its own until transformers 4, one of "rope_parameters"
+ * since 5. */
 static void
-read_llama_widths(const Import *import)
+read_rope(const Import *import, double usual)
+{
+    const JsonValue *v5 = json_object_or_null(import->doc, import->config, "rope_parameters"),
+                    *v4 = json_object_or_null(import->doc, import->config, "rope_scaling"),
+                    *scaling = v5 != NULL ? v5 : v4;
+    const char *type = NULL;
+
+    import->arch->rope_base =
+        real_or(import, v5 != NULL ? v5 : import->config, "rope_theta", 1, 1e12, usual);
+    for (size_t i = 0; scaling != NULL && type == NULL && i < 2; i++) {
+        static const char *const keys[] = {"rope_type", "type"};
+        if (json_has(import->doc, scaling, keys[i]))
+            type = json_string(import->doc, scaling, keys[i]);
+    }
+    if (type != NULL && strcmp(type, "default") != 0)
+        warn(import, "rotary positions of type \"%s\": taken without that scaling", type);
+}
+
+/* Whether the shares of the chosen experts are divided by their sum, and the factor on them. */
+static void
+read_router(const Import *import, ModelRouterScores scores, bool divided, double scale)
+{
+    ModelExperts *experts = &import->arch->experts;
+
+    divided = flag_or(import, "norm_topk_prob", divided);
+    if (scores == MODEL_ROUTER_SOFTMAX && !divided)
+        scores = MODEL_ROUTER_SOFTMAX_ALL;
+    else if (scores == MODEL_ROUTER_SIGMOID && !divided)
+        warn(import, "norm_topk_prob false: sigmoids are taken to be divided by their sum");
+    experts->router_scores = scores;
+    experts->router_scale =
+        real_or(import, import->config, "routed_scaling_factor", 1e-9, 1e9, scale);
+}
+
+static void
+read_llama_widths(const Import *import, double usual_epsilon, double usual_base)
 {
     static const char *const activations[] = {"silu", "swish", NULL};
     ModelArch *arch = import->arch;
@@ -83,6 +131,8 @@ read_llama_widths(const Import *import)
     arch->vocab = number(import, "vocab_size", 1, MODEL_MAX_VOCAB);
     arch->max_seq_len = number(import, "max_position_embeddings", 1, MODEL_MAX_SEQ_LEN);
     arch->tied_embeddings = flag_or(import, "tie_word_embeddings", false);
+    arch->norm_epsilon = real_or(import, import->config, "rms_norm_eps", 1e-30, 1, usual_epsilon);
+    read_rope(import, usual_base);
     check_activation(import, "hidden_act", activations);
     if (flag_or(import, "mlp_bias", false))
         warn(import, "mlp_bias: biases of the MLP are left out");
@@ -141,6 +191,8 @@ read_gpt2(const Import *import)
     arch->max_seq_len = number(import, "n_positions", 1, MODEL_MAX_SEQ_LEN);
     arch->tied_embeddings = flag_or(import, "tie_word_embeddings", true);
     arch->qkv_bias = true;
+    arch->norm_epsilon =
+        real_or(import, import->config, "layer_norm_epsilon", 1e-30, 1, MODEL_USUAL_NORM_EPSILON);
     if (arch->hidden % arch->n_heads != 0)
         json_fail(import->doc, json_member(import->doc, import->config, "n_head"),
                   INT " does not divide n_embd " INT, arch->n_heads, arch->hidden);
@@ -151,7 +203,7 @@ read_gpt2(const Import *import)
 static void
 read_llama(const Import *import)
 {
-    read_llama_widths(import);
+    read_llama_widths(import, 1e-6, 1e4);
     read_head_dim(import, 0);
     read_attention_bias(import);
 }
@@ -159,7 +211,7 @@ read_llama(const Import *import)
 static void
 read_mistral(const Import *import)
 {
-    read_llama_widths(import);
+    read_llama_widths(import, 1e-6, 1e4);
     read_head_dim(import, 0);
     warn_sliding_window(import);
 }
@@ -168,7 +220,7 @@ read_mistral(const Import *import)
 static void
 read_qwen2(const Import *import)
 {
-    read_llama_widths(import);
+    read_llama_widths(import, 1e-6, 1e4);
     read_head_dim(import, 0);
     import->arch->qkv_bias = true;
     if (flag_or(import, "use_sliding_window", false))
@@ -178,7 +230,7 @@ read_qwen2(const Import *import)
 static void
 read_qwen3(const Import *import)
 {
-    read_llama_widths(import);
+    read_llama_widths(import, 1e-6, 1e4);
     read_head_dim(import, 128);
     read_attention_bias(import);
     import->arch->qk_norm = true;
@@ -225,6 +277,7 @@ read_qwen3_moe(const Import *import)
     experts->top_k = number(import, "num_experts_per_tok", 1, MODEL_MAX_EXPERTS);
     experts->ffn_hidden = number(import, "moe_intermediate_size", 1, MODEL_MAX_FFN_HIDDEN);
     experts->first_dense_layers = read_mlp_only_layers(import);
+    read_router(import, MODEL_ROUTER_SOFTMAX, false, 1);
     if (step != 1)
         json_fail(import->doc, json_member(import->doc, import->config, "decoder_sparse_step"),
                   "expected 1: experts in every layer but the first ones");
@@ -235,11 +288,12 @@ read_mixtral(const Import *import)
 {
     ModelExperts *experts = &import->arch->experts;
 
-    read_llama_widths(import);
+    read_llama_widths(import, 1e-5, 1e6);
     read_head_dim(import, 0);
     experts->n_experts = number(import, "num_local_experts", 1, MODEL_MAX_EXPERTS);
     experts->top_k = number(import, "num_experts_per_tok", 1, MODEL_MAX_EXPERTS);
     experts->ffn_hidden = import->arch->ffn_hidden;
+    read_router(import, MODEL_ROUTER_SOFTMAX, true, 1);
     warn_sliding_window(import);
 }
 
@@ -251,8 +305,11 @@ read_deepseek_v3(const Import *import)
     ModelMla *mla = &arch->mla;
     int64_t step = number_or(import, "moe_layer_freq", 1, MODEL_MAX_LAYERS, 1);
     int64_t n_mtp = number_or(import, "num_nextn_predict_layers", 0, MODEL_MAX_LAYERS, 0);
+    static const char *const functions[] = {"softmax", "sigmoid", NULL};
+    const bool is_softmax = json_has(import->doc, import->config, "scoring_func") &&
+                            json_enum(import->doc, import->config, "scoring_func", functions) == 0;
 
-    read_llama_widths(import);
+    read_llama_widths(import, 1e-6, 1e4);
     arch->n_kv_heads = arch->n_heads;
     read_attention_bias(import);
     mla->q_lora_rank = number_or(import, "q_lora_rank", 1, MODEL_MAX_HIDDEN, 0);
@@ -267,6 +324,7 @@ read_deepseek_v3(const Import *import)
     experts->n_shared = number_or(import, "n_shared_experts", 0, MODEL_MAX_EXPERTS, 0);
     experts->first_dense_layers =
         number_or(import, "first_k_dense_replace", 0, MODEL_MAX_LAYERS, 0);
+    read_router(import, is_softmax ? MODEL_ROUTER_SOFTMAX : MODEL_ROUTER_SIGMOID, true, 2.5);
     if (step != 1)
         json_fail(import->doc, json_member(import->doc, import->config, "moe_layer_freq"),
                   "expected 1: experts in every layer but the first ones");
@@ -310,6 +368,8 @@ set_placeholder(ModelArch *arch)
     arch->family = MODEL_FAMILY_GPT;
     arch->n_layers = arch->hidden = arch->n_heads = arch->n_kv_heads = 1;
     arch->head_dim = arch->ffn_hidden = arch->max_seq_len = 1;
+    arch->norm_epsilon = MODEL_USUAL_NORM_EPSILON;
+    arch->rope_base = MODEL_USUAL_ROPE_BASE;
 }
 
 ModelArch *

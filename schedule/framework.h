@@ -166,13 +166,14 @@ typedef struct {
 typedef struct {
     const char *const *schedules;     /* (borrowed) families of pipelines; NULL at the end */
     const PlanFrameworkModel *models; /* (nullable) all that it has, a row of NULL at the end */
-    bool described_by_flags;  /* a model has an embedding and a loss, and its biases are in all
-                                matrices, in none, or in QKV alone */
-    bool chunks;              /* a rank may have several stages */
-    bool uneven;              /* stages may have different numbers of layers */
-    bool slices;              /* sequences may be cut, and micro-batches differ in size */
-    bool cp, ep, tp_with_pp;  /* these degrees may be above 1, and tp and pp together */
-    bool pp_before_dp;        /* ranks may be laid out as tp-cp-pp-dp, too */
+    bool described_by_flags; /* a model has an embedding and a loss, its biases are in all matrices,
+                                in none, or in QKV alone, the base of its rotary positions is a whole
+                                number, and one expert of a token is not chosen by softmax */
+    bool chunks;             /* a rank may have several stages */
+    bool uneven;             /* stages may have different numbers of layers */
+    bool slices;             /* sequences may be cut, and micro-batches differ in size */
+    bool cp, ep, tp_with_pp; /* these degrees may be above 1, and tp and pp together */
+    bool pp_before_dp;       /* ranks may be laid out as tp-cp-pp-dp, too */
     bool tokens_by_tp_and_cp; /* tp times twice cp divides the sequence */
     bool offload_parameters;
     bool compiles_overlap_tp; /* overlap_tp is the compiler's, under which I and W are not apart */

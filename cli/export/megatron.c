@@ -41,6 +41,15 @@ add_word(GString *text, const char *name, const char *value)
     g_string_append_printf(text, "--%s %s\n", name, value);
 }
 
+/* Python's float() reads it, and Megatron's int() where it is whole. */
+static void
+add_real(GString *text, const char *name, double value)
+{
+    char number[G_ASCII_DTOSTR_BUF_SIZE];
+
+    add_word(text, name, g_ascii_formatd(number, sizeof number, "%.15g", value));
+}
+
 static void
 add_attention(GString *text, const ModelArch *arch)
 {
@@ -72,6 +81,12 @@ add_experts(GString *text, const ModelArch *arch, const Plan *plan)
     add_int(text, "num-experts", experts->n_experts);
     add_int(text, "moe-router-topk", experts->top_k);
     add_int(text, "moe-ffn-hidden-size", experts->ffn_hidden);
+    add_word(text, "moe-router-score-function",
+             experts->router_scores == MODEL_ROUTER_SIGMOID ? "sigmoid" : "softmax");
+    if (experts->router_scores == MODEL_ROUTER_SOFTMAX_ALL)
+        add_flag(text, "moe-router-pre-softmax");
+    if (experts->router_scale != 1)
+        add_real(text, "moe-router-topk-scaling-factor", experts->router_scale);
     if (experts->n_shared > 0)
         add_int(text, "moe-shared-expert-intermediate-size",
                 experts->n_shared * experts->ffn_hidden);
@@ -102,6 +117,8 @@ add_model(GString *text, const ModelArch *arch, const Plan *plan)
     add_int(text, "seq-length", plan->seq_len);
     add_int(text, "max-position-embeddings", MAX(arch->max_seq_len, plan->seq_len));
     add_int(text, "vocab-size", arch->vocab);
+    add_int(text, "make-vocab-size-divisible-by", MAX(1, plan_vocab_multiple(&plan->conventions)));
+    add_real(text, "norm-epsilon", arch->norm_epsilon);
     if (!arch->tied_embeddings)
         add_flag(text, "untie-embeddings-and-output-weights");
     if (arch->family == MODEL_FAMILY_LLAMA) {
@@ -109,6 +126,7 @@ add_model(GString *text, const ModelArch *arch, const Plan *plan)
         add_word(text, "normalization", "RMSNorm");
         add_flag(text, "disable-bias-linear");
         add_word(text, "position-embedding-type", "rope");
+        add_real(text, "rotary-base", arch->rope_base);
         if (arch->qkv_bias)
             add_flag(text, "add-qkv-bias");
     }

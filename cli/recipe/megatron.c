@@ -139,6 +139,14 @@ write_experts(Recipe *recipe, JsonWriter *writer, int64_t ffn_hidden)
     json_write_int64(writer, "ffn_hidden", width);
     json_write_int64(writer, "n_shared", model_ceil_div(shared, width));
     json_write_int64(writer, "first_dense_layers", dense_layers(recipe));
+    if (recipe_is(s, "moe_router_score_function", "sqrtsoftplus"))
+        recipe_note(s, "moe_router_score_function sqrtsoftplus: costed as softmax");
+    json_write_string(writer, "router_scores",
+                      recipe_is(s, "moe_router_score_function", "sigmoid") ? "sigmoid"
+                      : flag(recipe, "moe_router_pre_softmax")             ? "softmax-all"
+                                                                           : "softmax");
+    json_write_double(writer, "router_scale",
+                      recipe_double(s, "moe_router_topk_scaling_factor", 1));
     json_write_object_end(writer);
     if (shared % width != 0)
         recipe_note(s, "the shared expert is taken to be " INT " wide",
@@ -228,6 +236,11 @@ read_model(Recipe *recipe)
     json_write_bool(writer, "tied_embeddings", !untied);
     json_write_bool(writer, "qkv_bias", !llama || flag(recipe, "add_qkv_bias"));
     json_write_bool(writer, "qk_norm", !is_mla && flag(recipe, "qk_layernorm"));
+    json_write_double(
+        writer, "norm_epsilon",
+        recipe_double(s, "norm_epsilon",
+                      recipe_double(s, "layernorm_epsilon", MODEL_USUAL_NORM_EPSILON)));
+    json_write_double(writer, "rope_base", recipe_double(s, "rotary_base", MODEL_USUAL_ROPE_BASE));
     write_experts(recipe, writer, ffn);
     json_write_object_end(writer);
     if (s->error != NULL)

@@ -160,7 +160,7 @@ __launch_bounds__(NORM_THREADS) norm_forward(ExecNorm norm, T *y)
         }
     });
     squares = block_sum(squares, scratch);
-    const float rstd = 1.0f / sqrtf(squares / (float)cols + EXEC_NORM_EPSILON);
+    const float rstd = 1.0f / sqrtf(squares / (float)cols + norm.epsilon);
     each_pack<N, COLUMNS>(cols, [&](int p, int64_t j) {
         const Few gain = *(const Few *)((const T *)norm.gain + j);
         Few shift = {};

@@ -94,7 +94,7 @@ enum {
 /*
  * LayerNorm, y = (x - mean) rstd gain + shift  [Ba et al. 1607.06450], or, with shift and mean
  * NULL, RMSNorm, y = x rstd gain  [Zhang and Sennrich 1910.07467].  rstd is 1 / sqrt(variance +
- * EXEC_NORM_EPSILON), of RMSNorm the mean square in place of the variance.  The forward slot writes
+ * epsilon), of RMSNorm the mean square in place of the variance.  The forward slot writes
  * mean and rstd, [rows] each; the backward slot reads them.
  */
 typedef struct {
@@ -103,6 +103,7 @@ typedef struct {
     const void *shift; /* NULL: RMSNorm */
     float *mean;       /* NULL: RMSNorm */
     float *rstd;
+    float epsilon;
 } ExecNorm;
 
 /* Rotary positions [Su et al. 2104.09864], in the convention of halves: elements i and i + head_dim
@@ -460,6 +461,3 @@ void exec_backend_stamp(ExecBackend *backend, int64_t *ns);
 /* Returns how many bytes of scratch memory the backend holds for itself, such as attention's blocks
  * of scores. */
 int64_t exec_backend_workspace_bytes(const ExecBackend *backend);
-
-/* Added to the variance or mean square of every norm, as in GPT-2 and Llama 2. */
-#define EXEC_NORM_EPSILON 1e-5f

@@ -265,8 +265,7 @@ norm_forward(ExecBackend *backend, const ExecNorm *norm, void *y)
         const float *from = (const float *)norm->x + r * cols;
         float *to = (float *)y + r * cols;
         const float m = norm->mean != NULL ? row_sum(cols, from, 0.0f, false) / (float)cols : 0.0f;
-        const float s =
-            1.0f / sqrtf(row_sum(cols, from, m, true) / (float)cols + EXEC_NORM_EPSILON);
+        const float s = 1.0f / sqrtf(row_sum(cols, from, m, true) / (float)cols + norm->epsilon);
         for (int64_t i = 0; i < cols; i += EXEC_LANES) {
             ExecVec v, g, b = {0};
             exec_vec_load(&v, from + i, cols - i);

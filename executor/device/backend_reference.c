@@ -159,7 +159,7 @@ norm_forward(ExecBackend *backend, const ExecNorm *norm, void *y)
             m += (double)row[j] / (double)cols;
         for (int64_t j = 0; j < cols; j++)
             squares += ((double)row[j] - m) * ((double)row[j] - m);
-        const double r = 1.0 / sqrt(squares / (double)cols + (double)EXEC_NORM_EPSILON);
+        const double r = 1.0 / sqrt(squares / (double)cols + (double)norm->epsilon);
         for (int64_t j = 0; j < cols; j++)
             to[j] = (float)(((double)row[j] - m) * r * (double)gain[j] +
                             (shift != NULL ? (double)shift[j] : 0.0));

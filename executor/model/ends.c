@@ -87,6 +87,7 @@ norm_of(const ExecLayer *layer, const ExecEndTensors *ends, const ExecHeadActiva
         .shift = ends->norm_shift.weight,
         .mean = head->mean,
         .rstd = head->rstd,
+        .epsilon = layer->widths->norm_epsilon,
     };
 }
 

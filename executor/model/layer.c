@@ -202,6 +202,7 @@ norm_of(const ExecLayer *layer, bool second)
         .shift = second ? t->norm2_shift.weight : t->norm1_shift.weight,
         .mean = second ? a->mean2 : a->mean1,
         .rstd = second ? a->rstd2 : a->rstd1,
+        .epsilon = layer->widths->norm_epsilon,
     };
 }
 

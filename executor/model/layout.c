@@ -26,6 +26,8 @@ exec_widths(const ExecModelOptions *options, Dtype storage)
         .rms_norm = arch->family == MODEL_FAMILY_LLAMA,
         .rotary = arch->family == MODEL_FAMILY_LLAMA,
         .gated = arch->family == MODEL_FAMILY_LLAMA,
+        .norm_epsilon = (float)arch->norm_epsilon,
+        .rope_base = arch->rope_base,
         .n_heads = arch->n_heads / tp,
         .n_kv_heads = MAX(1, arch->n_kv_heads / tp),
         .head_dim = arch->head_dim,

@@ -45,6 +45,8 @@ typedef struct {
     int64_t tp, cp;
     bool sequence_parallel; /* between products every tp rank has 1 / tp of the rows */
     bool rms_norm, rotary, gated;
+    float norm_epsilon;
+    double rope_base;
     int64_t n_heads, n_kv_heads, head_dim;
     int64_t q_width, kv_width;    /* n_heads and n_kv_heads times head_dim */
     int64_t ffn_hidden, up_width; /* of dense layers; 0: there are none.  up_width is 2 ffn_hidden

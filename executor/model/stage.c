@@ -746,7 +746,7 @@ upload_positions(const ExecStageScratch *scratch, const ExecScratchOptions *o)
                                   scratch->positions);
 }
 
-/* Uploads the rotations of all positions, with base 10000 [Su et al. 2104.09864 section 3.2.2]. */
+/* Uploads the rotations of all positions [Su et al. 2104.09864 section 3.2.2]. */
 static void
 upload_turns(const ExecStageScratch *scratch, const ExecScratchOptions *o)
 {
@@ -755,7 +755,8 @@ upload_turns(const ExecStageScratch *scratch, const ExecScratchOptions *o)
 
     for (int64_t position = 0; position < o->widths->seq_len; position++)
         for (int64_t i = 0; i < d / 2; i++) {
-            const double angle = (double)position * pow(10000.0, -2.0 * (double)i / (double)d);
+            const double angle =
+                (double)position * pow(o->widths->rope_base, -2.0 * (double)i / (double)d);
             turns[position * d + i] = (float)cos(angle);
             turns[position * d + d / 2 + i] = (float)sin(angle);
         }

@@ -177,6 +177,14 @@ check_model(const ModelArch *arch, GError **error)
 {
     if (arch->experts.n_experts > 0 && arch->family != MODEL_FAMILY_LLAMA)
         return refuse(error, "experts in models of family gpt");
+    if (arch->experts.n_experts > 0 && arch->experts.router_scores != MODEL_ROUTER_SOFTMAX) {
+        g_autofree char *what =
+            g_strdup_printf("router_scores %s (only softmax)",
+                            model_router_scores_names[arch->experts.router_scores]);
+        return refuse(error, what);
+    }
+    if (arch->experts.n_experts > 0 && arch->experts.router_scale != 1)
+        return refuse(error, "models whose router_scale is not 1");
     if (arch->mla.kv_lora_rank > 0)
         return refuse(error, "multi-head latent attention");
     if (arch->proj_bias && arch->family == MODEL_FAMILY_LLAMA)

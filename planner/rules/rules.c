@@ -1,5 +1,6 @@
 #include "planner/rules/rules.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/units.h"
@@ -74,6 +75,15 @@ breaks_model(const PlanRuleCase *c, PlanBreach *breach)
     if (c->rules->described_by_flags &&
         (c->arch->family == MODEL_FAMILY_GPT ? !c->arch->qkv_bias : c->arch->proj_bias))
         return broken(breach, NULL, "biases are in all matrices or in none, or in QKV alone");
+    if (c->rules->described_by_flags && c->arch->family == MODEL_FAMILY_LLAMA &&
+        c->arch->rope_base != floor(c->arch->rope_base))
+        return broken(breach, NULL, "the base of rotary positions is a whole number, not %g",
+                      c->arch->rope_base);
+    if (c->rules->described_by_flags && c->arch->experts.top_k == 1 &&
+        c->arch->experts.router_scores == MODEL_ROUTER_SOFTMAX)
+        return broken(breach, NULL,
+                      "one expert of a token (top_k 1) has router_scores softmax-all or sigmoid, "
+                      "as its softmax over itself is 1");
     return false;
 }
 

@@ -261,6 +261,8 @@ overhead(const Case *c)
         .ffn_hidden = 8,
         .vocab = 16,
         .max_seq_len = 8,
+        .norm_epsilon = MODEL_USUAL_NORM_EPSILON,
+        .rope_base = MODEL_USUAL_ROPE_BASE,
     };
     g_autoptr(Plan) plan = plan_of(&arch, c);
     g_auto(ExecRunResult) result = {0};

@@ -72,6 +72,47 @@ flag num-query-groups 8
 flag recompute-granularity selective
 no_flag recompute-method
 no_flag use-distributed-optimizer
+flag rotary-base 500000
+flag norm-epsilon 1e-05
+flag make-vocab-size-divisible-by 128
+no_flag moe-router
+# shellcheck disable=SC2086
+plan unpadded.json gpt2-1.5b dgx-a100-80g --gpus 2 --global-batch 2 $megatron --pad-vocab off --zero 0
+runs 0 "a vocabulary that is not padded" export "$W/unpadded.json" --to megatron
+flag make-vocab-size-divisible-by 1
+no_flag rotary-base
+
+# Widths that a run has and no prediction: what Megatron cannot say is refused, what it says is read again.
+# widths FILE STATEMENT: $W/llama.json, its model m changed in Python
+widths() {
+    python3 -c '
+import json, sys
+p = json.load(open(sys.argv[1]))
+m = p["model"]
+exec(sys.argv[2])
+json.dump(p, open(sys.argv[3], "w"))' "$W/llama.json" "$2" "$W/$1"
+}
+widths base.json 'm["rope_base"] = 10000.5'
+fails 1 'the base of rotary positions is a whole number, not 10000.5' "a rotary base" export "$W/base.json" --to megatron
+for scores in softmax softmax-all sigmoid; do
+    widths scores.json "m.update(norm_epsilon=3e-7, experts=dict(n_experts=8, top_k=2, ffn_hidden=1024,
+        router_scores='$scores', router_scale=2.5))"
+    runs 0 "scores by $scores" export "$W/scores.json" --to megatron
+    flag norm-epsilon 3e-07
+    flag moe-router-score-function "${scores%-all}"
+    flag moe-router-topk-scaling-factor 2.5
+    [ "$(grep -c -e --moe-router-pre-softmax "$W/out")" = "$(case $scores in *-all) echo 1 ;; *) echo 0 ;; esac)" ]
+    report $? "$scores: pre-softmax" "$(cat "$W/out")"
+    cp "$W/out" "$W/again.sh"
+    "$DEGAS" check "$W/again.sh" dgx-h100 --gpus 16 --framework megatron-core --edits 0 -o "$W/again.json" >"$W/out" 2>&1
+    json "is read as the same model" "
+keys = ('norm_epsilon', 'rope_base', 'hidden', 'family')
+a, b = json.load(open('$W/scores.json'))['model'], d['model']
+assert [a[k] for k in keys] == [b[k] for k in keys] and b['experts'].get('router_scores', 'softmax') == '$scores', b
+assert b['experts']['router_scale'] == 2.5, b" "$W/again.json"
+done
+widths one.json "m['experts'] = dict(n_experts=8, top_k=1, ffn_hidden=1024)"
+fails 1 'router_scores softmax-all or sigmoid' "a softmax over one expert" export "$W/one.json" --to megatron
 
 # Orders of ranks: one flag of Megatron-LM's, which asks as many replicas of experts as of the rest
 order="--global-batch 32 --micro-batch 1 --schedule 1f1b --recompute none --zero 1"

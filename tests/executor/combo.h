@@ -68,6 +68,8 @@ combo_arch(const Combo *c)
         .ffn_hidden = 24,
         .vocab = 29, /* not divisible by tp */
         .max_seq_len = 24,
+        .norm_epsilon = 1e-4,
+        .rope_base = 500,
         .tied_embeddings = c->tied,
         .qkv_bias = c->family == MODEL_FAMILY_GPT,
     };
@@ -80,6 +82,7 @@ combo_arch(const Combo *c)
             .ffn_hidden = 12,
             .n_shared = c->n_shared,
             .first_dense_layers = c->first_dense,
+            .router_scale = 1,
         };
     return arch;
 }

@@ -19,6 +19,8 @@ model(bool tied)
         .ffn_hidden = 100,
         .vocab = 256,
         .max_seq_len = 30,
+        .norm_epsilon = MODEL_USUAL_NORM_EPSILON,
+        .rope_base = MODEL_USUAL_ROPE_BASE,
         .tied_embeddings = tied,
         .qkv_bias = true,
     };

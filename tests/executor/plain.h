@@ -39,8 +39,9 @@ plain_linear(const double *x, const float *w, const float *b, int64_t k, int64_t
 
 /* LayerNorm, or RMSNorm where there is no shift. */
 static inline void
-plain_norm(const double *x, const float *gain, const float *shift, int64_t n, double *y)
+plain_norm(const ModelArch *arch, const double *x, const float *gain, const float *shift, double *y)
 {
+    const int64_t n = arch->hidden;
     double mean = 0, variance = 0;
 
     for (int64_t i = 0; shift != NULL && i < n; i++)
@@ -48,17 +49,19 @@ plain_norm(const double *x, const float *gain, const float *shift, int64_t n, do
     for (int64_t i = 0; i < n; i++)
         variance += (x[i] - mean) * (x[i] - mean) / (double)n;
     for (int64_t i = 0; i < n; i++)
-        y[i] = (x[i] - mean) / sqrt(variance + 1e-5) * (double)gain[i] +
+        y[i] = (x[i] - mean) / sqrt(variance + arch->norm_epsilon) * (double)gain[i] +
                (shift != NULL ? (double)shift[i] : 0);
 }
 
 /* (x[i], x[i + d/2]) as a complex number times exp(sqrt(-1) t theta_i), of every head. */
 static inline void
-plain_rope(double *x, int64_t n_heads, int64_t d, int64_t t)
+plain_rope(const ModelArch *arch, double *x, int64_t n_heads, int64_t t)
 {
+    const int64_t d = arch->head_dim;
+
     for (int64_t h = 0; h < n_heads; h++)
         for (int64_t i = 0; i < d / 2; i++) {
-            const double angle = (double)t / pow(10000, 2.0 * (double)i / (double)d);
+            const double angle = (double)t / pow(arch->rope_base, 2.0 * (double)i / (double)d);
             double *a = &x[h * d + i], *b = &x[h * d + i + d / 2];
             const double re = *a * cos(angle) - *b * sin(angle);
             const double im = *a * sin(angle) + *b * cos(angle);
@@ -170,16 +173,16 @@ plain_layer(const ModelArch *arch, const ExecModel *model, int64_t layer, int64_
     double q[PLAIN_MAX][PLAIN_MAX], kv[PLAIN_MAX][PLAIN_MAX], a[PLAIN_MAX], b[PLAIN_MAX];
 
     for (int64_t t = 0; t < n_tokens; t++) {
-        plain_norm(x[t], plain_weight(model, layer, "norm1.gain"),
-                   plain_weight(model, layer, "norm1.shift"), h, a);
+        plain_norm(arch, x[t], plain_weight(model, layer, "norm1.gain"),
+                   plain_weight(model, layer, "norm1.shift"), a);
         plain_linear(a, plain_weight(model, layer, "q.weight"),
                      plain_weight(model, layer, "q.bias"), h, q_width, q[t]);
         plain_linear(a, plain_weight(model, layer, "kv.weight"),
                      plain_weight(model, layer, "kv.bias"), h, 2 * kv_width, kv[t]);
         if (arch->family == MODEL_FAMILY_GPT)
             continue;
-        plain_rope(q[t], arch->n_heads, arch->head_dim, t);
-        plain_rope(kv[t], arch->n_kv_heads, arch->head_dim, t);
+        plain_rope(arch, q[t], arch->n_heads, t);
+        plain_rope(arch, kv[t], arch->n_kv_heads, t);
     }
     for (int64_t t = 0; t < n_tokens; t++) {
         plain_attention(arch, q, kv, t, a);
@@ -187,8 +190,8 @@ plain_layer(const ModelArch *arch, const ExecModel *model, int64_t layer, int64_
                      plain_weight(model, layer, "proj.bias"), q_width, h, b);
         for (int64_t i = 0; i < h; i++)
             x[t][i] += b[i];
-        plain_norm(x[t], plain_weight(model, layer, "norm2.gain"),
-                   plain_weight(model, layer, "norm2.shift"), h, a);
+        plain_norm(arch, x[t], plain_weight(model, layer, "norm2.gain"),
+                   plain_weight(model, layer, "norm2.shift"), a);
         plain_feed_forward(arch, model, layer, a, b);
         for (int64_t i = 0; i < h; i++)
             x[t][i] += b[i];
@@ -212,8 +215,8 @@ plain_loss(const ModelArch *arch, const ExecModel *model, const int32_t *tokens,
         plain_layer(arch, model, l, n_tokens, x);
     for (int64_t t = 0; t < n_tokens; t++) {
         double logits[PLAIN_MAX] = {0}, sum = 0;
-        plain_norm(x[t], plain_weight(model, -1, "norm.gain"),
-                   plain_weight(model, -1, "norm.shift"), arch->hidden, y);
+        plain_norm(arch, x[t], plain_weight(model, -1, "norm.gain"),
+                   plain_weight(model, -1, "norm.shift"), y);
         for (int64_t v = 0; v < arch->vocab; v++) {
             for (int64_t i = 0; i < arch->hidden; i++)
                 logits[v] += y[i] * (double)head[v * arch->hidden + i];

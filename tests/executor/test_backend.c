@@ -74,8 +74,8 @@ check_norm(ExecBackend *cpu, ExecBackend *reference, int64_t rows, int64_t cols,
         rstd[i] = g_new(float, (size_t)rows);
         dx[i] = numbers("dx", n, 1);
         sums[i] = numbers("sums", 2 * cols, 1);
-        const ExecNorm norm = {rows,   cols, x, gain, rms ? NULL : shift, rms ? NULL : mean[i],
-                               rstd[i]};
+        const ExecNorm norm = {rows,    cols, x, gain, rms ? NULL : shift, rms ? NULL : mean[i],
+                               rstd[i], 1e-3f};
         ops->norm_forward(backends[i], &norm, y[i]);
         ops->norm_backward(backends[i], &norm, dy, dx[i], sums[i], rms ? NULL : sums[i] + cols);
     }

@@ -85,10 +85,10 @@ test_rows_are_rounded_once(void)
     narrow->ops->from_storage(narrow, N, x16, x);
     narrow->ops->to_storage(narrow, COLS, gain, gain16);
     narrow->ops->from_storage(narrow, COLS, gain16, gain);
-    ExecNorm norm = {ROWS, COLS, x, gain, NULL, NULL, rstd};
+    ExecNorm norm = {ROWS, COLS, x, gain, NULL, NULL, rstd, 1e-3f};
     reference->ops->norm_forward(reference, &norm, y);
     narrow->ops->to_storage(narrow, N, y, expected16);
-    norm = (ExecNorm){ROWS, COLS, x16, gain16, NULL, NULL, narrow_rstd};
+    norm = (ExecNorm){ROWS, COLS, x16, gain16, NULL, NULL, narrow_rstd, 1e-3f};
     narrow->ops->norm_forward(narrow, &norm, y16);
     g_assert_cmpint(memcmp(y16, expected16, sizeof y16), ==, 0);
     g_assert_cmpint(memcmp(rstd, narrow_rstd, sizeof rstd), ==, 0);

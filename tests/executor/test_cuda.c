@@ -151,7 +151,8 @@ check_norm(Both *both, int64_t rows, int64_t cols, bool centered, int64_t shift)
                                .gain = exec_at(backend, gain->of[i], shift),
                                .shift = centered ? exec_at(backend, b->of[i], shift) : NULL,
                                .mean = centered ? mean->of[i] : NULL,
-                               .rstd = rstd->of[i]};
+                               .rstd = rstd->of[i],
+                               .epsilon = 1e-3f};
         backend->ops->norm_forward(backend, &norm, exec_at(backend, y->of[i], shift));
         backend->ops->norm_backward(backend, &norm, exec_at(backend, dy->of[i], shift),
                                     exec_at(backend, dx->of[i], shift), dgain->of[i],

@@ -75,6 +75,7 @@ norm_of(const Rows *r)
         .shift = r->shift,
         .mean = r->mean,
         .rstd = r->rstd,
+        .epsilon = 1e-3f,
     };
 }
 

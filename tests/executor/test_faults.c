@@ -168,6 +168,11 @@ SPOIL(spoil_dropout, plan->conventions.dropout = true)
 SPOIL(spoil_experts, arch->experts.n_experts = 8)
 SPOIL(spoil_vocab, arch->vocab = 0)
 SPOIL(spoil_positions, arch->max_seq_len = 20)
+SPOIL(spoil_router_scores, (arch->family = MODEL_FAMILY_LLAMA,
+                            arch->experts = (ModelExperts){4, 2, 8, 0, 0, MODEL_ROUTER_SIGMOID, 1}))
+SPOIL(spoil_router_scale,
+      (arch->family = MODEL_FAMILY_LLAMA,
+       arch->experts = (ModelExperts){4, 2, 8, 0, 0, MODEL_ROUTER_SOFTMAX, 2.5}))
 SPOIL(spoil_qk_norm, arch->qk_norm = true)
 SPOIL(spoil_proj_bias, (arch->family = MODEL_FAMILY_LLAMA, arch->proj_bias = true))
 #undef SPOIL
@@ -188,6 +193,8 @@ test_refuses_by_name(void)
         {spoil_experts, "experts"},
         {spoil_vocab, "without a vocabulary"},
         {spoil_positions, "seq_len 30"},
+        {spoil_router_scores, "router_scores sigmoid (only softmax)"},
+        {spoil_router_scale, "router_scale"},
         {spoil_qk_norm, "qk_norm"},
         {spoil_proj_bias, "proj_bias"},
     };

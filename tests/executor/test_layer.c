@@ -28,6 +28,8 @@ small_model(ModelFamily family, bool tied, int64_t n_kv_heads)
         .ffn_hidden = 40,
         .vocab = 19,
         .max_seq_len = 14,
+        .norm_epsilon = 1e-4,
+        .rope_base = 500,
         .tied_embeddings = tied,
         .qkv_bias = gpt,
     };

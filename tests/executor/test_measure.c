@@ -25,6 +25,8 @@ model(void)
         .ffn_hidden = 128,
         .vocab = 64,
         .max_seq_len = 64,
+        .norm_epsilon = MODEL_USUAL_NORM_EPSILON,
+        .rope_base = MODEL_USUAL_ROPE_BASE,
         .tied_embeddings = true,
         .qkv_bias = true,
     };

@@ -16,6 +16,8 @@ static const ModelArch arch = {
     .ffn_hidden = 64,
     .vocab = 16,
     .max_seq_len = 16,
+    .norm_epsilon = MODEL_USUAL_NORM_EPSILON,
+    .rope_base = MODEL_USUAL_ROPE_BASE,
 };
 
 #define LIMIT_S 30

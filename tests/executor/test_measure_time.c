@@ -34,6 +34,8 @@ static const ModelArch small = {
     .ffn_hidden = 16,
     .vocab = 16,
     .max_seq_len = 32,
+    .norm_epsilon = MODEL_USUAL_NORM_EPSILON,
+    .rope_base = MODEL_USUAL_ROPE_BASE,
     .tied_embeddings = true,
 };
 

@@ -14,6 +14,8 @@ static const ModelArch gpt = {
     .ffn_hidden = 40,
     .vocab = 19,
     .max_seq_len = 14,
+    .norm_epsilon = MODEL_USUAL_NORM_EPSILON,
+    .rope_base = MODEL_USUAL_ROPE_BASE,
     .tied_embeddings = true,
     .qkv_bias = true,
 };
@@ -29,6 +31,8 @@ static const ModelArch llama = {
     .ffn_hidden = 40,
     .vocab = 21,
     .max_seq_len = 14,
+    .norm_epsilon = MODEL_USUAL_NORM_EPSILON,
+    .rope_base = MODEL_USUAL_ROPE_BASE,
 };
 
 static Plan *

@@ -370,7 +370,7 @@ test_balanced_experts_take_turns(void)
 
     arch.family = MODEL_FAMILY_LLAMA;
     arch.qkv_bias = false;
-    arch.experts = (ModelExperts){.n_experts = 4, .top_k = 2, .ffn_hidden = 100};
+    arch.experts = (ModelExperts){.n_experts = 4, .top_k = 2, .ffn_hidden = 100, .router_scale = 1};
     g_autoptr(Plan) plan = plan_of(&job, arch.n_layers);
     plan->degrees.ep = 2;
     for (int balance = 0; balance < 2; balance++)

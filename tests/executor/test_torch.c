@@ -23,12 +23,18 @@ model(ModelFamily family, bool experts)
         .ffn_hidden = 48,
         .vocab = 61,
         .max_seq_len = 20,
+        .norm_epsilon = 1e-4,
+        .rope_base = 500,
         .tied_embeddings = gpt,
         .qkv_bias = gpt,
     };
     if (experts)
-        arch.experts = (ModelExperts){
-            .n_experts = 5, .top_k = 2, .ffn_hidden = 14, .n_shared = 1, .first_dense_layers = 1};
+        arch.experts = (ModelExperts){.n_experts = 5,
+                                      .top_k = 2,
+                                      .ffn_hidden = 14,
+                                      .n_shared = 1,
+                                      .first_dense_layers = 1,
+                                      .router_scale = 1};
     return arch;
 }
 
@@ -77,11 +83,13 @@ dump(const char *folder, const ModelArch *arch, const ExecReference *reference, 
     g_string_printf(json,
                     "{\"family\":\"%s\",\"n_layers\":%d,\"hidden\":%d,\"n_heads\":%d,"
                     "\"n_kv_heads\":%d,\"head_dim\":%d,\"n_experts\":%d,\"top_k\":%d,"
-                    "\"expert_hidden\":%d,\"batch\":%d,\"loss\":%.17g,\"tensors\":{",
+                    "\"expert_hidden\":%d,\"epsilon\":%.17g,\"rope_base\":%.17g,"
+                    "\"batch\":%d,\"loss\":%.17g,\"tensors\":{",
                     model_family_names[arch->family], (int)arch->n_layers, (int)arch->hidden,
                     (int)arch->n_heads, (int)arch->n_kv_heads, (int)arch->head_dim,
                     (int)arch->experts.n_experts, (int)arch->experts.top_k,
-                    (int)arch->experts.ffn_hidden, (int)batch, reference->loss);
+                    (int)arch->experts.ffn_hidden, arch->norm_epsilon, arch->rope_base, (int)batch,
+                    reference->loss);
     for (guint i = 0; i < m->layout.parameters->len; i++) {
         const ExecParameter *p = &g_array_index(m->layout.parameters, ExecParameter, i);
         const size_t n_bytes = (size_t)p->n * sizeof(float);

@@ -32,13 +32,13 @@ def linear(x, w, b):
 
 def norm(x, gain, shift):
     if shift is None:
-        return x * torch.rsqrt((x * x).mean(-1, keepdim=True) + 1e-5) * gain.reshape(-1)
-    return torch.nn.functional.layer_norm(x, (H,), gain.reshape(-1), shift.reshape(-1), 1e-5)
+        return x * torch.rsqrt((x * x).mean(-1, keepdim=True) + model["epsilon"]) * gain.reshape(-1)
+    return torch.nn.functional.layer_norm(x, (H,), gain.reshape(-1), shift.reshape(-1), model["epsilon"])
 
 
 def rotate(x):  # [tokens, heads, D]; the convention of Hugging Face's Llama
     t = torch.arange(x.shape[0], dtype=torch.float64)
-    inverse = 1.0 / (10000.0 ** (torch.arange(0, D, 2, dtype=torch.float64) / D))
+    inverse = 1.0 / (model["rope_base"] ** (torch.arange(0, D, 2, dtype=torch.float64) / D))
     angle = torch.outer(t, inverse)
     cos = torch.cat((angle, angle), -1).cos()[:, None]
     sin = torch.cat((angle, angle), -1).sin()[:, None]

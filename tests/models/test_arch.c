@@ -279,6 +279,7 @@ test_a_difference_is_named(void)
         &other->mla.qk_nope_head_dim,
         &other->mla.qk_rope_head_dim,
     };
+    double *const reals[] = {&other->norm_epsilon, &other->rope_base, &other->experts.router_scale};
     bool *const switches[] = {&other->tied_embeddings, &other->qkv_bias, &other->qk_norm};
 
     g_free(other->name);
@@ -301,6 +302,20 @@ test_a_difference_is_named(void)
         g_assert_nonnull(difference);
         *switches[i] ^= true;
     }
+    for (size_t i = 0; i < G_N_ELEMENTS(reals); i++) {
+        const double was = *reals[i];
+        *reals[i] = was * 1.5;
+        g_autofree char *difference = model_arch_difference(arch, other);
+        g_assert_nonnull(difference);
+        *reals[i] = was;
+    }
+    other->experts.router_scores = MODEL_ROUTER_SIGMOID;
+    g_autofree char *scores = model_arch_difference(arch, other);
+    g_assert_cmpstr(scores, ==, "experts.router_scores is softmax, not sigmoid");
+    other->experts.router_scores = arch->experts.router_scores;
+    other->norm_epsilon = 1e-6;
+    g_autofree char *epsilon = model_arch_difference(arch, other);
+    g_assert_cmpstr(epsilon, ==, "norm_epsilon is 1e-05, not 1e-06");
     other->family = MODEL_FAMILY_GPT;
     g_autofree char *difference = model_arch_difference(arch, other);
     g_assert_cmpstr(difference, ==, "family is llama, not gpt");

@@ -107,6 +107,8 @@ test_absent_keys_take_the_usual_values(void)
         g_assert_cmpint(arch->ffn_hidden, ==, cases[i].ffn_hidden);
         g_assert_cmpint(arch->tied_embeddings, ==, cases[i].tied);
         g_assert_cmpint(arch->qkv_bias, ==, cases[i].qkv_bias);
+        g_assert_cmpfloat(arch->norm_epsilon, ==, 1e-5);
+        g_assert_cmpfloat(arch->rope_base, ==, 10000);
     }
 }
 
@@ -142,6 +144,10 @@ test_bad_files_are_refused(void)
         {"\"vocab\":100", "\"vocab\":-1", "$.vocab"},
         {"\"top_k\":2", "\"top_k\":9", "$.experts.top_k: top_k 9 is more than the 8 experts"},
         {"\"top_k\":2", "\"top_k\":0", "$.experts.top_k"},
+        {"\"vocab\":100", "\"vocab\":100,\"norm_epsilon\":0", "$.norm_epsilon"},
+        {"\"vocab\":100", "\"vocab\":100,\"rope_base\":0", "$.rope_base"},
+        {"\"top_k\":2", "\"top_k\":2,\"router_scores\":\"sofmax\"", "did you mean \"softmax\""},
+        {"\"top_k\":2", "\"top_k\":2,\"router_scale\":0", "$.experts.router_scale"},
         {"\"top_k\":2", "\"top_k\":2,\"first_dense_layers\":5", "first_dense_layers 5"},
         {"\"n_experts\":8", "\"n_experts\":0", "$.experts.n_experts"},
         {MOE, "\"experts\":[]", "$.experts"},

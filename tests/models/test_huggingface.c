@@ -94,10 +94,10 @@ test_experts_are_read(void)
         const char *name;
         ModelExperts expect;
     } cases[] = {
-        {"llama3-8b", {0, 0, 0, 0, 0}},
-        {"mixtral-8x7b", {8, 2, 14336, 0, 0}},
-        {"qwen3-30b-a3b", {128, 8, 768, 0, 0}},
-        {"deepseek-v3", {256, 8, 2048, 1, 3}},
+        {"llama3-8b", {0, 0, 0, 0, 0, 0, 0}},
+        {"mixtral-8x7b", {8, 2, 14336, 0, 0, MODEL_ROUTER_SOFTMAX, 1}},
+        {"qwen3-30b-a3b", {128, 8, 768, 0, 0, MODEL_ROUTER_SOFTMAX, 1}},
+        {"deepseek-v3", {256, 8, 2048, 1, 3, MODEL_ROUTER_SIGMOID, 2.5}},
     };
 
     for (size_t i = 0; i < G_N_ELEMENTS(cases); i++) {
@@ -111,6 +111,8 @@ test_experts_are_read(void)
         g_assert_cmpint(arch->experts.ffn_hidden, ==, cases[i].expect.ffn_hidden);
         g_assert_cmpint(arch->experts.n_shared, ==, cases[i].expect.n_shared);
         g_assert_cmpint(arch->experts.first_dense_layers, ==, cases[i].expect.first_dense_layers);
+        g_assert_cmpint(arch->experts.router_scores, ==, cases[i].expect.router_scores);
+        g_assert_cmpfloat(arch->experts.router_scale, ==, cases[i].expect.router_scale);
     }
 }
 
@@ -354,6 +356,61 @@ test_other_forms_have_the_parameters_of_transformers(void)
     }
 }
 
+/* What runs need and predictions do not, in the forms of transformers 4 and 5. */
+static void
+test_widths_of_runs_are_read(void)
+{
+    static const struct {
+        const char *name, *find, *replace;
+        double epsilon, base;
+        ModelRouterScores scores;
+        double scale;
+        const char *warning;
+    } cases[] = {
+        {"gpt2", "\"layer_norm_epsilon\": 1e-05", "\"layer_norm_epsilon\": 1e-12", 1e-12, 1e4, 0, 0,
+         NULL},
+        {"llama3-8b", "\"rope_theta\": 500000.0", "\"rope_theta\": 500000.0", 1e-5, 500000, 0, 0,
+         NULL},
+        {"llama3-8b", "\"rope_theta\": 500000.0",
+         "\"rope_parameters\": {\"rope_theta\": 7e5, \"rope_type\": \"default\"}", 1e-5, 7e5, 0, 0,
+         NULL},
+        {"llama3-8b", "\"rms_norm_eps\": 1e-05,", "", 1e-6, 500000, 0, 0, NULL},
+        {"llama3.2-1b", "\"rope_theta\": 500000.0", "\"rope_theta\": null", 1e-5, 1e4, 0, 0,
+         "of type \"llama3\""},
+        {"mixtral-8x7b", "\"rope_theta\": 1000000.0", "\"rope_theta\": 1000000.0", 1e-5, 1e6,
+         MODEL_ROUTER_SOFTMAX, 1, NULL},
+        {"qwen3-30b-a3b", "\"norm_topk_prob\": true", "\"norm_topk_prob\": false", 1e-6, 1e6,
+         MODEL_ROUTER_SOFTMAX_ALL, 1, NULL},
+        {"deepseek-v3", "\"scoring_func\": \"sigmoid\"", "\"scoring_func\": \"softmax\"", 1e-6, 1e4,
+         MODEL_ROUTER_SOFTMAX, 2.5, "of type \"yarn\""},
+        {"deepseek-v3", "\"routed_scaling_factor\": 2.5", "\"routed_scaling_factor\": 1.5", 1e-6,
+         1e4, MODEL_ROUTER_SIGMOID, 1.5, "yarn"},
+        {"deepseek-v3", "\"norm_topk_prob\": true", "\"norm_topk_prob\": false", 1e-6, 1e4,
+         MODEL_ROUTER_SIGMOID, 2.5, "norm_topk_prob false"},
+    };
+
+    for (size_t i = 0; i < G_N_ELEMENTS(cases); i++) {
+        g_autofree char *text = sample(cases[i].name);
+        g_auto(GStrv) parts = g_strsplit(text, cases[i].find, 2);
+        g_autofree char *changed = g_strjoinv(cases[i].replace, parts);
+        g_autoptr(GPtrArray) warnings = g_ptr_array_new_with_free_func(g_free);
+        g_autoptr(GError) error = NULL;
+        g_autoptr(ModelArch) arch = parse(changed, warnings, &error);
+        bool warned = cases[i].warning == NULL && warnings->len == 0;
+
+        g_test_message("%s: %s", cases[i].name, cases[i].replace);
+        g_assert_no_error(error);
+        g_assert_cmpuint(g_strv_length(parts), ==, 2);
+        g_assert_cmpfloat(arch->norm_epsilon, ==, cases[i].epsilon);
+        g_assert_cmpfloat(arch->rope_base, ==, cases[i].base);
+        g_assert_cmpint(arch->experts.router_scores, ==, cases[i].scores);
+        g_assert_cmpfloat(arch->experts.router_scale, ==, cases[i].scale);
+        for (guint w = 0; cases[i].warning != NULL && w < warnings->len; w++)
+            warned |= strstr(g_ptr_array_index(warnings, w), cases[i].warning) != NULL;
+        g_assert_true(warned);
+    }
+}
+
 static void
 test_dense_layers_first_in_any_order(void)
 {
@@ -389,6 +446,7 @@ main(int argc, char **argv)
     g_test_add_func("/models/huggingface/bad-configs-are-refused", test_bad_configs_are_refused);
     g_test_add_func("/models/huggingface/other-forms-have-the-parameters-of-transformers",
                     test_other_forms_have_the_parameters_of_transformers);
+    g_test_add_func("/models/huggingface/widths-of-runs-are-read", test_widths_of_runs_are_read);
     g_test_add_func("/models/huggingface/dense-layers-first-in-any-order",
                     test_dense_layers_first_in_any_order);
     return g_test_run();
