@@ -55,6 +55,8 @@ include executor/plugins.mk
 
 TESTS := $(foreach f,$(FOLDERS) cli,$(wildcard tests/$(f)/test_*.c))
 TEST_PROGRAMS := $(patsubst %.c,$(B)/%,$(TESTS))
+# What tests/torture needs; a sanitizer's library does not let another be loaded before it.
+TORTURE := $(if $(SAN),,$(addprefix $(B)/tests/torture/,torture faults.so))
 BENCHES := $(patsubst %.c,$(B)/%,$(wildcard tests/bench/bench_*.c))
 # Those that gpu-check runs on a real device.
 GPU_TESTS := $(addprefix $(B)/tests/executor/,test_cuda test_cuda_probe)
@@ -113,6 +115,12 @@ $(B)/libdegas-cli.a: $(filter-out $(B)/cli/main.o,$(call OBJECTS,cli)) $(FILES)
 $(eval $(call TEST_RULE,cli,$(foreach l,cli $(LOWER_cli),$(call ARCHIVE,$(l)))))
 $(foreach f,planner simulator executor bench,$(eval $(call TEST_RULE,$(f),$(foreach l,$(LOWER_cli),$(call ARCHIVE,$(l))))))
 
+$(B)/tests/torture/torture: $(B)/tests/torture/torture.o
+	$(call say,LD,$@)$(CC) -o $@ $^ $(LIBS_ALL)
+$(B)/tests/torture/faults.so: tests/torture/faults.c
+	@mkdir -p $(@D)
+	$(call say,LD,$@)$(CC) $(CFLAGS_ALL) -fPIC -shared -o $@ $< $(LDFLAGS)
+
 .PHONY: check-packages
 check-packages:
 	@pkg-config --exists glib-2.0 libcjson yaml-0.1 zlib 2>/dev/null || { \
@@ -130,12 +138,12 @@ test:
 	@$(MAKE) --no-print-directory run-tests
 
 # What tests of the command line run too is built before them: no two of them build at once.
-run-tests: all $(TEST_PROGRAMS) $(BENCHES) $(B)/tests/bench/gauge_cores $(EMULATED)
+run-tests: all $(TEST_PROGRAMS) $(TORTURE) $(BENCHES) $(B)/tests/bench/gauge_cores $(EMULATED)
 	@scripts/run_tests.sh $(TEST_PROGRAMS) $(sort $(wildcard tests/lint/test_*.sh tests/cli/test_*.sh))
 
 # What is long by nature (tests/long): some 20 minutes on 2 cores, and never over 30.  MEGATRON=DIR is a checkout of
 # Megatron-LM, whose arguments exports are then read by.
-test-long: all $(B)/tests/executor/test_matrix $(B)/tests/executor/test_torch $(B)/tests/planner/test_bounds_hold
+test-long: all $(TORTURE) $(B)/tests/executor/test_matrix $(B)/tests/executor/test_torch $(B)/tests/planner/test_bounds_hold
 	@TEST_BUILD=$(B) LIMIT_S=1500 scripts/run_tests.sh $(sort $(wildcard tests/long/*.sh))
 
 # What the frameworks' own code says of exported plans: the table of docs/frameworks.md.

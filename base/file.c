@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -228,9 +229,24 @@ fill_temp(int fd, const struct stat *old, const char *data, size_t n_bytes)
     return code;
 }
 
+/* Lets the signals that ask a program to end wait until replace_uninterrupted() is done, for they
+ * would leave its temporary file. */
+static void
+hold_signals(sigset_t *before)
+{
+    static const int signals[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+    sigset_t held;
+
+    sigemptyset(&held);
+    for (size_t i = 0; i < G_N_ELEMENTS(signals); i++)
+        sigaddset(&held, signals[i]);
+    pthread_sigmask(SIG_BLOCK, &held, before);
+}
+
 /* @old  (nullable) the status of the regular file that is replaced. */
 static bool
-replace(const char *path, const struct stat *old, const char *data, size_t n_bytes, GError **error)
+replace_uninterrupted(const char *path, const struct stat *old, const char *data, size_t n_bytes,
+                      GError **error)
 {
     g_autofree char *target = follow_links(path);
     g_autofree char *temp = NULL;
@@ -258,6 +274,17 @@ replace(const char *path, const struct stat *old, const char *data, size_t n_byt
         close(fd);
     }
     return true;
+}
+
+static bool
+replace(const char *path, const struct stat *old, const char *data, size_t n_bytes, GError **error)
+{
+    sigset_t before;
+
+    hold_signals(&before);
+    const bool ok = replace_uninterrupted(path, old, data, n_bytes, error);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return ok;
 }
 
 bool

@@ -31,7 +31,8 @@ bool file_read_max(const char *path, size_t max_bytes, char **contents, size_t *
 
 /*
  * Writes @n_bytes of @data to @path, whole or not at all.  On error the old file, if any, is
- * untouched and no temporary file is left.  "-" is standard output (a closed pipe behind it is
+ * untouched and no temporary file is left; SIGHUP, SIGINT, SIGQUIT and SIGTERM wait in this thread
+ * until it is whole, and only SIGKILL may leave one (".degas-PID-N.tmp").  "-" is standard output (a closed pipe behind it is
  * G_FILE_ERROR_PIPE; ignoring SIGPIPE is the program's choice).  Symbolic links are followed, the
  * permissions of an old file are kept, a file without write permission is not replaced.
  */

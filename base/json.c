@@ -458,8 +458,12 @@ parse(const char *name, char *text, size_t n_bytes, GError **error)
     doc->absent = g_hash_table_new_full(NULL, NULL, NULL, (GDestroyNotify)g_ptr_array_unref);
     doc->keys = g_string_chunk_new(256);
     if (!json_scan(&scan, text, n_bytes)) {
-        g_propagate_error(error, json_path_error(doc->name, text, scan.fault_offset,
-                                                 scan.fault_path, scan.fault));
+        GError *fault =
+            json_path_error(doc->name, text, scan.fault_offset, scan.fault_path, scan.fault);
+
+        if (scan.lacks_memory)
+            fault->code = JSON_ERROR_MEMORY;
+        g_propagate_error(error, fault);
         json_scan_clear(&scan);
         return NULL;
     }
@@ -468,8 +472,8 @@ parse(const char *name, char *text, size_t n_bytes, GError **error)
     scan.values = doc->values;
     doc->tree = parse_tree(text, n_bytes, &scan);
     if (doc->tree == NULL || !join_tree(doc) || !index_objects(doc)) {
-        g_propagate_error(error, json_path_error(doc->name, text, 0, "$",
-                                                 "out of memory for the values of this file"));
+        g_set_error(error, JSON_ERROR, JSON_ERROR_MEMORY,
+                    "%s: out of memory for the values of this file", doc->name);
         return NULL;
     }
     if (!json_doc_finish(doc, error))
@@ -498,11 +502,12 @@ json_doc_parse(const char *name, const char *text, size_t n_bytes, GError **erro
 
     g_return_val_if_fail(name != NULL && (text != NULL || n_bytes == 0), NULL);
 
-    if (n_bytes <= JSON_MAX_BYTES)
+    const bool fits = n_bytes <= JSON_MAX_BYTES;
+    if (fits)
         copy = g_try_malloc(n_bytes + 1);
     if (copy == NULL) {
         shown = text_escape(name, JSON_MAX_MESSAGE_BYTES);
-        g_set_error(error, JSON_ERROR, JSON_ERROR_INVALID,
+        g_set_error(error, JSON_ERROR, fits ? JSON_ERROR_MEMORY : JSON_ERROR_INVALID,
                     "%s: larger than the limit of %u bytes, or than memory", shown, JSON_MAX_BYTES);
         return NULL;
     }

@@ -26,7 +26,7 @@
  * keys in the order of the calls and prints the shortest decimal that reads back to the same
  * double.
  *
- * Errors: JSON_ERROR_INVALID for content, G_FILE_ERROR for reading.
+ * Errors: JSON_ERROR_INVALID for content, JSON_ERROR_MEMORY, G_FILE_ERROR for reading.
  * Thread-safety: a document belongs to one thread.
  */
 #pragma once
@@ -41,6 +41,7 @@ GQuark json_error_quark(void);
 
 typedef enum {
     JSON_ERROR_INVALID, /* not JSON, or not what was asked for */
+    JSON_ERROR_MEMORY,  /* there is not enough for the values of a document */
 } JsonError;
 
 #define JSON_MAX_DEPTH 64
@@ -53,7 +54,7 @@ typedef struct JsonDoc JsonDoc;
 /* One value in it; (borrowed) from the document. */
 typedef struct JsonValue JsonValue;
 
-/* Reads and scans a file; "-" is standard input.  NULL on JSON_ERROR_INVALID or G_FILE_ERROR. */
+/* Reads and scans a file; "-" is standard input.  NULL on JSON_ERROR or G_FILE_ERROR. */
 JsonDoc *json_doc_load(const char *path, GError **error);
 
 /*

@@ -465,8 +465,10 @@ add_value(Scanner *s, uint32_t parent, uint32_t key_offset)
         size_t capacity = s->capacity == 0 ? 64 : s->capacity * 2;
         JsonValue *moved = g_try_realloc_n(out->values, capacity, sizeof(JsonValue));
 
-        if (moved == NULL)
+        if (moved == NULL) {
+            out->lacks_memory = true;
             return fail(s, s->at, "out of memory after %zu values", out->n_values);
+        }
         out->values = moved;
         s->capacity = capacity;
     }

@@ -44,6 +44,7 @@ typedef struct {
     size_t fault_offset;   /* after a failure: where, */
     char *fault_path;      /* (owned) inside which value, */
     char *fault;           /* (owned) and what is wrong */
+    bool lacks_memory;     /* that is all that is wrong */
 } JsonScan;
 
 /* Scans a whole text.  Returns false with the fault members set.  @text must be NUL-terminated

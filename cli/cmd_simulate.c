@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 
 #include "base/file.h"
+#include "base/parallel.h"
 #include "base/table.h"
 #include "base/units.h"
 #include "cli/draw/describe.h"
@@ -412,11 +413,10 @@ simulate_request(Request *request, const Conditions *conditions, JobSimulation *
     return job_simulate(job, &how, simulation, error);
 }
 
-/* A GFunc of the pool. */
 static void
-run_line(void *data, void *user_data)
+run_line(int64_t i, void *user_data)
 {
-    Line *line = data;
+    Line *line = (Line *)user_data + i;
     g_autofree char *name = g_strdup_printf("%s:%zu", line->path, line->number);
     g_autoptr(GError) error = NULL;
     g_autoptr(JsonDoc) doc = json_doc_parse(name, line->text, line->n_bytes, &error);
@@ -475,17 +475,7 @@ simulate_lines(const char *path, int64_t threads, size_t *n_bytes, GError **erro
     if (!file_read(path, &text, &n_text, error))
         return NULL;
     g_autoptr(GArray) lines = split_lines(path, text, n_text);
-    if (threads > 1 && lines->len > 1) {
-        GThreadPool *pool =
-            g_thread_pool_new(run_line, NULL, (gint)MIN(threads, lines->len), TRUE, NULL);
-
-        for (guint i = 0; i < lines->len; i++)
-            g_thread_pool_push(pool, &g_array_index(lines, Line, i), NULL);
-        g_thread_pool_free(pool, FALSE, TRUE);
-    } else {
-        for (guint i = 0; i < lines->len; i++)
-            run_line(&g_array_index(lines, Line, i), NULL);
-    }
+    parallel_each(lines->len, threads, run_line, lines->data);
     GString *reports = g_string_new(NULL);
     for (guint i = 0; i < lines->len; i++) {
         Line *line = &g_array_index(lines, Line, i);

@@ -1,5 +1,6 @@
 #include "planner/run.h"
 
+#include "base/parallel.h"
 #include "planner/trial/trial.h"
 
 #include <stdlib.h>
@@ -88,38 +89,23 @@ plan_run_clear(PlanRun *run)
 
 /* --- waves --- */
 
-static gpointer
-work(gpointer data)
+static void
+evaluate_one(int64_t i, void *user_data)
 {
-    PlanWave *wave = data;
+    PlanWave *wave = user_data;
 
-    for (;;) {
-        const int i = g_atomic_int_add(&wave->next, 1);
-        if (i >= wave->n)
-            return NULL;
-        wave->evaluate(&wave->run->evaluation, wave->points[i], wave->limit, &wave->outcomes[i]);
-    }
+    wave->evaluate(&wave->run->evaluation, wave->points[i], wave->limit, &wave->outcomes[i]);
 }
 
 void
 plan_run_threads(PlanRun *run, PlanWave *wave)
 {
-    GThread *threads[PLAN_WAVE] = {NULL};
-    const int n_threads = (int)MIN(run->request->threads, wave->n);
-
     wave->run = run;
     wave->limit = plan_run_limit(run);
     run->evaluation.least_bytes = run->total.least_bytes;
-    wave->next = 0;
     for (int i = 0; i < wave->n; i++)
         plan_outcome_init(&wave->outcomes[i]);
-    /* A thread that cannot be had is not needed: this one does the rest. */
-    for (int i = 1; i < n_threads; i++)
-        threads[i] = g_thread_try_new("plan", work, wave, NULL);
-    work(wave);
-    for (int i = 1; i < n_threads; i++)
-        if (threads[i] != NULL)
-            g_thread_join(threads[i]);
+    parallel_each(wave->n, run->request->threads, evaluate_one, wave);
 }
 
 /* Keeps the best top + 1; while it is not known which of equals is faster, all of those. */

@@ -38,7 +38,6 @@ typedef struct {
     PlanOutcome outcomes[PLAN_WAVE];
     int n; /* points */
     int64_t limit;
-    int next; /* the next point that no thread has taken; atomic */
 } PlanWave;
 
 /* Begins a run: what @space left out is counted, its points are still to be walked. */

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/order.h"
+#include "base/parallel.h"
 #include "simulator/factors.h"
 #include "simulator/finish.h"
 
@@ -430,22 +431,21 @@ run_once(const Study *study, SimReplica *room, int64_t run, int64_t *steady_ns)
     }
 }
 
-/* A thread's runs: every n-th one. */
+/* What one thread does: every n-th run. */
 typedef struct {
     const Study *study;
     SimReplica replica;
     int64_t first, step;
 } Share;
 
-static void *
-run_share(void *data)
+static void
+run_share(int64_t i, void *user_data)
 {
-    Share *share = data;
+    Share *share = (Share *)user_data + i;
     int64_t steady_ns = -1;
 
     for (int64_t run = share->first; run < share->study->varied.jitter->n_runs; run += share->step)
         run_once(share->study, &share->replica, run, &steady_ns);
-    return NULL;
 }
 
 static bool
@@ -453,22 +453,16 @@ run_all(const Study *study, GError **error)
 {
     const int64_t n = CLAMP(study->varied.jitter->n_threads, 1, study->varied.jitter->n_runs);
     g_autofree Share *shares = g_new0(Share, (size_t)n);
-    g_autofree GThread **threads = g_new0(GThread *, (size_t)n);
     bool fine = true;
 
     for (int64_t i = 0; i < n && fine; i++) {
         shares[i] = (Share){.study = study, .first = i, .step = n};
         fine = replica_init(&shares[i].replica, &study->varied, error);
     }
-    for (int64_t i = 1; i < n && fine; i++)
-        threads[i] = g_thread_new("jitter", run_share, &shares[i]);
     if (fine)
-        run_share(&shares[0]);
-    for (int64_t i = 0; i < n; i++) {
-        if (threads[i] != NULL)
-            g_thread_join(threads[i]);
+        parallel_each(n, n, run_share, shares);
+    for (int64_t i = 0; i < n; i++)
         replica_clear(&shares[i].replica);
-    }
     return fine;
 }
 

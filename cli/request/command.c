@@ -64,6 +64,7 @@ static const struct {
     int code;
     CmdError status;
 } statuses[] = {
+    {json_error_quark, JSON_ERROR_MEMORY, CMD_ERROR_LIMIT},
     {json_error_quark, ANY, CMD_ERROR_INPUT},
     {csv_error_quark, ANY, CMD_ERROR_INPUT},
     {profile_import_error_quark, PROFILE_IMPORT_ERROR_OPTION, CMD_ERROR_USAGE},
@@ -89,6 +90,7 @@ static const struct {
     {exec_error_quark, EXEC_ERROR_IO, CMD_ERROR_IO},
     {exec_error_quark, EXEC_ERROR_INTERRUPTED, CMD_ERROR_INTERRUPTED},
     {exec_error_quark, ANY, CMD_ERROR_MISSING},
+    {g_thread_error_quark, ANY, CMD_ERROR_LIMIT},
 };
 
 int

@@ -1,6 +1,7 @@
 #include "cli/validate/calibration.h"
 
 #include "base/order.h"
+#include "base/parallel.h"
 
 #include <math.h>
 
@@ -17,9 +18,9 @@ typedef struct {
 } Work;
 
 static void
-evaluate_case(void *data, void *user_data)
+evaluate_case(int64_t i, void *user_data)
 {
-    const Work *work = data;
+    const Work *work = (const Work *)user_data + i;
 
     for (size_t p = 0; p < work->n_points; p++) {
         const ProfileParameters parameters =
@@ -37,15 +38,11 @@ evaluate(const ProfilePoint *points, size_t n, double *residuals, void *user_dat
     const Calibration *calibration = user_data;
     const GPtrArray *cases = calibration->cases;
     g_autofree Work *work = g_new(Work, MAX(1, cases->len));
-    GThreadPool *pool =
-        g_thread_pool_new(evaluate_case, NULL, (gint)calibration->n_threads, TRUE, NULL);
 
-    for (guint i = 0; i < cases->len; i++) {
+    for (guint i = 0; i < cases->len; i++)
         work[i] =
             (Work){cases->pdata[i], calibration->quantity, points, n, &residuals[i], cases->len};
-        g_thread_pool_push(pool, &work[i], NULL);
-    }
-    g_thread_pool_free(pool, FALSE, TRUE);
+    parallel_each(cases->len, calibration->n_threads, evaluate_case, work);
 }
 
 /* --- rows --- */

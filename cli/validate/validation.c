@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/order.h"
+#include "base/parallel.h"
 #include "base/units.h"
 #include "cli/request/command.h"
 #include "cli/request/output.h"
@@ -398,9 +399,9 @@ typedef struct {
 } Work;
 
 static void
-predict_in_pool(void *data, void *user_data)
+predict_one(int64_t i, void *user_data)
 {
-    const Work *work = data;
+    const Work *work = (const Work *)user_data + i;
 
     *work->prediction = predict(work->one);
 }
@@ -410,13 +411,10 @@ validation_predict_all(const GPtrArray *cases, int64_t n_threads)
 {
     ValidationPrediction *predictions = g_new0(ValidationPrediction, MAX(1, cases->len));
     g_autofree Work *work = g_new(Work, MAX(1, cases->len));
-    GThreadPool *pool = g_thread_pool_new(predict_in_pool, NULL, (gint)n_threads, TRUE, NULL);
 
-    for (guint i = 0; i < cases->len; i++) {
+    for (guint i = 0; i < cases->len; i++)
         work[i] = (Work){cases->pdata[i], &predictions[i]};
-        g_thread_pool_push(pool, &work[i], NULL);
-    }
-    g_thread_pool_free(pool, FALSE, TRUE);
+    parallel_each(cases->len, n_threads, predict_one, work);
     return predictions;
 }
 

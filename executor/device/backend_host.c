@@ -57,7 +57,7 @@ exec_host_scratch(ExecScratch *scratch, int64_t n)
     scratch->n = n + n / 4;
     scratch->data = aligned_alloc(64, ((size_t)scratch->n * sizeof(float) + 63) & ~63ul);
     if (scratch->data == NULL)
-        g_error("no memory for %" G_GINT64_FORMAT " floats of scratch", scratch->n);
+        g_error("failed to allocate %" G_GINT64_FORMAT " floats of scratch", scratch->n);
     return scratch->data;
 }
 

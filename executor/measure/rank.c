@@ -569,9 +569,8 @@ rank_clear(ExecMeasureRank *rank)
 
 /* Keeps the error before the other threads hear of it: they only report that something happened. */
 static void
-fail(ExecMeasureRank *rank, GError *error)
+end_all(ExecMeasureShared *shared, ExecTransport transport, GError *error)
 {
-    ExecMeasureShared *shared = rank->shared;
     g_autofree char *reason = g_strdup(error->message);
 
     g_mutex_lock(&shared->mutex);
@@ -579,7 +578,7 @@ fail(ExecMeasureRank *rank, GError *error)
         shared->error = g_steal_pointer(&error);
     g_mutex_unlock(&shared->mutex);
     g_clear_error(&error);
-    rank->transport.ops->abort(&rank->transport, reason);
+    transport.ops->abort(&transport, reason);
     atomic_store(&shared->stop, true);
     atomic_store(&shared->is_done, true); /* nobody waits for what will not come */
     atomic_store(&shared->is_started, true);
@@ -605,7 +604,7 @@ rank_main(gpointer user_data)
 
     rank.transport = rank.host_transport;
     if (!prepare(&rank, &error) || !shared->job(&rank, &error))
-        fail(&rank, error);
+        end_all(shared, rank.transport, error);
     rank_clear(&rank);
     return NULL;
 }
@@ -620,15 +619,24 @@ exec_measure_start(ExecMeasureShared *shared)
     shared->finished_ns = shared->arrived_ns + n;
     shared->hub = exec_local_hub_new(n, EXEC_WATCH_FIRST_LIMIT_NS * 1e-9);
     g_mutex_init(&shared->mutex);
-    for (int32_t i = 0; i < n; i++)
-        shared->threads[i] = g_thread_new("profiler", rank_main, shared);
+    for (int32_t i = 0; i < n; i++) {
+        GError *error = NULL;
+
+        shared->threads[i] = g_thread_try_new("profiler", rank_main, shared, &error);
+        if (shared->threads[i] == NULL) {
+            g_prefix_error(&error, "rank %d of the profiler: ", i);
+            end_all(shared, exec_local_transport(shared->hub, i), error);
+            break;
+        }
+    }
 }
 
 bool
 exec_measure_join(ExecMeasureShared *shared, GError **error)
 {
     for (int32_t i = 0; i < shared->n_threads; i++)
-        g_thread_join(shared->threads[i]);
+        if (shared->threads[i] != NULL)
+            g_thread_join(shared->threads[i]);
     g_mutex_clear(&shared->mutex);
     exec_local_hub_free(shared->hub);
     g_free(shared->threads);

@@ -330,8 +330,8 @@ exec_offload_new(const ExecOffloadOptions *options, int64_t n, int32_t n_arrays,
         return g_steal_pointer(&offload);
     if (!open_file(offload, options, error))
         return NULL;
-    offload->mover = g_thread_new("offload", move_in_background, offload);
-    return g_steal_pointer(&offload);
+    offload->mover = g_thread_try_new("offload", move_in_background, offload, error);
+    return offload->mover == NULL ? NULL : g_steal_pointer(&offload);
 }
 
 void

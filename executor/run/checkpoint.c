@@ -425,11 +425,15 @@ manifest_text(const ExecCheckpoint *checkpoint, const ModelArch *arch, size_t *n
     return text;
 }
 
+/* Removes all but the last KEPT states up to @now.  Later ones are of the run that this one went
+ * back before; they stay until it comes to their steps. */
 static void
-remove_old(const char *dir)
+remove_old(const char *dir, int64_t now)
 {
     g_autoptr(GArray) steps = exec_checkpoint_steps(dir, NULL);
 
+    while (steps != NULL && steps->len > 0 && g_array_index(steps, int64_t, steps->len - 1) > now)
+        g_array_set_size(steps, steps->len - 1);
     for (guint i = 0; steps != NULL && i + KEPT < steps->len; i++) {
         const int64_t step = g_array_index(steps, int64_t, i);
         g_autofree char *folder = folder_of(dir, "step", step);
@@ -452,10 +456,16 @@ exec_checkpoint_finish(const char *dir, const ExecCheckpoint *checkpoint, const 
         return EXEC_FAIL(error, EXEC_ERROR_IO, "%s", reason->message);
     if (!sync_folder(aside, error))
         return false;
-    if (g_rename(aside, folder) != 0)
+    bool is_named = g_rename(aside, folder) == 0;
+    if (!is_named && (errno == ENOTEMPTY || errno == EEXIST)) {
+        /* A run that went on from an earlier state has come to this step again. */
+        remove_named(dir, folder, checkpoint->step);
+        is_named = g_rename(aside, folder) == 0;
+    }
+    if (!is_named)
         return io_failed(error, folder, "cannot name the checkpoint", errno);
     if (!sync_folder(dir, error))
         return false;
-    remove_old(dir);
+    remove_old(dir, checkpoint->step);
     return true;
 }

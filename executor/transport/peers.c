@@ -466,7 +466,11 @@ exec_peers_open(const ExecPeersOptions *options, ExecTransport *transport, GErro
         return false;
     }
     p->hub->remote = (ExecHubRemote){.rank = p->rank, .send = send_remote, .user_data = p};
-    p->reader = g_thread_new("peers", read_main, p);
+    p->reader = g_thread_try_new("peers", read_main, p, error);
+    if (p->reader == NULL) {
+        free_peers(p);
+        return false;
+    }
     *transport = exec_local_transport(p->hub, p->rank);
     return true;
 }

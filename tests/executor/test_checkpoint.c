@@ -195,6 +195,38 @@ test_a_parameter_of_another_size_is_refused(void)
     remove_checkpoint();
 }
 
+/* A run that went on from step 5 comes to step 20 a second time: of the states up to there the last two
+ * stay, and the later ones of the run before are not touched. */
+static void
+test_a_step_that_is_there_is_replaced(void)
+{
+    static const struct {
+        const char *name;
+        bool stays;
+    } others[] = {{"step-00000005", false},
+                  {"step-00000010", true},
+                  {"step-00000030", true},
+                  {"step-00000040", true}};
+    g_autofree char *text = NULL, *again = NULL;
+    size_t n_bytes;
+
+    write_checkpoint(&text, &n_bytes);
+    for (size_t i = 0; i < G_N_ELEMENTS(others); i++) {
+        g_autofree char *path = g_build_filename(directory, others[i].name, NULL);
+
+        g_assert_cmpint(g_mkdir(path, 0700), ==, 0);
+    }
+    g_assert_cmpint(truncate(weights, 71), ==, 0);
+    write_checkpoint(&again, &n_bytes);
+    g_assert_null(refusal());
+    for (size_t i = 0; i < G_N_ELEMENTS(others); i++) {
+        g_autofree char *path = g_build_filename(directory, others[i].name, NULL);
+
+        g_assert_cmpint(g_rmdir(path) == 0, ==, others[i].stays);
+    }
+    remove_checkpoint();
+}
+
 int
 main(int argc, char **argv)
 {
@@ -213,6 +245,8 @@ main(int argc, char **argv)
                     test_only_regular_files_are_opened);
     g_test_add_func("/executor/checkpoint/a-parameter-of-another-size-is-refused",
                     test_a_parameter_of_another_size_is_refused);
+    g_test_add_func("/executor/checkpoint/a-step-that-is-there-is-replaced",
+                    test_a_step_that_is_there_is_replaced);
     const int status = g_test_run();
     g_rmdir(directory);
     g_free(directory);
