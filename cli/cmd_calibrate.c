@@ -2,6 +2,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "cli/draw/plot.h"
 #include "cli/validate/calibration.h"
 #include "cli/request/command.h"
 #include "cli/request/output.h"
@@ -18,6 +19,7 @@ static const OptionInfo options_table[] = {
      "share of the rows, 0 to 0.9, that the fit does not see and that tell how good it is; "
      "default: 0.2"},
     {"name", "NAME", "name of the profile that is written; default: the cluster's"},
+    PAGE_OPTION,
     {"json", NULL, "print the degas-calibration on stdout"},
     {"skip-bad-rows", NULL, "name rows with mistakes on stderr and use the others"},
     {"threads", "N", "threads; the result does not depend on it"},
@@ -309,6 +311,81 @@ print_parameters(const Work *work, const Profile *profile)
     output_table_print(table, 0);
 }
 
+/* --- the page --- */
+
+typedef struct {
+    const Fit *fit;
+    bool is_time;
+} Scattered;
+
+static bool
+draw_scatter(const void *content, const char *path, GError **error)
+{
+    const Scattered *one = content;
+    const Calibration *rows = &one->fit->rows;
+    const ProfilePoint prior = {0};
+    g_autofree double *before = calibration_errors(rows, &prior);
+    g_autofree double *after = calibration_errors(rows, &one->fit->fitted.point);
+    g_autoptr(GArray) points = g_array_new(FALSE, FALSE, sizeof(PlotScatterPoint));
+    g_autofree char *subtitle =
+        g_strdup_printf("%s of %u rows, before the fit and after it; line: equal, band: 10 %%",
+                        one->is_time ? "iteration time" : "peak memory", rows->cases->len);
+    const PlotScatter scatter = {.points = points,
+                                 .title = "Predicted beside measured",
+                                 .subtitle = subtitle,
+                                 .unit = one->is_time ? "s" : "GiB",
+                                 .raw_name = "before",
+                                 .fitted_name = "fitted"};
+
+    for (guint i = 0; i < rows->cases->len; i++) {
+        const MeasuredRow *row = ((const ValidationCase *)rows->cases->pdata[i])->row;
+        const double measured =
+            one->is_time ? row->iteration_s : row->memory_bytes / (double)(1 << 30);
+        const PlotScatterPoint point = {measured, measured * (1.0 + before[i]),
+                                        measured * (1.0 + after[i])};
+
+        g_array_append_val(points, point);
+    }
+    return plot_scatter(&scatter, path, error);
+}
+
+/* @fit's errors as cards, on rows that it has not seen where there are some, and its picture. */
+static bool
+add_fit(HtmlPage *page, const Fit *fit, bool is_time, GError **error)
+{
+    const int part = fit->after[HELD_OUT].n > 0 ? HELD_OUT : TRAINING;
+    const char *what = is_time ? "time" : "memory";
+    const Scattered one = {fit, is_time};
+
+    if (fit->after[part].n == 0)
+        return true;
+    g_autofree char *before = g_strdup_printf("mean error of %s before", what);
+    g_autofree char *after =
+        g_strdup_printf("fitted, on %zu rows %s", fit->after[part].n,
+                        part == HELD_OUT ? "that the fit has not seen" : "of the fit");
+    page_card(page, before, output_percent(fit->before[part].mape).text);
+    page_card(page, after, output_percent(fit->after[part].mape).text);
+    return page_picture(page, "predicted over measured, before the fit and after it", draw_scatter,
+                        &one, error);
+}
+
+static bool
+write_page(const Work *work, const Profile *profile, Options *options, const char *path,
+           GError **error)
+{
+    static const char *const products[] = {"html", NULL};
+    g_autofree char *footer = options_command_line(options, "calibrate", products);
+    g_autofree char *title = g_strdup_printf("%s, fitted to measured runs", profile->name);
+    g_autoptr(HtmlPage) page = page_new(title);
+
+    page_about(page, "Errors are predicted / measured - 1; those of held-out rows are to be "
+                     "expected of other rows of the same kind.");
+    page_heading(page, "How right it is, and what was fitted", NULL);
+    page_kept(page);
+    return add_fit(page, &work->time, true, error) && add_fit(page, &work->memory, false, error) &&
+           page_write(page, footer, path, error);
+}
+
 /* --- the command --- */
 
 /* Adds the cases of one argument: a table, or PLAN.json=RUN.json. */
@@ -355,6 +432,7 @@ run(Options *options, GError **error)
     const int64_t n_threads = options_threads(options);
     const double holdout = options_quantity(options, "holdout", UNITS_KIND_FRACTION, HOLDOUT);
     const char *path = options_string(options, "output", NULL);
+    const char *html = options_string(options, "html", NULL);
     const bool json = options_has(options, "json");
     g_auto(Work) work = {0};
 
@@ -364,7 +442,8 @@ run(Options *options, GError **error)
         options_fail(options, "holdout", "expected at most 0.9");
     if (json && g_strcmp0(path, "-") == 0)
         options_fail(options, "json", "the profile goes to stdout already");
-    if (!options_finish(options, error) || !output_folder_check(path, error))
+    if (!options_finish(options, error) || !output_folder_check(path, error) ||
+        !output_folder_check(html, error))
         return -1;
     validation_runs_init(&work.runs);
     work.profile = request_load_cluster(options_argument(options, 0), error);
@@ -376,13 +455,16 @@ run(Options *options, GError **error)
     profile_write(product, NULL, profile);
     if (!output_json(product, path, error))
         return -1;
-    if (json)
-        return output_json(write_calibration(&work, profile), NULL, error) ? 0 : -1;
-    if (strcmp(path, "-") != 0) {
+    const bool is_silent = json || strcmp(path, "-") == 0;
+    if (html != NULL)
+        output_keep(is_silent);
+    if (!is_silent || html != NULL) {
         print_errors(&work);
         print_parameters(&work, profile);
     }
-    return 0;
+    if (html != NULL && !write_page(&work, profile, options, html, error))
+        return -1;
+    return !json || output_json(write_calibration(&work, profile), NULL, error) ? 0 : -1;
 }
 
 const Command cmd_calibrate = {

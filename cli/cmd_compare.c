@@ -2,6 +2,7 @@
 #include <math.h>
 
 #include "base/text.h"
+#include "cli/draw/page.h"
 #include "cli/run/breakdown.h"
 #include "cli/request/command.h"
 #include "cli/request/output.h"
@@ -12,6 +13,7 @@
 
 static const OptionInfo options_table[] = {
     {"tolerance", "SHARE", "exit status 1 if an iteration differs from the first by more, e.g. 5%"},
+    PAGE_OPTION,
     {"json", NULL, "print a degas-compare object"},
     {"output", "FILE", "write the JSON to FILE"},
     {NULL, NULL, NULL},
@@ -263,6 +265,75 @@ print_side_by_side(const Options *options, const Comparison *comparisons, size_t
     }
 }
 
+/* --- the page --- */
+
+/* The colours that timelines have for the same. */
+static const uint32_t class_rgb[BREAKDOWN_N] = {
+    [BREAKDOWN_FORWARD] = 0x0072b2,        [BREAKDOWN_BACKWARD] = 0xe69f00,
+    [BREAKDOWN_BACKWARD_INPUT] = 0xd55e00, [BREAKDOWN_BACKWARD_WEIGHT] = 0x009e73,
+    [BREAKDOWN_COMPUTE] = 0x0072b2,        [BREAKDOWN_BUSY] = 0x0072b2,
+    [BREAKDOWN_OPTIMIZER] = 0xf0e442,      [BREAKDOWN_DP] = 0x56b4e9,
+    [BREAKDOWN_MESSAGES] = 0xcc79a7,       [BREAKDOWN_DISPATCH] = 0x999999,
+    [BREAKDOWN_WAITING] = 0xc8ccd0,
+};
+
+/* One bar for each file, of one scale. */
+static void
+add_bars(HtmlPage *page, const Options *options, const Comparison *comparisons, size_t n)
+{
+    PagePart all[BREAKDOWN_N] = {{0}};
+    double longest = 0;
+
+    for (size_t i = 0; i <= n; i++)
+        longest = MAX(longest, i == 0 ? comparisons[0].predicted.iteration_s
+                                      : comparisons[i - 1].measured.iteration_s);
+    for (size_t i = 0; i <= n; i++) {
+        const Breakdown *one = i == 0 ? &comparisons[0].predicted : &comparisons[i - 1].measured;
+        g_autofree char *name = g_path_get_basename(options_argument(options, i));
+        g_autofree char *label =
+            g_strdup_printf("%s: %s", name, output_seconds(one->iteration_s).text);
+        PagePart parts[BREAKDOWN_N];
+
+        for (int c = 0; c < BREAKDOWN_N; c++) {
+            parts[c] = (PagePart){breakdown_titles[c], one->class_s[c], class_rgb[c]};
+            all[c] =
+                (PagePart){breakdown_titles[c], MAX(all[c].value, one->class_s[c]), class_rgb[c]};
+        }
+        page_bar(page, label, parts, BREAKDOWN_N, longest);
+    }
+    page_legend(page, all, BREAKDOWN_N);
+}
+
+static bool
+write_page(const Options *options, const char *path, const Comparison *comparisons, size_t n,
+           GError **error)
+{
+    static const char *const products[] = {"html", NULL};
+    g_autofree char *footer = options_command_line(options, "compare", products);
+    const bool predicts = is_prediction(comparisons);
+    g_autoptr(HtmlPage) page =
+        page_new(n == 1 && predicts ? "Predicted beside measured" : "Iterations side by side");
+
+    for (size_t i = 0; i <= n; i++) {
+        g_autofree char *name = g_path_get_basename(options_argument(options, i));
+        const double s =
+            i == 0 ? comparisons[0].predicted.iteration_s : comparisons[i - 1].measured.iteration_s;
+        page_card(page,
+                  n > 1       ? name
+                  : !predicts ? (i == 0 ? "the first" : "the second")
+                  : i == 0    ? "predicted"
+                              : "measured",
+                  output_seconds(s).text);
+    }
+    if (n == 1 && isfinite(comparisons->error_fraction))
+        page_card(page, predicts ? "error of the prediction" : "the first beside the second",
+                  output_percent(comparisons->error_fraction).text);
+    page_heading(page, "Where the time goes", "mean over ranks");
+    add_bars(page, options, comparisons, n);
+    page_kept(page);
+    return page_write(page, footer, path, error);
+}
+
 /* Whether all are within the tolerance; says of each that is not how far it is off. */
 static bool
 all_within(const Comparison *comparisons, size_t n)
@@ -283,13 +354,14 @@ static int
 run(Options *options, GError **error)
 {
     const char *output = options_string(options, "output", NULL);
+    const char *html = options_string(options, "html", NULL);
     const double tolerance =
         options_quantity(options, "tolerance", UNITS_KIND_FRACTION, (double)NAN);
     const size_t n_files = options_n_arguments(options), n = n_files - 1;
     Breakdown breakdowns[MAX_FILES];
     Comparison comparisons[MAX_FILES];
 
-    if (!options_finish(options, error))
+    if (!options_finish(options, error) || !output_folder_check(html, error))
         return -1;
     for (size_t i = 0; i < n_files; i++)
         if (!breakdown_load(options_argument(options, i), &breakdowns[i], error))
@@ -301,14 +373,19 @@ run(Options *options, GError **error)
                                       .tolerance_fraction = tolerance};
         compare(&comparisons[i]);
     }
-    if (options_has(options, "json") || output != NULL) {
-        if (!output_json(to_json(options, comparisons, n), output, error))
-            return -1;
-    } else if (n == 1) {
+    const bool is_silent = options_has(options, "json") || output != NULL;
+    if (is_silent && !output_json(to_json(options, comparisons, n), output, error))
+        return -1;
+    if (html != NULL)
+        output_keep(is_silent);
+    if (is_silent && html == NULL)
+        ;
+    else if (n == 1)
         print_for_people(comparisons);
-    } else {
+    else
         print_side_by_side(options, comparisons, n);
-    }
+    if (html != NULL && !write_page(options, html, comparisons, n, error))
+        return -1;
     return all_within(comparisons, n) ? 0 : CMD_ERROR_NO;
 }
 

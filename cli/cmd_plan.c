@@ -5,6 +5,7 @@
 #include "base/order.h"
 #include "base/units.h"
 #include "cli/draw/describe.h"
+#include "cli/draw/plot.h"
 #include "cli/explain/explain.h"
 #include "cli/request/command.h"
 #include "cli/request/output.h"
@@ -18,6 +19,7 @@ static const OptionInfo options_table[] = {
      .common = true},
     {"pareto", "N",
      "also find up to N plans that take longer and need less memory: the Pareto front"},
+    PAGE_OPTION,
     {"json", NULL, "print the plan file on stdout"},
     {"output", "FILE", "write the plan to FILE (- is stdout)", .common = true},
     {NULL, NULL, NULL},
@@ -210,11 +212,35 @@ print_for_people(const Job *job, const Plan *any)
         print_any(any, plan);
 }
 
+/* The plan simulated, and what was printed of it (output_keep()), on one page. */
+static bool
+write_page(const Job *job, Options *options, GError **error)
+{
+    static const char *const products[] = {"html", NULL};
+    const int64_t limit =
+        job->plan->predicted == NULL ? 0 : job->plan->predicted->memory_limit_bytes;
+    const JobOptions how = {.memory_limit_bytes = limit, .want_trace = true};
+    g_autofree char *footer = options_command_line(options, "plan", products);
+    g_autofree char *title = html_title(job);
+    g_autoptr(HtmlPage) page = page_new(title);
+    g_auto(JobSimulation) simulation = {0};
+
+    if (!job_simulate(job, &how, &simulation, error))
+        return false;
+    html_add_iteration(page, job, simulation.result.report, simulation.result.trace);
+    page_heading(page, "The plans, and why this one", NULL);
+    page_kept(page);
+    return page_write(page, footer, options_string(options, "html", NULL), error);
+}
+
 /* The plan as a file, on stdout, in words. */
 static bool
-write_product(const Job *job, const Plan *any, const Explanation *explanation, const char *path,
-              bool json, GError **error)
+write_product(const Job *job, const Plan *any, const Explanation *explanation, Options *options,
+              GError **error)
 {
+    const char *path = options_string(options, "output", NULL);
+    const bool json = options_has(options, "json"), is_page = options_has(options, "html");
+    const bool is_silent = json || g_strcmp0(path, "-") == 0;
     if (json || path != NULL) {
         g_autoptr(JsonWriter) writer = job_write_open(job);
         size_t n_bytes;
@@ -229,13 +255,17 @@ write_product(const Job *job, const Plan *any, const Explanation *explanation, c
             return false;
         if (json)
             output_text(text);
-        if (json || g_strcmp0(path, "-") == 0)
+        if (is_silent && !is_page)
             return true;
     }
+    if (is_page)
+        output_keep(is_silent);
     print_for_people(job, any);
     if (explanation != NULL)
         explain_print(explanation);
-    if (path != NULL)
+    if (is_page && !write_page(job, options, error))
+        return false;
+    if (path != NULL && !is_silent)
         output_printf("\nwritten to %s; next: degas simulate %s\n", path, path);
     return true;
 }
@@ -290,12 +320,11 @@ check_pareto(Options *options, const Request *request, int64_t *n, GError **erro
 static int
 run(Options *options, GError **error)
 {
-    const char *path = options_string(options, "output", NULL);
-    const bool json = options_has(options, "json");
     g_autoptr(GError) interrupted = NULL;
     int64_t n_front = 0;
 
-    if (!output_folder_check(path, error))
+    if (!output_folder_check(options_string(options, "output", NULL), error) ||
+        !output_folder_check(options_string(options, "html", NULL), error))
         return -1;
     g_autoptr(Request) request =
         request_load(options_argument(options, 0), options_argument(options, 1), options,
@@ -322,7 +351,7 @@ run(Options *options, GError **error)
         find_front(request, plan, n_front, &interrupted);
     g_autoptr(Job) job = job_new(model_arch_copy(request->arch), profile_copy(request->profile),
                                  g_steal_pointer(&plan));
-    if (!write_product(job, any, explanation, path, json, error))
+    if (!write_product(job, any, explanation, options, error))
         return -1;
     if (is_interrupted)
         return fail_interrupted("this is the best plan so far", error);

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "cli/draw/plot.h"
 #include "cli/request/command.h"
 #include "cli/request/job.h"
 #include "cli/request/output.h"
@@ -57,6 +58,7 @@ static const OptionInfo options_table[] = {
     {"resume", NULL, "with --checkpoint: go on from the last state in DIR until --steps are done",
      .common = true},
     {"resume-step", "N", "with --checkpoint: go on from the state after step N"},
+    PAGE_OPTION,
     {"json", NULL, "print a degas-run object", .common = true},
     {"output", "FILE", "write the JSON to FILE", .common = true},
     {NULL, NULL, NULL},
@@ -178,6 +180,33 @@ show_progress(int64_t step, double loss, double step_s, void *user_data)
             output_seconds(step_s).text);
 }
 
+/* --- the page --- */
+
+static bool
+write_page(const Run *run, const RunReport *report, Options *options, GError **error)
+{
+    static const char *const products[] = {"trace", "html", NULL};
+    g_autofree char *footer = options_command_line(options, "run", products);
+    g_autofree char *title = html_title(run->job);
+    g_autoptr(HtmlPage) page = page_new(title);
+
+    page_card(page, "measured step", output_seconds(report->median_s).text);
+    if (isfinite(report->predicted_s)) {
+        page_card(page, "predicted", output_seconds(report->predicted_s).text);
+        page_card(page, "error of the prediction",
+                  output_percent(report->predicted_s / report->median_s - 1.0).text);
+    }
+    page_card(page, "tokens per second",
+              units_format_count((double)(run->job->plan->global_batch * run->job->plan->seq_len) /
+                                 report->median_s)
+                  .text);
+    if (run->result.trace != NULL)
+        html_add_iteration(page, run->job, NULL, run->result.trace);
+    page_heading(page, "Measured beside predicted", NULL);
+    page_kept(page);
+    return page_write(page, footer, options_string(options, "html", NULL), error);
+}
+
 /* --- the command --- */
 
 static bool
@@ -195,9 +224,13 @@ write_products(const Run *run, const RunReport *report, Options *options, GError
     }
     if ((json || output != NULL) && !output_json(run_report_json(report), output, error))
         return false;
-    if (!json && g_strcmp0(output, "-") != 0 && g_strcmp0(trace, "-") != 0)
+    const bool is_page = options_has(options, "html");
+    const bool is_silent = json || g_strcmp0(output, "-") == 0 || g_strcmp0(trace, "-") == 0;
+    if (is_page)
+        output_keep(is_silent);
+    if (!is_silent || is_page)
         run_report_print(report);
-    return true;
+    return !is_page || write_page(run, report, options, error);
 }
 
 /* Notes where the prediction is missing, or of another machine. */
@@ -334,7 +367,8 @@ run(Options *options, GError **error)
     RunReport report;
     Progress progress = {0};
 
-    if (!read_run(options, &one.exec, error))
+    if (!read_run(options, &one.exec, error) ||
+        !output_folder_check(options_string(options, "html", NULL), error))
         return -1;
     if (exec_transport_kind(one.exec.transport)->in_processes && g_str_equal(path, "-")) {
         g_set_error(error, CMD_ERROR, CMD_ERROR_USAGE,

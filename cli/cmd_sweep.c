@@ -26,6 +26,7 @@ static const OptionInfo options_table[] = {
     {"restart-time", "TIME", "time from a failure until training goes on; default: 15min"},
     {"csv", "FILE.tsv", "write all columns of all points", .common = true},
     {"plot", "FILE", "draw throughput over devices: .svg, .png, .txt", .common = true},
+    PAGE_OPTION,
     {"json", NULL, "print the sweep file on stdout", .common = true},
     {"output", "FILE", "write the sweep to FILE (- is stdout)", .common = true},
     {NULL, NULL, NULL},
@@ -394,7 +395,7 @@ write_files(const Sweep *sweep, Options *options, GError **error)
     const char *path = options_string(options, "output", NULL);
     const char *csv = options_string(options, "csv", NULL);
     const char *plot = options_string(options, "plot", NULL);
-    static const char *const products[] = {"csv", "plot", NULL};
+    static const char *const products[] = {"csv", "plot", "html", NULL};
     g_autofree char *command_line = options_command_line(options, "sweep", products);
     const PlotOptions how = {.utf8 = true, .columns = 100, .footer = command_line};
 
@@ -414,7 +415,7 @@ write_files(const Sweep *sweep, Options *options, GError **error)
 static bool
 check_paths(Options *options, GError **error)
 {
-    static const char *const names[] = {"output", "csv", "plot"};
+    static const char *const names[] = {"output", "csv", "plot", "html"};
     int n_stdout = options_has(options, "json");
 
     for (size_t i = 0; i < G_N_ELEMENTS(names); i++) {
@@ -430,17 +431,72 @@ check_paths(Options *options, GError **error)
     return plot == NULL || plot_path_check(plot, error);
 }
 
-/* Prints the sweep on stdout, unless a file goes there. */
+static bool
+draw_throughput(const void *content, const char *path, GError **error)
+{
+    const PlotOptions how = {.title = "Throughput and scaling"};
+
+    return plot_sweep_throughput(content, &how, path, error);
+}
+
+static void
+add_cards(HtmlPage *page, const Sweep *sweep)
+{
+    const SweepPoint *fastest = sweep_best(sweep, offsetof(SweepPoint, effective_tokens_per_s), -1);
+    const SweepPoint *quickest = sweep_best(sweep, offsetof(SweepPoint, effective_days), 1);
+    const SweepPoint *cheapest = sweep_best(sweep, offsetof(SweepPoint, effective_cost), 1);
+
+    if (quickest != NULL) {
+        g_autofree char *name =
+            g_strdup_printf("days on " INT " devices, the fastest", quickest->n_devices);
+        page_card(page, name, days_text(quickest->effective_days).text);
+    } else if (fastest != NULL) {
+        g_autofree char *name = g_strdup_printf("tokens per second on " INT " devices, the fastest",
+                                                fastest->n_devices);
+        page_card(page, name, units_format_count(fastest->effective_tokens_per_s).text);
+    }
+    if (cheapest != NULL) {
+        g_autofree char *name =
+            g_strdup_printf("%s on " INT " devices, the cheapest",
+                            sweep->currency == NULL ? "?" : sweep->currency, cheapest->n_devices);
+        page_card(page, name, units_format_count(cheapest->effective_cost).text);
+        page_card(page, "days at the cheapest", days_text(cheapest->effective_days).text);
+    }
+}
+
+static bool
+write_page(const Sweep *sweep, Options *options, GError **error)
+{
+    static const char *const products[] = {"csv", "plot", "html", NULL};
+    g_autofree char *footer = options_command_line(options, "sweep", products);
+    g_autofree char *title = g_strdup_printf("%s on %s", sweep->model, sweep->cluster);
+    g_autoptr(HtmlPage) page = page_new(title);
+
+    add_cards(page, sweep);
+    page_kept(page);
+    if (has_feasible(sweep) &&
+        !page_picture(page, "tokens per second over devices, and how well they scale",
+                      draw_throughput, sweep, error))
+        return false;
+    return page_write(page, footer, options_string(options, "html", NULL), error);
+}
+
+/* Prints the sweep on stdout, unless a file goes there, and writes the page of it. */
 static bool
 print(const Sweep *sweep, Options *options, GError **error)
 {
-    if (options_has(options, "json"))
-        return output_json(sweep_write(sweep), NULL, error);
-    if (g_strcmp0(options_string(options, "output", NULL), "-") != 0 &&
-        g_strcmp0(options_string(options, "csv", NULL), "-") != 0 &&
-        g_strcmp0(options_string(options, "plot", NULL), "-") != 0)
+    static const char *const files[] = {"output", "csv", "plot"};
+    const bool json = options_has(options, "json"), is_page = options_has(options, "html");
+    bool is_silent = json;
+
+    for (size_t i = 0; i < G_N_ELEMENTS(files); i++)
+        is_silent |= g_strcmp0(options_string(options, files[i], NULL), "-") == 0;
+    if (is_page)
+        output_keep(is_silent);
+    if (!is_silent || is_page)
         describe(sweep);
-    return true;
+    return (!is_page || write_page(sweep, options, error)) &&
+           (!json || output_json(sweep_write(sweep), NULL, error));
 }
 
 static int

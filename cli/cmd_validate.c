@@ -2,12 +2,14 @@
 
 #include "base/file.h"
 #include "base/order.h"
+#include "cli/draw/page.h"
 #include "cli/request/command.h"
 #include "cli/request/output.h"
 #include "cli/request/request.h"
 #include "cli/validate/report.h"
 
 static const OptionInfo options_table[] = {
+    PAGE_OPTION,
     {"json", NULL, "print the degas-validation on stdout"},
     {"output", "FILE", "write the degas-validation to FILE"},
     {"requests", "FILE", "write each row as a request, a line for simulate --batch"},
@@ -91,6 +93,7 @@ write_products(const Validation *validation, const char *cluster_name, Options *
     const char *path = options_string(options, "output", NULL);
     const char *requests = options_string(options, "requests", NULL);
     const char *page = options_string(options, "page", NULL);
+    const char *html = options_string(options, "html", NULL);
     const bool json = options_has(options, "json");
 
     if (requests != NULL && !write_requests(validation, requests, error))
@@ -100,9 +103,15 @@ write_products(const Validation *validation, const char *cluster_name, Options *
     if ((path != NULL || json) &&
         !output_json(validation_write(validation, cluster_name), json ? NULL : path, error))
         return false;
-    if (!json)
+    if (html != NULL)
+        output_keep(json);
+    if (!json || html != NULL)
         validation_print(validation);
-    return true;
+    if (html == NULL)
+        return true;
+    static const char *const products[] = {"requests", "page", "html", NULL};
+    g_autofree char *footer = options_command_line(options, "validate", products);
+    return validation_html_write(validation, "Predicted beside measured", footer, html, error);
 }
 
 static bool
@@ -126,7 +135,8 @@ run(Options *options, GError **error)
     g_autoptr(Profile) cluster = NULL;
     g_auto(Validation) validation = {0};
 
-    if (!options_finish(options, error))
+    if (!options_finish(options, error) ||
+        !output_folder_check(options_string(options, "html", NULL), error))
         return -1;
     if (options_n_arguments(options) == 2) {
         cluster = request_load_cluster(options_argument(options, 0), error);

@@ -1,11 +1,8 @@
-/* The page of a simulated iteration; declared in cli/draw/plot.h. */
+/* An iteration on a page; declared in cli/draw/plot.h. */
 #include <math.h>
 #include <string.h>
 
-#include "base/embedded.h"
-#include "base/file.h"
 #include "base/order.h"
-#include "base/text.h"
 #include "base/units.h"
 #include "cli/draw/describe.h"
 #include "cli/draw/plot.h"
@@ -24,56 +21,27 @@ enum {
 
 /* What the page shows, and the sizes of the timeline. */
 typedef struct {
-    const Job *job; /* (nullable) */
-    const Report *report;
+    const Job *job;       /* (nullable) */
+    const Report *report; /* (nullable) */
     const Trace *trace;
-    const char *footer; /* the command that wrote the page */
     Timeline *timeline;
     int64_t end_ns, min_ns;
     int32_t every, n_rows; /* row i shows rank i * every */
     int row, box;          /* heights */
-} Page;
+} View;
 
 /* The width of a bar of memory, in pixels. */
 #define BAR_WIDTH 420
 
-/* --- small pieces: main() has set numbers to the C locale --- */
-
-/* No markup, no control characters. */
-static void
-append_escaped(GString *html, const char *text)
-{
-    g_autofree char *safe = text_escape(text, 300);
-    g_autofree char *escaped = g_markup_escape_text(safe, -1);
-
-    g_string_append(html, escaped);
-}
-
-static void
-append_legend_entry(GString *html, uint32_t rgb, const char *name)
-{
-    g_string_append_printf(html, "<span><i style=\"background:#%06x\"></i>%s</span>", rgb, name);
-}
-
 /* --- head --- */
 
 static void
-append_title(GString *html, const Page *page)
+add_about(HtmlPage *page, const View *view)
 {
-    append_escaped(html, page->job == NULL ? page->trace->schedule : page->job->arch->name);
-    if (page->job != NULL) {
-        g_string_append(html, " on ");
-        append_escaped(html, page->job->profile->name);
-    }
-}
+    g_autofree char *what = timeline_title(view->trace);
 
-static void
-append_about(GString *html, const Page *page)
-{
-    g_autofree char *what = timeline_title(page->trace);
-
-    if (page->job != NULL) {
-        const Plan *plan = page->job->plan;
+    if (view->job != NULL) {
+        const Plan *plan = view->job->plan;
         const PlanDegrees *d = &plan->degrees;
         const struct {
             const char *name;
@@ -81,54 +49,49 @@ append_about(GString *html, const Page *page)
         } degrees[] = {{"dp", d->dp},   {"tp", d->tp}, {"pp", d->pp},
                        {"vpp", d->vpp}, {"cp", d->cp}, {"ep", d->ep}};
 
-        g_string_append_printf(html, INT " devices, " INT " x " INT " tokens, %s",
+        g_autoptr(GString) text = g_string_new(NULL);
+        g_string_append_printf(text, INT " devices, " INT " x " INT " tokens, %s",
                                plan_n_devices(plan), plan->global_batch, plan->seq_len,
                                dtype_names[plan->dtype]);
         for (size_t i = 0; i < G_N_ELEMENTS(degrees); i++) {
             if (degrees[i].degree > 1 || i < 3)
-                g_string_append_printf(html, ", %s " INT, degrees[i].name, degrees[i].degree);
+                g_string_append_printf(text, ", %s " INT, degrees[i].name, degrees[i].degree);
         }
         if (plan_rank_order_plain(d) != PLAN_RANK_ORDER_DEFAULT)
-            g_string_append_printf(html, ", ranks in the order %s",
+            g_string_append_printf(text, ", ranks in the order %s",
                                    plan_rank_order_names[d->rank_order]);
-        g_string_append_printf(html, ", micro-batches of " INT "<br>", plan->micro_batch);
+        g_string_append_printf(text, ", micro-batches of " INT, plan->micro_batch);
+        page_about(page, text->str);
     }
-    append_escaped(html, what);
+    page_about(page, what);
 }
 
 static void
-append_card(GString *html, const char *name, const char *value)
-{
-    g_string_append_printf(html, "<div><b>%s</b><span class=\"faint\">%s</span></div>\n", value,
-                           name);
-}
-
-static void
-append_memory_card(GString *html, const Report *report)
+add_memory_card(HtmlPage *page, const Report *report)
 {
     g_autofree char *name =
         g_strdup_printf(report->fits ? "peak memory of %s" : "peak memory, but only %s are there",
                         units_format_bytes((double)report->memory_limit_bytes).text);
 
-    append_card(html, report->memory_limit_bytes <= 0 ? "peak memory" : name,
-                units_format_bytes((double)report->peak_memory_bytes).text);
+    page_card(page, report->memory_limit_bytes <= 0 ? "peak memory" : name,
+              units_format_bytes((double)report->peak_memory_bytes).text);
 }
 
 static void
-append_cost_card(GString *html, const Page *page)
+add_cost_card(HtmlPage *page, const View *view)
 {
-    const char *currency = page->job == NULL ? NULL : page->job->profile->cluster->currency;
-    g_autoptr(GString) value = g_string_new(output_number(page->report->cost_per_iteration).text);
+    const char *currency = view->job == NULL ? NULL : view->job->profile->cluster->currency;
+    g_autoptr(GString) value = g_string_new(output_number(view->report->cost_per_iteration).text);
 
     if (currency != NULL) {
         g_string_append_c(value, ' ');
-        append_escaped(value, currency);
+        g_string_append(value, currency);
     }
-    append_card(html, "cost of an iteration", value->str);
+    page_card(page, "cost of an iteration", value->str);
 }
 
 static void
-append_jitter_cards(GString *html, const Report *report)
+add_jitter_cards(HtmlPage *page, const Report *report)
 {
     const ReportJitter *jitter = &report->jitter;
     g_autofree char *range =
@@ -137,41 +100,37 @@ append_jitter_cards(GString *html, const Report *report)
     g_autofree char *runs =
         g_strdup_printf("p10 to p90 of " INT " runs with jitter", jitter->n_runs);
 
-    append_card(html, runs, range);
+    page_card(page, runs, range);
     if (report->memory_limit_bytes > 0)
-        append_card(html, "of these fit", output_percent(jitter->fit_fraction).text);
+        page_card(page, "of these fit", output_percent(jitter->fit_fraction).text);
 }
 
 static void
-append_cards(GString *html, const Page *page)
+add_cards(HtmlPage *page, const View *view)
 {
-    const Report *report = page->report;
+    const Report *report = view->report;
 
-    append_card(html, "iteration", output_seconds(units_s_from_ns(report->iteration_ns)).text);
-    append_card(html, "bubble", output_percent(report->bubble_fraction).text);
+    page_card(page, "iteration", output_seconds(units_s_from_ns(report->iteration_ns)).text);
+    page_card(page, "bubble", output_percent(report->bubble_fraction).text);
     if (isfinite(report->tokens_per_s))
-        append_card(html, "tokens per second", units_format_count(report->tokens_per_s).text);
+        page_card(page, "tokens per second", units_format_count(report->tokens_per_s).text);
     if (isfinite(report->model_flops_utilization_fraction))
-        append_card(html, "of the devices' peak",
-                    output_percent(report->model_flops_utilization_fraction).text);
+        page_card(page, "of the devices' peak",
+                  output_percent(report->model_flops_utilization_fraction).text);
     if (report->peak_memory_bytes > 0)
-        append_memory_card(html, report);
+        add_memory_card(page, report);
     if (isfinite(report->cost_per_iteration))
-        append_cost_card(html, page);
+        add_cost_card(page, view);
     if (report->jitter.n_runs > 0)
-        append_jitter_cards(html, report);
+        add_jitter_cards(page, report);
 }
 
 static void
-append_breakdown(GString *html, const Page *page)
+add_breakdown(HtmlPage *page, const View *view)
 {
-    const Report *r = page->report;
+    const Report *r = view->report;
     /* What the timeline shows too has its colour there. */
-    const struct {
-        const char *name;
-        double seconds;
-        uint32_t rgb;
-    } parts[] = {
+    const PagePart parts[] = {
         {"compute", r->breakdown.compute_s, 0x0072b2},
         {"recompute", r->breakdown.recompute_s, 0xd55e00},
         {"tensor parallel", r->breakdown.tp_s, 0x009e73},
@@ -180,25 +139,20 @@ append_breakdown(GString *html, const Page *page)
         {"context parallel", r->breakdown.cp_s, 0xe69f00},
         {"expert parallel", r->breakdown.ep_s, 0x999999},
         {"optimizer", r->breakdown.optimizer_s, 0xf0e442},
+        {"bubble", r->breakdown.bubble_s, 0xc8ccd0},
     };
     const double all = units_s_from_ns(MAX(r->iteration_ns, 1));
-    g_autoptr(GString) legend = g_string_new("<div class=\"legend\">");
+    PagePart named[G_N_ELEMENTS(parts)];
+    g_autoptr(GPtrArray) names = g_ptr_array_new_with_free_func(g_free);
 
-    g_string_append(html, "<div class=\"bar\">");
     for (size_t i = 0; i < G_N_ELEMENTS(parts); i++) {
-        if (!(parts[i].seconds > 0))
-            continue;
-        g_autofree char *entry =
-            g_strdup_printf("%s %s", parts[i].name, output_percent(parts[i].seconds / all).text);
-
-        g_string_append_printf(html, "<i style=\"width:%.2f%%;background:#%06x\"></i>",
-                               100 * parts[i].seconds / all, parts[i].rgb);
-        append_legend_entry(legend, parts[i].rgb, entry);
+        g_ptr_array_add(names, g_strdup_printf("%s %s", parts[i].name,
+                                               output_percent(parts[i].value / all).text));
+        named[i] = (PagePart){names->pdata[i], parts[i].value, parts[i].rgb};
     }
-    g_string_append_printf(html,
-                           "</div>\n%s<span><i style=\"background:var(--bubble)\"></i>"
-                           "bubble %s</span></div>\n",
-                           legend->str, output_percent(r->breakdown.bubble_s / all).text);
+    page_heading(page, "Where the time goes", "mean over ranks");
+    page_bar(page, NULL, named, G_N_ELEMENTS(named), all);
+    page_legend(page, named, G_N_ELEMENTS(named));
 }
 
 /* --- ranks --- */
@@ -220,9 +174,9 @@ append_memory_bar(GString *html, const ReportRank *rank, double px_per_byte)
 }
 
 static void
-append_ranks(GString *html, const Page *page)
+append_ranks(GString *html, const View *view)
 {
-    const Report *report = page->report;
+    const Report *report = view->report;
     const bool has_memory = report->peak_memory_bytes > 0;
     const int64_t widest = MAX(MAX(report->peak_memory_bytes, report->memory_limit_bytes), 1);
 
@@ -243,7 +197,7 @@ append_ranks(GString *html, const Page *page)
         }
         g_string_append_c(html, '\n');
     }
-    g_string_append(html, "</table>\n");
+    g_string_append(html, "</table></div>\n");
     if (report->ranks->len > MAX_ROWS)
         g_string_append_printf(html, "<p class=\"faint\">%d of %u ranks are shown.</p>\n", MAX_ROWS,
                                report->ranks->len);
@@ -251,8 +205,8 @@ append_ranks(GString *html, const Page *page)
         g_string_append(html, "<div class=\"legend\">");
         for (size_t k = 0; k < TRACE_MEMORY_N; k++)
             if (describe_owner_is_used(report, plot_owners[k].owner))
-                append_legend_entry(html, plot_owners[k].rgb,
-                                    trace_memory_names[plot_owners[k].owner]);
+                page_append_legend_entry(html, plot_owners[k].rgb,
+                                         trace_memory_names[plot_owners[k].owner]);
         g_string_append(html, "</div>\n");
     }
 }
@@ -266,65 +220,65 @@ enum {
 };
 
 static void
-page_init(Page *page)
+view_init(View *view)
 {
     double min_px = 0.5;
     guint n_boxes;
 
-    page->end_ns = MAX(page->trace->makespan_ns, 1);
-    page->every = (page->trace->n_ranks - 1) / MAX_ROWS + 1;
-    page->n_rows = (page->trace->n_ranks - 1) / page->every + 1;
-    page->row = CLAMP(480 / page->n_rows, 3, 28);
-    page->box = timeline_box_px(page->row);
+    view->end_ns = MAX(view->trace->makespan_ns, 1);
+    view->every = (view->trace->n_ranks - 1) / MAX_ROWS + 1;
+    view->n_rows = (view->trace->n_ranks - 1) / view->every + 1;
+    view->row = CLAMP(480 / view->n_rows, 3, 28);
+    view->box = timeline_box_px(view->row);
     do {
-        timeline_free(page->timeline);
-        page->min_ns = (int64_t)(min_px * (double)page->end_ns / (WIDTH - LEFT));
-        page->timeline = timeline_new(page->trace, page->min_ns);
-        n_boxes = page->timeline->boxes->len / (guint)page->every;
+        timeline_free(view->timeline);
+        view->min_ns = (int64_t)(min_px * (double)view->end_ns / (WIDTH - LEFT));
+        view->timeline = timeline_new(view->trace, view->min_ns);
+        n_boxes = view->timeline->boxes->len / (guint)view->every;
         min_px *= 1.5;
     } while (n_boxes > MAX_BOXES && min_px < 12);
 }
 
 static double
-x_of(const Page *page, int64_t ns)
+x_of(const View *view, int64_t ns)
 {
-    return LEFT + (double)ns / (double)page->end_ns * (WIDTH - LEFT);
+    return LEFT + (double)ns / (double)view->end_ns * (WIDTH - LEFT);
 }
 
 static double
-y_of(const Page *page, int32_t row)
+y_of(const View *view, int32_t row)
 {
-    return TOP + row * page->row + (page->row - page->box) / 2.0;
+    return TOP + row * view->row + (view->row - view->box) / 2.0;
 }
 
 /* Width on paper: wide boxes leave a gap to the next. */
 static double
-width_of(const Page *page, const TimelineBox *box)
+width_of(const View *view, const TimelineBox *box)
 {
-    const double px = x_of(page, box->end_ns) - x_of(page, box->begin_ns);
+    const double px = x_of(view, box->end_ns) - x_of(view, box->begin_ns);
 
     return MAX(px - (px > 12 ? 1 : px > 5 ? 0.6 : 0), 0.2);
 }
 
 static void
-append_box(GString *html, const Page *page, const TimelineBox *box)
+append_box(GString *html, const View *view, const TimelineBox *box)
 {
-    const double height = box->is_aside ? page->box * 0.3 : page->box;
-    const double y = y_of(page, box->row / page->every) + page->box - height;
-    const double width = width_of(page, box);
+    const double height = box->is_aside ? view->box * 0.3 : view->box;
+    const double y = y_of(view, box->row / view->every) + view->box - height;
+    const double width = width_of(view, box);
 
-    g_string_append_printf(html, "M%.2f %.2fh%.2fv%.2fh-%.2fz", x_of(page, box->begin_ns), y, width,
+    g_string_append_printf(html, "M%.2f %.2fh%.2fv%.2fh-%.2fz", x_of(view, box->begin_ns), y, width,
                            height, width);
 }
 
 static int
 compare_colors(gconstpointer left, gconstpointer right, gpointer user_data)
 {
-    const Page *page = user_data;
+    const View *view = user_data;
     const guint a = *(const guint *)left, b = *(const guint *)right;
-    const TimelineBox *boxes = &g_array_index(page->timeline->boxes, TimelineBox, 0);
-    const uint32_t x = timeline_box_rgb(page->trace, &boxes[a]);
-    const uint32_t y = timeline_box_rgb(page->trace, &boxes[b]);
+    const TimelineBox *boxes = &g_array_index(view->timeline->boxes, TimelineBox, 0);
+    const uint32_t x = timeline_box_rgb(view->trace, &boxes[a]);
+    const uint32_t y = timeline_box_rgb(view->trace, &boxes[b]);
 
     ORDER_BY(x, y);
     return ORDER(a, b);
@@ -332,73 +286,73 @@ compare_colors(gconstpointer left, gconstpointer right, gpointer user_data)
 
 /* (owned) array of guint: the shown boxes, those of one colour beside each other. */
 static GArray *
-boxes_by_color(const Page *page)
+boxes_by_color(const View *view)
 {
     GArray *order = g_array_new(FALSE, FALSE, sizeof(guint));
 
-    for (guint i = 0; i < page->timeline->boxes->len; i++) {
-        if (g_array_index(page->timeline->boxes, TimelineBox, i).row % page->every == 0)
+    for (guint i = 0; i < view->timeline->boxes->len; i++) {
+        if (g_array_index(view->timeline->boxes, TimelineBox, i).row % view->every == 0)
             g_array_append_val(order, i);
     }
-    g_array_sort_with_data(order, compare_colors, (void *)page);
+    g_array_sort_with_data(order, compare_colors, (void *)view);
     return order;
 }
 
 /* One path for each colour. */
 static void
-append_boxes(GString *html, const Page *page)
+append_boxes(GString *html, const View *view)
 {
-    g_autoptr(GArray) order = boxes_by_color(page);
+    g_autoptr(GArray) order = boxes_by_color(view);
     uint32_t open = UINT32_MAX;
 
     g_string_append(html, "<g id=\"boxes\">");
     for (guint i = 0; i < order->len; i++) {
         const TimelineBox *box =
-            &g_array_index(page->timeline->boxes, TimelineBox, g_array_index(order, guint, i));
-        const uint32_t rgb = timeline_box_rgb(page->trace, box);
+            &g_array_index(view->timeline->boxes, TimelineBox, g_array_index(order, guint, i));
+        const uint32_t rgb = timeline_box_rgb(view->trace, box);
 
         if (rgb != open)
             g_string_append_printf(html, "%s<path fill=\"#%06x\" d=\"", i > 0 ? "\"/>\n" : "", rgb);
-        append_box(html, page, box);
+        append_box(html, view, box);
         open = rgb;
     }
     g_string_append(html, order->len > 0 ? "\"/></g>\n" : "</g>\n");
 }
 
 static void
-append_labels(GString *html, const Page *page)
+append_labels(GString *html, const View *view)
 {
     int n = 0;
 
     g_string_append(html, "<g id=\"labels\">");
-    for (guint i = 0; i < page->timeline->boxes->len && page->box >= 11 && n < MAX_LABELS; i++) {
-        const TimelineBox *box = &g_array_index(page->timeline->boxes, TimelineBox, i);
-        const double px = x_of(page, box->end_ns) - x_of(page, box->begin_ns);
+    for (guint i = 0; i < view->timeline->boxes->len && view->box >= 11 && n < MAX_LABELS; i++) {
+        const TimelineBox *box = &g_array_index(view->timeline->boxes, TimelineBox, i);
+        const double px = x_of(view, box->end_ns) - x_of(view, box->begin_ns);
         char label[32];
 
-        timeline_label(page->trace, box, label);
-        if (box->row % page->every != 0 || box->is_aside || *label == 0 ||
+        timeline_label(view->trace, box, label);
+        if (box->row % view->every != 0 || box->is_aside || *label == 0 ||
             px <= 7 * (double)strlen(label) + 3)
             continue;
         g_string_append_printf(html, "<text x=\"%.2f\" y=\"%.2f\" style=\"fill:#%06x\">%s</text>",
-                               x_of(page, box->begin_ns) + px / 2,
-                               y_of(page, box->row / page->every) + page->box / 2.0 + 4,
-                               timeline_label_rgb(timeline_box_rgb(page->trace, box)), label);
+                               x_of(view, box->begin_ns) + px / 2,
+                               y_of(view, box->row / view->every) + view->box / 2.0 + 4,
+                               timeline_label_rgb(timeline_box_rgb(view->trace, box)), label);
         n++;
     }
     g_string_append(html, "</g>\n");
 }
 
 static void
-append_axis(GString *html, const Page *page)
+append_axis(GString *html, const View *view)
 {
-    const int64_t step = timeline_tick_ns(page->end_ns, 12);
-    const int bottom = TOP + page->n_rows * page->row;
+    const int64_t step = timeline_tick_ns(view->end_ns, 12);
+    const int bottom = TOP + view->n_rows * view->row;
 
     g_string_append(html, "<g id=\"axis\">");
-    for (int64_t t = 0; t <= page->end_ns; t += step) {
+    for (int64_t t = 0; t <= view->end_ns; t += step) {
         const UnitsText time = t == 0 ? (UnitsText){"0"} : units_format_s(units_s_from_ns(t));
-        const double x = x_of(page, t);
+        const double x = x_of(view, t);
 
         g_string_append_printf(html,
                                "<line class=\"grid\" x1=\"%.2f\" x2=\"%.2f\" y1=\"%d\" y2=\"%d\"/>"
@@ -409,10 +363,10 @@ append_axis(GString *html, const Page *page)
 }
 
 static void
-append_timeline(GString *html, const Page *page)
+append_timeline(GString *html, const View *view)
 {
-    const int height = page->n_rows * page->row;
-    const int32_t named = timeline_named_every(page->row);
+    const int height = view->n_rows * view->row;
+    const int32_t named = timeline_named_every(view->row);
 
     g_string_append_printf(html, "<svg viewBox=\"0 0 %d %d\" role=\"img\">\n", WIDTH + 16,
                            TOP + height + FOOTER);
@@ -425,63 +379,63 @@ append_timeline(GString *html, const Page *page)
         "<rect class=\"hatch\" x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\"/></g>\n",
         LEFT, WIDTH - LEFT, TOP + height, LEFT, TOP, WIDTH - LEFT, height, LEFT, TOP, WIDTH - LEFT,
         height);
-    append_axis(html, page);
-    for (int32_t r = 0; r < page->n_rows; r += named) {
+    append_axis(html, view);
+    for (int32_t r = 0; r < view->n_rows; r += named) {
         g_string_append_printf(html, "<text x=\"%d\" y=\"%.2f\" text-anchor=\"end\">%d</text>",
-                               LEFT - 6, y_of(page, r) + page->box / 2.0 + 4, r * page->every);
+                               LEFT - 6, y_of(view, r) + view->box / 2.0 + 4, r * view->every);
     }
     g_string_append(html, "\n<g clip-path=\"url(#clip)\">");
-    append_boxes(html, page);
-    append_labels(html, page);
+    append_boxes(html, view);
+    append_labels(html, view);
     g_string_append(html, "</g></svg>\n");
 }
 
 static void
-append_legend(GString *html, const Page *page)
+append_legend(GString *html, const View *view)
 {
     bool present[TIMELINE_KIND_N] = {false};
 
-    timeline_find_kinds(page->timeline, present);
+    timeline_find_kinds(view->timeline, present);
     for (size_t k = 0; k < TIMELINE_KIND_N; k++) {
         if (present[k])
-            append_legend_entry(html, timeline_styles[k].rgb, timeline_styles[k].name);
+            page_append_legend_entry(html, timeline_styles[k].rgb, timeline_styles[k].name);
     }
     g_string_append(html, "<span><i class=\"hatched\"></i>bubble</span>");
 }
 
 static void
-append_note(GString *html, const Page *page)
+append_note(GString *html, const View *view)
 {
     bool is_merged = false;
 
-    for (guint i = 0; i < page->timeline->boxes->len && !is_merged; i++) {
-        const TimelineBox *box = &g_array_index(page->timeline->boxes, TimelineBox, i);
+    for (guint i = 0; i < view->timeline->boxes->len && !is_merged; i++) {
+        const TimelineBox *box = &g_array_index(view->timeline->boxes, TimelineBox, i);
 
         is_merged = box->micro_batch < 0 && box->kind <= TIMELINE_WAIT;
     }
     if (is_merged)
         g_string_append_printf(html, "Neighbours shorter than %s are drawn as one. ",
-                               units_format_s(units_s_from_ns(page->min_ns)).text);
-    if (page->every > 1)
-        g_string_append_printf(html, "Every %dth rank is shown. ", page->every);
+                               units_format_s(units_s_from_ns(view->min_ns)).text);
+    if (view->every > 1)
+        g_string_append_printf(html, "Every %dth rank is shown. ", view->every);
 }
 
 static void
-append_data(GString *html, const Page *page)
+append_data(GString *html, const View *view)
 {
     static const char *const names[] = {"left",  "width", "top",          "row",    "box",   "end",
                                         "shown", "every", "microbatches", "slices", "chunks"};
     const int64_t values[] = {LEFT,
                               WIDTH - LEFT,
                               TOP,
-                              page->row,
-                              page->box,
-                              page->end_ns,
-                              page->n_rows,
-                              page->every,
-                              page->trace->n_micro_batches,
-                              page->trace->n_slices,
-                              page->trace->n_chunks};
+                              view->row,
+                              view->box,
+                              view->end_ns,
+                              view->n_rows,
+                              view->every,
+                              view->trace->n_micro_batches,
+                              view->trace->n_slices,
+                              view->trace->n_chunks};
     guint next = 0;
 
     g_string_append_c(html, '{');
@@ -491,21 +445,21 @@ append_data(GString *html, const Page *page)
     for (size_t k = 0; k < TIMELINE_KIND_N; k++)
         g_string_append_printf(html, "%s\"%s\"", k > 0 ? "," : "", timeline_styles[k].name);
     g_string_append(html, "],\n\"rows\":[");
-    for (int32_t r = 0; r < page->n_rows; r++) {
+    for (int32_t r = 0; r < view->n_rows; r++) {
         const char *comma = "";
 
         g_string_append(html, r > 0 ? ",\n[" : "[");
-        for (; next < page->timeline->boxes->len; next++) {
-            const TimelineBox *box = &g_array_index(page->timeline->boxes, TimelineBox, next);
+        for (; next < view->timeline->boxes->len; next++) {
+            const TimelineBox *box = &g_array_index(view->timeline->boxes, TimelineBox, next);
 
-            if (box->row > r * page->every)
+            if (box->row > r * view->every)
                 break;
-            if (box->row < r * page->every)
+            if (box->row < r * view->every)
                 continue;
             g_string_append_printf(html, "%s" INT "," INT ",%d,%d,%d,%d,%u", comma, box->begin_ns,
                                    box->end_ns - box->begin_ns,
                                    box->kind + (box->is_aside ? ASIDE : 0), box->micro_batch,
-                                   box->slice, box->chunk, timeline_box_rgb(page->trace, box));
+                                   box->slice, box->chunk, timeline_box_rgb(view->trace, box));
             comma = ",";
         }
         g_string_append_c(html, ']');
@@ -523,7 +477,7 @@ enum {
 
 /* Where rows are. */
 typedef struct {
-    const Page *page;
+    const View *view;
     int64_t most_bytes; /* the height of a row */
     int n_bins, row;    /* height of a row in pixels */
 } Rows;
@@ -532,7 +486,7 @@ typedef struct {
 static guint
 fill_bins(const Rows *rows, int32_t rank, guint i, int64_t *bins)
 {
-    const GArray *memory = rows->page->trace->memory;
+    const GArray *memory = rows->view->trace->memory;
     int64_t now = 0;
     int at = 0;
 
@@ -542,7 +496,7 @@ fill_bins(const Rows *rows, int32_t rank, guint i, int64_t *bins)
         const TraceMemory *event = &g_array_index(memory, TraceMemory, i);
         if (event->rank != rank)
             break;
-        const int bin = (int)((double)event->at_ns / (double)rows->page->end_ns * rows->n_bins);
+        const int bin = (int)((double)event->at_ns / (double)rows->view->end_ns * rows->n_bins);
         for (; at < MIN(bin, rows->n_bins - 1); at++)
             bins[at + 1] = now;
         now += event->delta_bytes;
@@ -577,46 +531,46 @@ append_row(GString *html, const Rows *rows, int32_t row, const int64_t *bins)
 static void
 append_rows(GString *html, const Rows *rows)
 {
-    const Page *page = rows->page;
+    const View *view = rows->view;
     g_autofree int64_t *bins = g_new(int64_t, (size_t)rows->n_bins);
     g_autoptr(GString) stays = g_string_new("<path fill=\"#009e73\" d=\"");
     guint i = 0;
 
     g_string_append(html, "<path fill=\"#e69f00\" d=\"");
-    for (int32_t rank = 0; rank < page->trace->n_ranks; rank++) {
+    for (int32_t rank = 0; rank < view->trace->n_ranks; rank++) {
         i = fill_bins(rows, rank, i, bins);
-        if (rank % page->every != 0)
+        if (rank % view->every != 0)
             continue;
-        append_row(html, rows, rank / page->every, bins);
+        append_row(html, rows, rank / view->every, bins);
         /* What is left after the iteration was there all the time. */
         const int64_t least = bins[rows->n_bins - 1];
         for (int k = 0; k < rows->n_bins; k++)
             bins[k] = MIN(bins[k], least);
-        append_row(stays, rows, rank / page->every, bins);
+        append_row(stays, rows, rank / view->every, bins);
     }
     g_string_append_printf(html, "\"/>\n%s\"/>\n", stays->str);
-    for (int32_t row = 0; row < page->n_rows; row += rows->row >= 12 ? 1 : 12 / rows->row + 1)
+    for (int32_t row = 0; row < view->n_rows; row += rows->row >= 12 ? 1 : 12 / rows->row + 1)
         g_string_append_printf(html,
                                "<text x=\"%d\" y=\"%d\" text-anchor=\"end\" "
                                "dominant-baseline=\"central\">%d</text>\n",
-                               LEFT - 6, TOP + row * rows->row + rows->row / 2, row * page->every);
+                               LEFT - 6, TOP + row * rows->row + rows->row / 2, row * view->every);
 }
 
 static void
-append_memory_over_time(GString *html, const Page *page)
+append_memory_over_time(GString *html, const View *view)
 {
-    const Report *report = page->report;
+    const Report *report = view->report;
     const int64_t peak = report->peak_memory_bytes, limit = report->memory_limit_bytes;
 
-    if (page->trace->memory->len == 0 || peak <= 0)
+    if (view->trace->memory->len == 0 || peak <= 0)
         return;
     /* A limit far above what is held would only flatten the rows. */
     const bool near = limit >= peak && (double)limit <= 1.25 * (double)peak;
     const Rows rows = {
-        .page = page,
+        .view = view,
         .most_bytes = near ? limit : peak,
-        .n_bins = CLAMP(MAX_STEPS / page->n_rows, 40, BINS),
-        .row = CLAMP(600 / page->n_rows, 3, MEMORY_MAX_ROW),
+        .n_bins = CLAMP(MAX_STEPS / view->n_rows, 40, BINS),
+        .row = CLAMP(600 / view->n_rows, 3, MEMORY_MAX_ROW),
     };
     g_string_append_printf(html,
                            "<h2>Memory over time <span class=\"faint\">(a row is %s high: %s)"
@@ -625,76 +579,70 @@ append_memory_over_time(GString *html, const Page *page)
                            near ? "the limit" : "the highest peak");
     /* On the timeline's axis. */
     g_string_append_printf(html, "<svg viewBox=\"0 0 %d %d\" role=\"img\">\n", WIDTH + 16,
-                           2 * TOP + page->n_rows * rows.row);
+                           2 * TOP + view->n_rows * rows.row);
     g_string_append_printf(html,
                            "<rect class=\"track\" x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\"/>\n",
-                           LEFT, TOP, WIDTH - LEFT, page->n_rows * rows.row);
+                           LEFT, TOP, WIDTH - LEFT, view->n_rows * rows.row);
     append_rows(html, &rows);
     g_string_append(html, "</svg>\n<div class=\"legend\">");
-    append_legend_entry(html, 0x009e73, "what stays: weights, gradients, optimizer, buffers");
-    append_legend_entry(html, 0xe69f00, "activations, keys and values, workspace");
+    page_append_legend_entry(html, 0x009e73, "what stays: weights, gradients, optimizer, buffers");
+    page_append_legend_entry(html, 0xe69f00, "activations, keys and values, workspace");
     g_string_append(html, "</div>\n");
 }
 
 /* --- the page --- */
 
 static void
-append_footer(GString *html, const Page *page)
+append_timeline_section(GString *html, const View *view)
 {
-    append_escaped(html, page->footer);
+    g_string_append(
+        html, "<h2>Timeline</h2>\n<div class=\"scroll\"><div id=\"timeline\" tabindex=\"0\">");
+    append_timeline(html, view);
+    g_string_append(html, "</div></div>\n<div class=\"legend\">");
+    append_legend(html, view);
+    g_string_append(html, "</div>\n<p class=\"faint\">");
+    append_note(html, view);
+    g_string_append(html, "</p>\n<div id=\"buttons\" hidden></div>\n"
+                          "<script type=\"application/json\" id=\"data\">");
+    append_data(html, view);
+    g_string_append(html, "</script>\n");
 }
 
-/* Appends what takes the place of the template's mark @@name@@. */
-static void
-append_value(GString *html, const Page *page, const char *name, size_t n)
+void
+html_add_iteration(HtmlPage *page, const Job *job, const Report *report, const Trace *trace)
 {
-    static const struct {
-        const char *name;
-        void (*append)(GString *html, const Page *page);
-    } parts[] = {
-        {"title", append_title},
-        {"about", append_about},
-        {"cards", append_cards},
-        {"breakdown", append_breakdown},
-        {"timeline", append_timeline},
-        {"legend", append_legend},
-        {"note", append_note},
-        {"ranks", append_ranks},
-        {"memory", append_memory_over_time},
-        {"footer", append_footer},
-        {"data", append_data},
-    };
+    View view = {.job = job, .report = report, .trace = trace};
+    g_autoptr(GString) html = g_string_new(NULL);
 
-    for (size_t i = 0; i < G_N_ELEMENTS(parts); i++) {
-        if (strlen(parts[i].name) == n && strncmp(name, parts[i].name, n) == 0) {
-            parts[i].append(html, page);
-            return;
-        }
+    view_init(&view);
+    add_about(page, &view);
+    if (report != NULL) {
+        add_cards(page, &view);
+        add_breakdown(page, &view);
     }
-    g_assert_not_reached();
+    append_timeline_section(html, &view);
+    if (report != NULL) {
+        g_string_append(html, "<h2>Ranks</h2>\n<div class=\"scroll\" tabindex=\"0\">");
+        append_ranks(html, &view);
+        append_memory_over_time(html, &view);
+    }
+    page_raw(page, html->str);
+    timeline_free(view.timeline);
+}
+
+char *
+html_title(const Job *job)
+{
+    return g_strdup_printf("%s on %s", job->arch->name, job->profile->name);
 }
 
 bool
 html_write(const Job *job, const Report *report, const Trace *trace, const char *footer,
            const char *path, GError **error)
 {
-    const EmbeddedFile *template = embedded_find("cli/plots/report.html");
-    Page page = {.job = job, .report = report, .trace = trace, .footer = footer};
-    g_autoptr(GString) html = g_string_new(NULL);
-    const char *rest, *mark;
+    g_autofree char *title = job == NULL ? g_strdup(trace->schedule) : html_title(job);
+    g_autoptr(HtmlPage) page = page_new(title);
 
-    g_assert(template != NULL);
-    page_init(&page);
-    /* The template is walked once, so that a value that looks like a mark stays text. */
-    for (rest = template->text; (mark = strstr(rest, "@@")) != NULL;) {
-        const char *end = strstr(mark + 2, "@@");
-
-        g_assert(end != NULL);
-        g_string_append_len(html, rest, mark - rest);
-        append_value(html, &page, mark + 2, (size_t)(end - mark - 2));
-        rest = end + 2;
-    }
-    g_string_append(html, rest);
-    timeline_free(page.timeline);
-    return file_write(path, html->str, html->len, error);
+    html_add_iteration(page, job, report, trace);
+    return page_write(page, footer, path, error);
 }

@@ -13,6 +13,7 @@
  */
 #pragma once
 
+#include "cli/draw/page.h"
 #include "cli/request/job.h"
 #include "cli/request/sweep.h"
 #include "schedule/report.h"
@@ -115,17 +116,21 @@ typedef struct {
 /* @path  .svg, .png or .tsv: it is not drawn as text. */
 bool plot_scatter(const PlotScatter *scatter, const char *path, GError **error);
 
-/* --- a page (defined in html.c) --- */
+/* --- an iteration on a page (defined in html.c) --- */
 
 /*
- * Writes a simulated iteration as one HTML page to @path: numbers, where the time goes, timeline,
- * memory.  The page is one file that loads nothing else (a policy in it forbids that).  It opens
- * from disk, can be printed, and follows the reader's preference for light or dark.  Without
- * scripts it is complete; with them the timeline can be zoomed and tells what is under the pointer.
- * It stays below 5 MB: boxes that are too small to see are merged, and the page says so.  All text
- * from outside is escaped.
+ * Adds an iteration to @page: numbers, where the time goes, timeline, ranks, memory.  With scripts
+ * the timeline can be zoomed and tells what is under the pointer.  The page stays below 5 MB: boxes
+ * that are too small to see are merged, and it says so.  One iteration per page.
  * @job     (nullable) NULL for a bare schedule
- * @footer  the command line that writes it
+ * @report  (nullable) NULL: the timeline alone, as of a measured trace
  */
+void html_add_iteration(HtmlPage *page, const Job *job, const Report *report, const Trace *trace);
+
+/* Returns: (owned) "llama3-70b on dgx-h100". */
+char *html_title(const Job *job);
+
+/* Writes a simulated iteration as a page of its own to @path.
+ * @footer  the command line that writes it */
 bool html_write(const Job *job, const Report *report, const Trace *trace, const char *footer,
                 const char *path, GError **error);

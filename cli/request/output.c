@@ -48,10 +48,60 @@ output_finish(void)
     return false;
 }
 
+/* --- keeping --- */
+
+/* What output_kept() will return; NULL: nothing is kept. */
+static GPtrArray *kept_blocks;
+static bool kept_is_silent;
+
+static void
+kept_free(gpointer data)
+{
+    OutputKept *kept = data;
+
+    if (kept->text != NULL)
+        g_string_free(kept->text, TRUE);
+    g_clear_pointer(&kept->cells, g_ptr_array_unref);
+    g_free(kept->is_text);
+    g_free(kept);
+}
+
+void
+output_keep(bool is_silent)
+{
+    g_assert(kept_blocks == NULL);
+    kept_blocks = g_ptr_array_new_with_free_func(kept_free);
+    kept_is_silent = is_silent;
+}
+
+GPtrArray *
+output_kept(void)
+{
+    g_assert(kept_blocks != NULL);
+    kept_is_silent = false;
+    return g_steal_pointer(&kept_blocks);
+}
+
+static void
+keep_text(const char *text)
+{
+    OutputKept *last = kept_blocks->len == 0 ? NULL : kept_blocks->pdata[kept_blocks->len - 1];
+
+    if (last == NULL || last->text == NULL) {
+        last = g_new0(OutputKept, 1);
+        last->text = g_string_new(NULL);
+        g_ptr_array_add(kept_blocks, last);
+    }
+    g_string_append(last->text, text);
+}
+
 void
 output_text(const char *text)
 {
-    write_stdout(text, strlen(text));
+    if (kept_blocks != NULL)
+        keep_text(text);
+    if (!kept_is_silent)
+        write_stdout(text, strlen(text));
 }
 
 void
@@ -415,6 +465,18 @@ append_left_out(GString *text, const Layout *layout, glong most)
 }
 
 static void
+keep_table(const OutputTable *table, bool has_header)
+{
+    OutputKept *kept = g_new0(OutputKept, 1);
+
+    kept->cells = g_ptr_array_ref(table->cells);
+    kept->n_columns = table->n_columns;
+    kept->is_text = g_memdup2(table->is_text, table->n_columns * sizeof *table->is_text);
+    kept->has_header = has_header;
+    g_ptr_array_add(kept_blocks, kept);
+}
+
+static void
 print_cells(const OutputTable *table, guint first_row, int indent)
 {
     g_autofree glong *widths = g_new0(glong, table->n_columns);
@@ -437,7 +499,10 @@ print_cells(const OutputTable *table, guint first_row, int indent)
         append_row(text, &layout, row);
     if (is_terminal)
         append_left_out(text, &layout, output_columns());
-    output_text(text->str);
+    if (kept_blocks != NULL)
+        keep_table(table, first_row == 0);
+    if (!kept_is_silent)
+        write_stdout(text->str, text->len);
 }
 
 void

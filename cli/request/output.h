@@ -74,6 +74,24 @@ void output_table_print(const OutputTable *table, int indent);
 /* The same without the header. */
 void output_table_print_rows(const OutputTable *table, int indent);
 
+/* --- what is printed, kept for a page (cli/draw/page.h) --- */
+
+/* Some text, or a table. */
+typedef struct {
+    GString *text;    /* NULL: a table */
+    GPtrArray *cells; /* of char *, row by row, the header first; NULL: text */
+    guint n_columns;
+    bool *is_text;   /* [n_columns] */
+    bool has_header; /* whether it was printed */
+} OutputKept;
+
+/* From now on what output_text(), output_printf() and the tables print is kept as well; with
+ * @is_silent it is not printed, since stdout has something else to hold. */
+void output_keep(bool is_silent);
+
+/* Ends that.  Returns: (owned) array of (owned) OutputKept *, in the order of printing. */
+GPtrArray *output_kept(void);
+
 /* --- short texts for cells and for printf(); "-" for NaN and infinities --- */
 
 /* "1.16 s", "12.3 ms" */

@@ -236,13 +236,12 @@ points_of(const Validation *validation, const ValidationSet *set, double per_uni
 }
 
 static bool
-draw(const Validation *validation, const ValidationSet *set, const ValidationScore *score,
-     const char *folder, const char *slug, GError **error)
+draw_to(const Validation *validation, const ValidationSet *set, const ValidationScore *score,
+        const char *path, GError **error)
 {
     const bool is_time = set->quantity == VALIDATION_TIME;
     const CalibrationFolds *folds = validation_folds(validation, set);
     g_autoptr(GArray) points = points_of(validation, set, is_time ? 1.0 : 1.0 / BYTES_PER_GIB);
-    g_autofree char *path = g_strdup_printf("%s/pictures/%s.svg", folder, slug);
     g_autofree char *raw_name =
         g_strdup_printf("raw, mean error %s", output_percent(score->errors.mape).text);
     g_autofree char *fitted_name = folds == NULL
@@ -255,6 +254,91 @@ draw(const Validation *validation, const ValidationSet *set, const ValidationSco
                                  raw_name, fitted_name};
 
     return plot_scatter(&scatter, path, error);
+}
+
+static bool
+draw(const Validation *validation, const ValidationSet *set, const ValidationScore *score,
+     const char *folder, const char *slug, GError **error)
+{
+    g_autofree char *path = g_strdup_printf("%s/pictures/%s.svg", folder, slug);
+
+    return draw_to(validation, set, score, path, error);
+}
+
+/* --- one page of HTML --- */
+
+typedef struct {
+    const Validation *validation;
+    const ValidationSet *set;
+    ValidationScore score;
+} Scored;
+
+static bool
+draw_scored(const void *content, const char *path, GError **error)
+{
+    const Scored *one = content;
+
+    return draw_to(one->validation, one->set, &one->score, path, error);
+}
+
+/* Sets of all rows, for those of one's own. */
+static const ValidationSet all_rows[] = {
+    {.name = "all rows", .quantity = VALIDATION_TIME},
+    {.name = "all rows", .quantity = VALIDATION_MEMORY},
+};
+
+static bool
+add_scatter(HtmlPage *page, const Validation *validation, const ValidationSet *set,
+            const ValidationScore *score, GError **error)
+{
+    const Scored one = {validation, set, *score};
+    g_autofree char *alt =
+        g_strdup_printf("%s of %s, predicted over measured: %zu rows, mean error %s",
+                        quantity_titles[set->quantity], set->name, score->errors.n,
+                        output_percent(score->errors.mape).text);
+
+    return score->errors.n == 0 || page_picture(page, alt, draw_scored, &one, error);
+}
+
+bool
+validation_html_write(const Validation *validation, const char *title, const char *footer,
+                      const char *path, GError **error)
+{
+    g_autoptr(HtmlPage) page = page_new(title);
+    bool any = false;
+
+    for (size_t i = 0; i < G_N_ELEMENTS(all_rows); i++) {
+        const ValidationSet *set = &all_rows[i];
+        const ValidationScore score =
+            validation_score(validation->runs.cases, validation->predictions, NULL, set->quantity);
+        g_autofree char *name = g_strdup_printf(
+            "mean error of %s, %zu rows", validation_quantity_names[set->quantity], score.errors.n);
+
+        if (score.errors.n == 0)
+            continue;
+        page_card(page, name, output_percent(score.errors.mape).text);
+        page_card(page, "bias", output_percent(score.errors.bias).text);
+    }
+    page_about(page, "Predictions beside measured runs; errors are predicted / measured - 1.");
+    page_heading(page, "Errors", NULL);
+    page_kept(page);
+    for (const ValidationSet *set = validation_conventions()->sets; set->name != NULL; set++) {
+        ValidationScore score;
+
+        if (set->quantity == VALIDATION_OOM || !validation_score_set(validation, set, &score))
+            continue;
+        any = true;
+        if (!add_scatter(page, validation, set, &score, error))
+            return false;
+    }
+    for (size_t i = 0; i < G_N_ELEMENTS(all_rows) && !any; i++) {
+        const ValidationScore score = validation_score(
+            validation->runs.cases, validation->predictions, NULL, all_rows[i].quantity);
+
+        if (!add_scatter(page, validation, &all_rows[i], &score, error))
+            return false;
+    }
+    return page_write(page, footer, path, error);
 }
 
 /* --- what the errors go with --- */

@@ -37,8 +37,9 @@ validation_score_set(const Validation *validation, const ValidationSet *set, Val
 const CalibrationFolds *
 validation_folds(const Validation *validation, const ValidationSet *set)
 {
-    const CalibrationFolds *folds =
-        validation->folds == NULL ? NULL : &validation->folds[set - validation_conventions()->sets];
+    const CalibrationFolds *folds = validation->folds == NULL || set->sources[0] == NULL
+                                        ? NULL
+                                        : &validation->folds[set - validation_conventions()->sets];
 
     return folds == NULL || folds->n_folds == 0 ? NULL : folds;
 }

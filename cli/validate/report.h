@@ -39,3 +39,11 @@ void validation_print(const Validation *validation);
  * G_FILE_ERROR, CMD_ERROR_MISSING (no gnuplot).  Defined in page.c.
  */
 bool validation_page_write(const Validation *validation, const char *path, GError **error);
+
+/*
+ * Writes one page of HTML to @path (cli/draw/page.h): what validation_print() has printed since
+ * output_keep(), and a picture for each set; of one's own rows, which are of no set, one of all.
+ * Errors: G_FILE_ERROR.  Defined in page.c.
+ */
+bool validation_html_write(const Validation *validation, const char *title, const char *footer,
+                           const char *path, GError **error);

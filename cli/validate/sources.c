@@ -269,6 +269,6 @@ validation_set_has(const ValidationSet *set, const MeasuredRow *row)
     return validation_has_quantity(row, (ValidationQuantity)set->quantity) &&
            (set->quantity != VALIDATION_MEMORY ||
             validation_source(row)->memory != VALIDATION_MEMORY_NONE) &&
-           g_strv_contains(set->sources, row->source) &&
+           (set->sources[0] == NULL || g_strv_contains(set->sources, row->source)) &&
            (set->max_tp == 0 || row->tp <= set->max_tp);
 }

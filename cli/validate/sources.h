@@ -91,7 +91,7 @@ extern const char *const validation_quantity_names[];
 typedef struct {
     const char *name;
     int quantity;                                    /* ValidationQuantity */
-    const char *sources[VALIDATION_MAX_SOURCES + 1]; /* names; NULL-terminated */
+    const char *sources[VALIDATION_MAX_SOURCES + 1]; /* names; NULL-terminated; none: all */
     int64_t max_tp;                                  /* 0: any */
     /* Goals, as a fraction: mean absolute error, or for VALIDATION_OOM the least precision and
      * recall; 0: none. */
