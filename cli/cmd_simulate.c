@@ -294,8 +294,9 @@ load_request(Options *options, GError **error)
     g_autoptr(Recipe) recipe = NULL;
 
     if (!recipe_is_file(first)) {
-        if (options_has(options, "set") || options_has(options, "model"))
-            options_fail(options, options_has(options, "set") ? "set" : "model", "is for recipes");
+        if (options_has(options, "variables") || options_has(options, "model"))
+            options_fail(options, options_has(options, "variables") ? "variables" : "model",
+                         "is for recipes");
         return request_load(first, cluster, options, REQUEST_FIXED, error);
     }
     g_autoptr(Request) request = recipe_request_load(first, cluster, options, &recipe, error);

@@ -353,14 +353,14 @@ Request *
 recipe_request_load(const char *path, const char *cluster, Options *options, Recipe **recipe,
                     GError **error)
 {
-    g_auto(GStrv) pairs = options_words(options, "set");
+    g_auto(GStrv) pairs = options_words(options, "variables");
     g_autoptr(GHashTable) variables =
         g_hash_table_new_full(g_str_hash, g_str_equal, g_free, g_free);
 
     for (size_t i = 0; pairs != NULL && pairs[i] != NULL; i++) {
         const char *equals = strchr(pairs[i], '=');
         if (equals == NULL || equals == pairs[i])
-            options_fail(options, "set", "expected NAME=VALUE, got \"%s\"", pairs[i]);
+            options_fail(options, "variables", "expected NAME=VALUE, got \"%s\"", pairs[i]);
         else
             g_hash_table_replace(variables, g_strndup(pairs[i], (size_t)(equals - pairs[i])),
                                  g_strdup(equals + 1));

@@ -43,7 +43,7 @@ typedef struct {
 typedef struct {
     int64_t n_devices;     /* of the cluster */
     int64_t given_devices; /* --gpus; 0: none */
-    GHashTable *variables; /* (borrowed, nullable) --set: name -> value */
+    GHashTable *variables; /* (borrowed, nullable) --variables: name -> value */
     const char *model;     /* (borrowed, nullable) --model */
     int64_t layers;        /* --layers; 0: none */
 } RecipeContext;
@@ -69,12 +69,12 @@ Request *recipe_request(Recipe *recipe, Profile *profile, Options *options, GErr
 Request *recipe_request_load(const char *path, const char *cluster, Options *options,
                              Recipe **recipe, GError **error);
 
-/* The flags --set and --model of commands that take recipes. */
+/* The flags --variables and --model of commands that take recipes. */
 #define RECIPE_OPTIONS                                                                             \
     {"model", "MODEL",                                                                             \
      "the model of a recipe that does not say it, or that names one that degas does not know"},    \
     {                                                                                              \
-        "set", "A=X,B=Y", "values of variables of a script, in place of what it assigns"           \
+        "variables", "A=X,B=Y", "values of variables of a script, in place of what it assigns"     \
     }
 
 /* --- for dialects --- */

@@ -184,8 +184,8 @@ find(RecipeSettings *settings, const char *key)
         if (safe[0] == 0 || strchr(safe, '(') != NULL)
             recipe_fail(settings, key, "its value is only known where the script runs");
         else
-            recipe_fail(settings, key, "the script does not set $%s: give it by --set %s=VALUE",
-                        safe, safe);
+            recipe_fail(settings, key,
+                        "the script does not set $%s: give it by --variables %s=VALUE", safe, safe);
         return NULL;
     }
     return setting;

@@ -58,9 +58,9 @@ cmp -s "$W/out" "$W/report"
 report $? "and says the same" "$(diff "$W/out" "$W/report" | head -5)"
 grep -q 'not in the prediction: --moe-expert-capacity-factor 1.5' "$W/err"
 report $? "and what is not in it" "$(cat "$W/err")"
-fails 2 'set: is for recipes' "--set is for recipes" simulate gpt3-1b dgx-h100 --global-batch 8 --set A=1
+fails 2 'variables: is for recipes' "--variables is for recipes" simulate gpt3-1b dgx-h100 --global-batch 8 --variables A=1
 
-runs 0 "a variable is given" check "$W/train.sh" dgx-a100-80g --set TP=2,GPUS=16 --edits 0
+runs 0 "a variable is given" check "$W/train.sh" dgx-a100-80g --variables TP=2,GPUS=16 --edits 0
 has 'dp 4, tp 2, pp 2' "and counts in place of the script's"
 runs 1 "options take the place of settings" check "$W/train.sh" dgx-a100-80g --tp 1 --pp 1 --gpus 8
 has '^fits     NO: .*most of it' "what does not fit says where"
@@ -106,9 +106,9 @@ has 'divides 30 heads' "is named, too"
 
 # --- hostile input ---
 fails 3 'train.sh:18: --tensor-model-parallel-size: expected a whole number' "a number that is none" \
-    check "$W/train.sh" dgx-h100 --set TP=many
+    check "$W/train.sh" dgx-h100 --variables TP=many
 sed 's/\${TP:-4}/$UNSET/' "$W/train.sh" >"$W/unset.sh"
-fails 3 'unset.sh:[0-9]*: --tensor-model-parallel-size: the script does not set $UNSET: give it by --set UNSET=' \
+fails 3 'unset.sh:[0-9]*: --tensor-model-parallel-size: the script does not set $UNSET: give it by --variables UNSET=' \
     "a variable that matters and is not set" check "$W/unset.sh" dgx-h100
 for bad in 'A=1' '' 'x y z' 'if then fi ((('; do
     echo "$bad" >"$W/bad.sh"
