@@ -75,9 +75,19 @@ static void
 add_qkv(OpsList *list, const Heads *heads)
 {
     const ModelArch *arch = list->arch;
-    int64_t columns = (heads->heads + 2 * heads->kv_heads) * arch->head_dim;
-    ModelOp *gemm = add_queries(list, heads, "qkv", columns, heads->k_width + heads->v_width);
+    const int64_t q = heads->heads * arch->head_dim, kv = heads->kv_heads * arch->head_dim;
+    ModelOp *gemm;
 
+    if (list->separate_matrices) {
+        gemm = add_queries(list, heads, "q", q, 0.0);
+        keep_qkv(list, ops_add_next_gemm(list, "k", list->rows, arch->hidden, kv, arch->qkv_bias),
+                 0.0, heads->k_width);
+        keep_qkv(list, ops_add_next_gemm(list, "v", list->rows, arch->hidden, kv, arch->qkv_bias),
+                 0.0, heads->v_width);
+        ops_add_input_sum(list, "attention_input_sum", list->rows * (double)arch->hidden, 3);
+    } else {
+        gemm = add_queries(list, heads, "qkv", q + 2 * kv, heads->k_width + heads->v_width);
+    }
     ops_keep_input(list, gemm, list->local_rows * (double)arch->hidden);
     if (arch->qk_norm) {
         double bytes = list->rows * (heads->q_width + heads->k_width) * list->e;
@@ -268,7 +278,7 @@ add_attention(OpsList *list, const Heads *heads)
         op->saved_bytes = ops_bytes(4.0 * rows + (list->operand_e < list->e ? out_bytes : 0.0));
         op->backward_bytes = ops_bytes((double)op->backward_bytes + out_bytes);
         op->n_kernels_forward = 1;
-        op->first_flash = shape->first_flash;
+        op->flash_version = shape->flash_version;
         /* Row sums of gradient times output, the fused kernel, conversion of dq  [2307.08691]. */
         op->n_kernels_backward = 3;
     } else {
@@ -350,6 +360,7 @@ add_layer(OpsList *list, int64_t layer)
     else
         ops_add_mlp(list);
     add_residual(list, "residual2");
+    ops_set_again(list);
 }
 
 /* --- embedding, head and loss --- */

@@ -22,7 +22,7 @@ typedef struct {
     int64_t etp; /* how many tp ranks share each expert; divides tp; 0 means 1 */
     bool sequence_parallel;
     bool flash_attention; /* attention is one kernel: scores never reach memory */
-    bool first_flash;     /* ... of FlashAttention's first version */
+    int flash_version;    /* ... of this version of FlashAttention, 1 or 2; 0: of the fastest */
     bool dropout;         /* dropout masks are kept (frameworks of 2019 to 2022) */
     bool eager;         /* rotary embedding, SwiGLU and loss are PyTorch's operations one by one */
     bool eager_norms;   /* ... and so is RMSNorm */
@@ -39,7 +39,10 @@ typedef struct {
     bool loss_in_place;     /* the logits' gradient overwrites the logits, in one pass */
     bool sorts_received;    /* rows that come by all-to-all are sorted by expert, and back */
     bool one_copy; /* a row is sent once to each node or, in a node, rank, not to each expert */
-    bool fused_permute; /* rows are sorted by expert as they are carried */
+    bool fused_permute;     /* rows are sorted by expert as they are carried */
+    bool separate_matrices; /* family llama: queries, keys and values, and SwiGLU's halves, are
+                             * products of their own, whose gradients of the input are then added */
+    bool saves_products;    /* selective recompute is of ops: see ModelOp.again_fraction */
     bool row_blocks; /* memory comes in the blocks of degas's executor: of an op, of a layer, and of
                       * the rows that are at its experts */
     double expert_imbalance; /* >= 1: load of the fullest expert rank over the mean; 1: even */
@@ -127,10 +130,17 @@ typedef struct {
      * output's gradient, once for both backward products. */
     bool stored_operands;
     double quantised_forward, quantised_backward;
-    bool first_flash;    /* attention: that of the shape */
+    int flash_version;   /* attention: that of the shape */
     bool output_stays;   /* a product whose result the next op saves: it is counted there */
-    bool core_attention; /* with selective recompute saved_bytes are not kept, and the op runs again
-                          */
+    bool core_attention; /* scores, softmax, values, and what merges them */
+    /* With selective recompute this share of the forward runs again, and so much of saved_bytes is
+     * not kept (less than 0: more is kept, which another op counts without recompute).
+     *   Megatron            the core of attention, all of it
+     *   shape->saves_products  all but attention and every first of two products, counted from the
+     *                       first of the layer, whose results are kept [torchtitan, _apply_ac_to_
+     *                       transformer_block(): the option "op"].  Nothing after the last product. */
+    double again_fraction;
+    int64_t again_bytes;
     /* The op takes its memory when the layer gets to it, and not when the pass begins.
      * late_backward_bytes and late_input_bytes are what it then takes in a B, or in an I, besides
      * saved_bytes and the gradient of the layer's input. */
@@ -154,10 +164,11 @@ bool model_shape_check(const ModelArch *arch, const ModelShape *shape, GError **
  * Lists the ops of @part in execution order (forward); backward is the reverse order.  Names:
  *
  *   embedding  embedding, embedding_output; gpt: positions
- *   layer      norm1, attention_input, qkv, attention_input_again, qk_norm, rope, kv_exchange,
+ *   layer      norm1, attention_input, qkv (separate matrices: q, k, v, attention_input_sum),
+ *              attention_input_again, qk_norm, rope, kv_exchange,
  *              kv_gradient_exchange, kv_order, attention, attention_merge, proj, attention_output,
  *              residual1, norm2, and
- *   - dense    mlp_input, mlp_up, mlp_input_again, mlp_activation, mlp_down, mlp_output, residual2
+ *   - dense    mlp_input, mlp_up (separate matrices: mlp_up, mlp_gate, mlp_input_sum), mlp_input_again, mlp_activation, mlp_down, mlp_output, residual2
  *   - experts  router, route, experts_split, permute, dispatch, sort, experts_up, experts_activation,
  *              experts_down, sort_back, combine, unpermute, experts_merge, shared_input, shared_up,
  *              shared_input_again, shared_activation, shared_down, shared_output, residual2

@@ -22,6 +22,7 @@ ops_list(const ModelArch *arch, const ModelShape *shape, ModelOp *ops)
         .scope = MODEL_SCOPE_ITERATION,
         .eager = shape->eager,
         .eager_norms = shape->eager_norms && arch->family == MODEL_FAMILY_LLAMA,
+        .separate_matrices = shape->separate_matrices && arch->family == MODEL_FAMILY_LLAMA,
         .masks = shape->dropout && arch->family == MODEL_FAMILY_GPT,
     };
 
@@ -66,11 +67,26 @@ ops_add_gemm(OpsList *list, const char *name, double rows, int64_t k, int64_t n,
     return op;
 }
 
+ModelOp *
+ops_add_next_gemm(OpsList *list, const char *name, double rows, int64_t k, int64_t n, bool bias)
+{
+    ModelOp *op = ops_add_gemm(list, name, rows, k, n, bias);
+
+    op->quantised_forward = 0.0;
+    return op;
+}
+
 void
 ops_keep_input(const OpsList *list, ModelOp *gemm, double elements)
 {
     gemm->saved_for_weight_bytes = ops_bytes(elements * list->operand_e);
     gemm->saved_bytes = ops_bytes((double)gemm->saved_bytes + elements * list->operand_e);
+}
+
+void
+ops_add_input_sum(OpsList *list, const char *name, double elements, int64_t n)
+{
+    ops_add_memory(list, name, 0.0, 3.0 * (double)(n - 1) * elements * list->e, 0.0, 0, n - 1);
 }
 
 ModelOp *
@@ -148,6 +164,70 @@ ops_add_collective(OpsList *list, const char *name, ModelGroup group, ModelComm 
     op->n_kernels_forward = forward != MODEL_COMM_NONE;
     op->n_kernels_backward = backward != MODEL_COMM_NONE;
 }
+
+/* --- selective recompute --- */
+
+/* What the op-level policy keeps of an op's results; @n_products of the ones before it are counted. */
+static double
+kept_by_policy(const OpsList *list, ModelOp *op, int64_t *n_products)
+{
+    op->again_fraction = 1.0;
+    if (op->core_attention || (op->kind == MODEL_OP_COLLECTIVE && op->group == MODEL_GROUP_CP))
+        op->again_fraction = 0.0;
+    if (op->kind == MODEL_OP_ATTENTION) { /* its result, and what its backward reads of it */
+        const ModelArch *arch = list->arch;
+        const int64_t width = arch->mla.kv_lora_rank > 0 ? arch->mla.v_head_dim : arch->head_dim;
+        return (double)op->count * (double)op->m * (4.0 + (double)width * list->e);
+    }
+    if (op->kind == MODEL_OP_COLLECTIVE && op->forward_comm == MODEL_COMM_REDUCE_SCATTER) {
+        op->again_fraction = 0.0;
+        return list->local_rows * (double)list->arch->hidden * list->e;
+    }
+    /* One kernel for all experts' products is none of the policy's list. */
+    if (op->kind != MODEL_OP_GEMM || op->count > 1)
+        return 0.0;
+    if (++*n_products % 2 == 0)
+        return 0.0;
+    op->again_fraction = 0.0;
+    return (double)op->m * (double)op->n * list->e;
+}
+
+static void
+set_policy(OpsList *list)
+{
+    /* The layer's input, which the first norm keeps without recompute. */
+    double more = list->local_rows * (double)list->arch->hidden * list->e;
+    int64_t n_products = 0;
+    size_t last = 0;
+
+    for (size_t i = 0; i < list->n; i++) {
+        ModelOp *op = &list->ops[i];
+
+        if (op->kind == MODEL_OP_GEMM)
+            last = i;
+        op->again_bytes = op->saved_bytes - ops_bytes(kept_by_policy(list, op, &n_products) + more);
+        more = 0.0;
+    }
+    for (size_t i = last; i < list->n; i++)
+        list->ops[i].again_fraction = 0.0;
+}
+
+void
+ops_set_again(OpsList *list)
+{
+    if (list->shape->saves_products) {
+        set_policy(list);
+        return;
+    }
+    for (size_t i = 0; i < list->n; i++) {
+        ModelOp *op = &list->ops[i];
+
+        op->again_fraction = op->core_attention ? 1.0 : 0.0;
+        op->again_bytes = op->core_attention ? op->saved_bytes - op->saved_kv_bytes : 0;
+    }
+}
+
+/* --- around tensor-parallel products --- */
 
 void
 ops_add_tp_input(OpsList *list, const char *name, int64_t width)

@@ -21,9 +21,10 @@ typedef struct {
     double local_rows; /* tokens in its norms and residuals: rows / tp with sequence parallelism */
     double tp_rows;    /* rows / tp, also where every tp rank keeps all rows */
     ModelScope scope;  /* of the ops that are added now */
-    bool masks;        /* dropout masks are kept */
-    bool eager;        /* rotary embedding, SwiGLU and loss are PyTorch's operations */
-    bool eager_norms;  /* ... and so is RMSNorm */
+    bool separate_matrices;
+    bool masks;       /* dropout masks are kept */
+    bool eager;       /* rotary embedding, SwiGLU and loss are PyTorch's operations */
+    bool eager_norms; /* ... and so is RMSNorm */
 } OpsList;
 
 OpsList ops_list(const ModelArch *arch, const ModelShape *shape, ModelOp *ops);
@@ -38,6 +39,10 @@ ModelOp *ops_add(OpsList *list, const char *name, ModelOpKind kind);
 ModelOp *ops_add_gemm(OpsList *list, const char *name, double rows, int64_t k, int64_t n,
                       bool bias);
 
+/* The same of another product that reads the input of the one before, which has quantised it. */
+ModelOp *ops_add_next_gemm(OpsList *list, const char *name, double rows, int64_t k, int64_t n,
+                           bool bias);
+
 /* Notes that the product keeps an input of @elements, for its weight's gradient. */
 void ops_keep_input(const OpsList *list, ModelOp *gemm, double elements);
 
@@ -45,6 +50,10 @@ void ops_keep_input(const OpsList *list, ModelOp *gemm, double elements);
 ModelOp *ops_add_memory(OpsList *list, const char *name, double forward_bytes,
                         double backward_bytes, double saved_bytes, int64_t n_forward,
                         int64_t n_backward);
+
+/* Adds what adding up the gradients of one input of @elements that @n products have read takes: a
+ * kernel for each but the first reads two and writes one. */
+void ops_add_input_sum(OpsList *list, const char *name, double elements, int64_t n);
 
 /* Adds the LayerNorm or RMSNorm of @rows x @width, which keeps its input. */
 void ops_add_norm(OpsList *list, const char *name, double rows, int64_t width);
@@ -59,6 +68,9 @@ void ops_add_collective(OpsList *list, const char *name, ModelGroup group, Model
 void ops_add_tp_input(OpsList *list, const char *name, int64_t width);
 void ops_add_tp_input_again(OpsList *list, const char *name, int64_t width);
 void ops_add_tp_output(OpsList *list, const char *name, int64_t width);
+
+/* Sets what selective recompute repeats, and does not keep, of all ops of a layer. */
+void ops_set_again(OpsList *list);
 
 /* The second half of a layer without its residual; both are defined in ops_mlp.c. */
 void ops_add_mlp(OpsList *list);

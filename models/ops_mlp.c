@@ -25,7 +25,7 @@ add_activation(OpsList *list, const char *name, double rows, int64_t width)
 
 /* The names of a dense MLP's ops. */
 typedef struct {
-    const char *input, *up, *again, *activation, *down, *output;
+    const char *input, *up, *gate, *sum, *again, *activation, *down, *output;
 } DenseNames;
 
 /* An MLP of @columns that tp splits.  Returns the first product, whose input is not kept yet. */
@@ -37,8 +37,13 @@ add_dense(OpsList *list, const DenseNames *names, int64_t columns)
     bool bias = arch->family == MODEL_FAMILY_GPT;
 
     ops_add_tp_input(list, names->input, arch->hidden);
-    ModelOp *up =
-        ops_add_gemm(list, names->up, list->rows, arch->hidden, n_inputs(arch) * width, bias);
+    const bool separate = list->separate_matrices;
+    ModelOp *up = ops_add_gemm(list, names->up, list->rows, arch->hidden,
+                               (separate ? 1 : n_inputs(arch)) * width, bias);
+    if (separate) {
+        ops_add_next_gemm(list, names->gate, list->rows, arch->hidden, width, bias);
+        ops_add_input_sum(list, names->sum, list->rows * (double)arch->hidden, 2);
+    }
     ops_add_tp_input_again(list, names->again, arch->hidden);
     add_activation(list, names->activation, list->rows, width);
     ModelOp *down = ops_add_gemm(list, names->down, list->rows, width, arch->hidden, bias);
@@ -50,8 +55,9 @@ add_dense(OpsList *list, const DenseNames *names, int64_t columns)
 void
 ops_add_mlp(OpsList *list)
 {
-    static const DenseNames names = {"mlp_input",      "mlp_up",   "mlp_input_again",
-                                     "mlp_activation", "mlp_down", "mlp_output"};
+    static const DenseNames names = {"mlp_input",     "mlp_up",          "mlp_gate",
+                                     "mlp_input_sum", "mlp_input_again", "mlp_activation",
+                                     "mlp_down",      "mlp_output"};
     ModelOp *up = add_dense(list, &names, list->arch->ffn_hidden);
 
     ops_keep_input(list, up, list->local_rows * (double)list->arch->hidden);
@@ -80,8 +86,9 @@ add_expert_gemm(OpsList *list, const char *name, double rows, int64_t k, int64_t
 static void
 add_shared_experts(OpsList *list)
 {
-    static const DenseNames names = {"shared_input",      "shared_up",   "shared_input_again",
-                                     "shared_activation", "shared_down", "shared_output"};
+    static const DenseNames names = {"shared_input",     "shared_up",          "shared_gate",
+                                     "shared_input_sum", "shared_input_again", "shared_activation",
+                                     "shared_down",      "shared_output"};
 
     add_dense(list, &names, list->arch->experts.n_shared * list->arch->experts.ffn_hidden);
 }

@@ -45,6 +45,8 @@
       "share of peak, fused attention, backward")                                                  \
     X(flash1_fraction, 0.5, 0.05, 1.0, TIME, 0.20,                                                 \
       "rate of FlashAttention's first version against attention_..._fraction")                     \
+    X(flash2_fraction, 1.0, 0.05, 1.0, TIME, 0.20,                                                 \
+      "rate of FlashAttention's second version against attention_..._fraction")                    \
     X(gemm_memory_fraction, 0.85, 0.05, 1.0, FIXED, 0.0,                                           \
       "share of memory bandwidth that products reach")                                             \
     X(memory_fraction, 0.70, 0.05, 1.0, TIME, 0.15,                                                \

@@ -3,8 +3,8 @@
 #include "base/text.h"
 #include "schedule/plan.h"
 
-const char *const plan_attention_names[PLAN_ATTENTION_N + 1] = {"unfused", "flash", "torch",
-                                                                "flash1", NULL};
+const char *const plan_attention_names[PLAN_ATTENTION_N + 1] = {"unfused", "flash",  "torch",
+                                                                "flash1",  "flash2", NULL};
 const char *const plan_kernels_names[PLAN_KERNELS_N + 1] = {"fused", "norms", "eager", NULL};
 const char *const plan_cp_comm_names[PLAN_CP_N + 1] = {"p2p", "a2a", NULL};
 const char *const plan_dispatcher_names[PLAN_DISPATCHER_N + 1] = {"alltoall", "deepep", "hybridep",
@@ -134,11 +134,13 @@ static const PlanFrameworkRules rules_of_terapipe = {
 /* PyTorch FSDP2 as torchtitan runs it: mixed_precision_reduce float32, reduce-scatter under the
  * backward, pipeline messages on streams of their own (batch_isend_irecv); not compiled.  It gathers
  * the next block behind the one that computes, forward (its gathers are issued from another stream,
- * limit_all_gathers keeps two) and backward (BACKWARD_PRE). */
+ * limit_all_gathers keeps two) and backward (BACKWARD_PRE).  Attention is
+ * scaled_dot_product_attention, whose kernel is FlashAttention 2. */
 #define FACTS_OF_FSDP                                                                              \
-    .preset.attention = PLAN_ATTENTION_FLASH, .preset.grad_dtype = DTYPE_FP32,                     \
+    .preset.attention = PLAN_ATTENTION_FLASH2, .preset.grad_dtype = DTYPE_FP32,                    \
     .preset.kernels = PLAN_KERNELS_EAGER, .preset.overlap_dp = true, .preset.overlap_pp = true,    \
-    .host_kernel_s = 0.8e-3 / GPT_LAYER_KERNELS, .fp32_parameters = true
+    .host_kernel_s = 0.8e-3 / GPT_LAYER_KERNELS, .fp32_parameters = true,                          \
+    .separate_matrices = true, .selective_saves_products = true, .overlaps_tp_forward = true
 
 static const PlanFrameworkFacts frameworks[PLAN_FRAMEWORK_N] = {
     /* What our executor does: sends wait for nobody; gradients are reduced after the last op
@@ -242,6 +244,7 @@ static const PlanFrameworkFacts frameworks[PLAN_FRAMEWORK_N] = {
             .host_kernel_s = 1.6e-3 / GPT_LAYER_KERNELS,
             .softmax_keys = 2048,
             .bucket_elements = 5e8,
+            .separate_matrices = true,
             .prefetch_elements = 50000000,
             .live_elements = 1000000000,
             .gathers_matrices = true,

@@ -39,9 +39,10 @@ typedef enum {
 
 typedef enum {
     PLAN_ATTENTION_UNFUSED, /* scores pass through memory; one kernel for scale, mask and softmax */
-    PLAN_ATTENTION_FLASH,
-    PLAN_ATTENTION_TORCH,  /* unfused, softmax in fp32 as PyTorch's operations one by one */
-    PLAN_ATTENTION_FLASH1, /* FlashAttention's first version and its Triton twin [2205.14135] */
+    PLAN_ATTENTION_FLASH,   /* the fastest kernel that keeps scores off memory */
+    PLAN_ATTENTION_TORCH,   /* unfused, softmax in fp32 as PyTorch's operations one by one */
+    PLAN_ATTENTION_FLASH1,  /* FlashAttention's first version and its Triton twin [2205.14135] */
+    PLAN_ATTENTION_FLASH2,  /* its second, which PyTorch's scaled_dot_product_attention calls */
     PLAN_ATTENTION_N
 } PlanAttention;
 
@@ -89,7 +90,7 @@ typedef enum {
 
 /* The words of plan files and flags, in the order of the enums; NULL at the end. */
 extern const char
-    *const plan_attention_names[PLAN_ATTENTION_N + 1]; /* "unfused", "flash", "torch", "flash1" */
+    *const plan_attention_names[PLAN_ATTENTION_N + 1]; /* "unfused", "flash", "torch", ... */
 extern const char *const plan_kernels_names[PLAN_KERNELS_N + 1]; /* "fused", "norms", "eager" */
 extern const char *const plan_cp_comm_names[PLAN_CP_N + 1];      /* "p2p", "a2a" */
 extern const char *const plan_loss_names[PLAN_LOSS_N + 1];       /* "plain", "compiled", "fused" */
@@ -101,6 +102,14 @@ extern const char *const plan_graphs_names[PLAN_GRAPHS_N + 1]; /* "none", "route
 #define PLAN_MAX_IMBALANCE 1e6
 /* Megatron's --make-vocab-size-divisible-by. */
 #define PLAN_VOCAB_MULTIPLE 128
+
+/* Whether scores of @attention never reach memory. */
+static inline bool
+plan_attention_is_flash(PlanAttention attention)
+{
+    return attention == PLAN_ATTENTION_FLASH || attention == PLAN_ATTENTION_FLASH1 ||
+           attention == PLAN_ATTENTION_FLASH2;
+}
 
 typedef struct {
     PlanFramework framework;
@@ -240,6 +249,11 @@ typedef struct {
     /* Rows that have come by an all-to-all are sorted by expert, and back, by kernels of their own,
      * and other dispatchers may take its place. */
     bool sorts_received;
+    /* Its models have a matrix each for queries, keys, values and both halves of SwiGLU. */
+    bool separate_matrices;
+    /* Selective recompute keeps attention's results and those of every second product, and repeats
+     * the rest (torchtitan's policy "op"); else it repeats the core of attention. */
+    bool selective_saves_products;
     bool fp32_parameters; /* parameters are stored in fp32 and cast when they are gathered */
     /* Context-parallel ranks gather all of K and V; else these pass round a ring. */
     bool gathers_kv;
@@ -256,6 +270,9 @@ typedef struct {
     /* --- the pipeline --- */
     /* Messages overlap with computing in interleaved schedules alone. */
     bool overlaps_pp_interleaved;
+    /* Collectives of tensor parallelism that overlap do so in forwards alone (torch.compile's pass
+     * gains 29 % of a forward and 8 % of a step [asynctp]). */
+    bool overlaps_tp_forward;
     /* The two ops of a pair that a schedule overlaps run one after the other. */
     bool pairs_in_turn;
     /* Ranks can be laid over the devices in any order of dimensions, so that a search tries all. */

@@ -502,7 +502,7 @@ write_batches() {
                 more = more key("recompute", pick("none selective full")) key("sequence_parallel", tp == 1 ? "-" : pick("true false")) \
                     key("overlap", pick("- none [\"pp\"] [\"dp\",\"pp\"] [\"dp\",\"pp\",\"tp\"]")) \
                     key("framework", pick("- - degas megatron-lm megatron-core megatron-deepspeed deepspeed fsdp terapipe")) \
-                    key("attention", pick("- - unfused torch flash flash1")) key("kernels", pick("- - fused norms eager")) \
+                    key("attention", pick("- - unfused torch flash flash1 flash2")) key("kernels", pick("- - fused norms eager")) \
                     key("loss", pick("- - plain compiled fused")) key("grad_dtype", pick("- - fp32 bf16")) \
                     key("dtype", pick("- - fp16 fp32 fp8 bf16")) key("optimizer_step", pick("- - false")) \
                     key("dropout", pick("- - true false")) key("pad_vocab", pick("- - true false")) \

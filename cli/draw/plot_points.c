@@ -642,7 +642,7 @@ add_ops(Points *picture, const Job *job, ModelPart part, int64_t layer, int seri
         .cp = plan->degrees.cp,
         .ep = plan->degrees.ep,
         .sequence_parallel = plan->sequence_parallel,
-        .flash_attention = plan->conventions.attention == PLAN_ATTENTION_FLASH,
+        .flash_attention = plan_attention_is_flash(plan->conventions.attention),
         .dropout = plan->conventions.dropout,
         .dtype = plan->dtype,
         .expert_imbalance = 1,

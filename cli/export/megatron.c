@@ -255,7 +255,7 @@ add_numbers(GString *text, const Plan *plan)
     if (plan->dtype != DTYPE_FP32 && plan->conventions.grad_dtype == DTYPE_BF16)
         add_flag(text, "grad-reduce-in-bf16");
     add_word(text, "attention-backend",
-             plan->conventions.attention == PLAN_ATTENTION_FLASH ? "flash" : "unfused");
+             plan_attention_is_flash(plan->conventions.attention) ? "flash" : "unfused");
     if (strcmp(recompute, "none") == 0)
         return;
     add_word(text, "recompute-granularity", recompute);

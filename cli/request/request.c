@@ -11,7 +11,7 @@
 #define MAX_TOP 1000
 #define MAX_SLICES 65536
 
-static const char *const attentions[] = {"auto", "unfused", "flash", "torch", "flash1", NULL};
+static const char *const attentions[] = {"auto", "unfused", "flash", "torch", "flash1", "flash2", NULL};
 static const char *const kernels[] = {"auto", "fused", "norms", "eager", NULL};
 static const char *const zero_stages[] = {"0", "1", "2", "3", NULL};
 static const char *const off_on[] = {"off", "on", NULL};
@@ -71,8 +71,8 @@ const OptionInfo request_options[] = {
      .or_auto = true},
     {"attention", "A",
      "how attention is computed: auto (as the framework does), unfused (products and one softmax "
-     "kernel), torch (the softmax in PyTorch's operations), flash (FlashAttention 2 or later), "
-     "flash1 (its first version)",
+     "kernel), torch (the softmax in PyTorch's operations), flash (the fastest fused kernel), "
+     "flash1, flash2 (FlashAttention's first and second version)",
      .words = attentions},
     {"kernels", "K",
      "which of norms, rotary embedding, SwiGLU and loss are fused kernels: auto (as the framework "

@@ -569,7 +569,11 @@ write_flags(JsonWriter *writer, const MeasuredRow *row, const ValidationSource *
             GError **error)
 {
     const char *dtype = dtype_of(row, source), *recompute = recompute_of(row, source);
-    const int64_t zero = row->zero_stage >= 0 ? row->zero_stage : row->fsdp == 1 ? 3 : source->zero;
+    const int64_t stated = row->zero_stage >= 0 ? row->zero_stage
+                           : row->fsdp == 1     ? 3
+                                                : source->zero;
+    const int64_t zero =
+        source->pipeline_zero > 0 && row->pp > 1 && stated == 3 ? source->pipeline_zero : stated;
     const struct {
         const char *name;
         int64_t value;

@@ -38,6 +38,7 @@ static const JsonField source_fields[] = {
     {"ends_short", SOURCE(ends_short), .flags = JSON_OPTIONAL},
     {"zero", SOURCE(zero), 0, 3, JSON_OPTIONAL},
     {"pipeline_batch", SOURCE(pipeline_batch), 1, JSON_MAX_INT, JSON_OPTIONAL},
+    {"pipeline_zero", SOURCE(pipeline_zero), 1, 2, JSON_OPTIONAL},
     {"memory", SOURCE(memory), .flags = JSON_OPTIONAL, .names = memory_names},
     {"memory_of_last_rank", SOURCE(memory_of_last_rank), .flags = JSON_OPTIONAL},
     {"why", SOURCE(why)},

@@ -35,16 +35,17 @@ typedef struct {
     const char *attention, *overlap, *dropout, *loss; /* (nullable) the flags of these names */
     /* The rest is of runs whose rows leave the column blank. */
     const char *dtype, *recompute;
-    bool sequence_parallel;   /* with tp */
-    bool expert_tp;           /* tp ranks share experts */
-    int64_t vocab;            /* 0: the models have no embedding, head or loss */
-    int64_t vocab_multiple;   /* a vocabulary is padded to a multiple of this times tp; 0: not */
-    bool vocab_cut;           /* a vocabulary is cut to a multiple of tp */
-    bool ends_short;          /* first and last stage have one layer less than the others */
-    int64_t zero;             /* the ZeRO stage */
-    int64_t pipeline_batch;   /* with pp the column micro_batch is what a pipeline cuts into
+    bool sequence_parallel; /* with tp */
+    bool expert_tp;         /* tp ranks share experts */
+    int64_t vocab;          /* 0: the models have no embedding, head or loss */
+    int64_t vocab_multiple; /* a vocabulary is padded to a multiple of this times tp; 0: not */
+    bool vocab_cut;         /* a vocabulary is cut to a multiple of tp */
+    bool ends_short;        /* first and last stage have one layer less than the others */
+    int64_t zero;           /* the ZeRO stage */
+    int64_t pipeline_batch; /* with pp the column micro_batch is what a pipeline cuts into
                                  micro-batches of so many sequences; 0: it is the micro-batch */
-    int memory;               /* ValidationMemory */
+    int64_t pipeline_zero;  /* with pp the ZeRO stage is this where the row says 3; 0: as it says */
+    int memory;             /* ValidationMemory */
     bool memory_of_last_rank; /* and not the largest of all ranks */
     const char *why;          /* where all this is published */
 } ValidationSource;

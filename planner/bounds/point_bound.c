@@ -138,8 +138,7 @@ plan_point_set_group(const PlanRequest *request, const PlanLayerCost *cost, int6
     const double part = (double)group / (double)point->micro_batch;
     const int plain = plan_request_fastest_recompute(request);
     const PlanAttention attention = request->conventions.attention;
-    const bool keeps_scores =
-        attention != PLAN_ATTENTION_FLASH && attention != PLAN_ATTENTION_FLASH1;
+    const bool keeps_scores = !plan_attention_is_flash(attention);
     const double p = (double)point->degrees.pp;
     const double share = part * (keeps_scores ? 0.5 : 1.0 - 1e-3);
     double least = least_kept_bytes(request, cost);

@@ -43,6 +43,7 @@ plan_layer_query(const PlanRequest *request, const PlanLayerShape *shape, int64_
             },
         .rank = first,
         .overlap_tp = request->conventions.overlap_tp,
+        .overlap_tp_forward = plan_framework(request->conventions.framework)->overlaps_tp_forward,
         .overlap_ep = request->conventions.overlap_ep,
         .graphs = (ModelScope)request->conventions.cuda_graphs,
         .host_kernel_s = plan_framework(request->conventions.framework)->host_kernel_s,

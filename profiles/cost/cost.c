@@ -297,7 +297,8 @@ fused_attention_s(const Profile *profile, const ModelDevice *device, const Model
                   bool backward, Dtype dtype, bool sliced)
 {
     const ProfileParameters *p = &profile->parameters;
-    double version = op->first_flash ? p->flash1_fraction : 1.0;
+    const double versions[] = {1.0, p->flash1_fraction, p->flash2_fraction};
+    double version = versions[op->flash_version];
     double fraction =
         version * (backward ? p->attention_backward_fraction : p->attention_forward_fraction);
     double flops =
@@ -621,7 +622,7 @@ modelled_part(const Profile *profile, const ProfileQuery *query, ProfilePass pas
     /* An all-to-all, or a gathering, is needed whole before attention begins. */
     if (ring_s > 0.0 && !query->shape.all_to_all && !query->shape.gathered_kv)
         hide(profile, PROFILE_PART_CP, ring_s, attention_s * (cp - 1.0) / cp, &sum);
-    if (query->overlap_tp)
+    if (query->overlap_tp && (pass == PROFILE_PASS_FORWARD || !query->overlap_tp_forward))
         hide(profile, PROFILE_PART_TP, sum.part_s[PROFILE_PART_TP],
              query->shape.sequence_parallel ? sum.part_s[PROFILE_PART_COMPUTE] : weight_products_s,
              &sum);
@@ -665,11 +666,11 @@ profile_cost_recompute(const Profile *profile, const ProfileQuery *query, bool f
     const ModelDevice *device = model_cluster_device(profile->cluster, query->rank);
     size_t n_ops = model_ops(query->arch, query->part, query->layer, &query->shape, ops);
     for (size_t i = 0; i < n_ops; i++) {
-        if (!ops[i].core_attention)
+        if (ops[i].again_fraction <= 0.0)
             continue;
         ProfileCost cost = profile_cost_op(profile, device, &ops[i], PROFILE_PASS_FORWARD,
                                            query->shape.dtype, query->groups);
-        sum.part_s[PROFILE_PART_RECOMPUTE] += cost.part_s[PROFILE_PART_COMPUTE];
+        sum.part_s[PROFILE_PART_RECOMPUTE] += ops[i].again_fraction * profile_cost_device_s(&cost);
         sum.host_s += host_of_op_s(query, &ops[i], PROFILE_PASS_FORWARD, cost.host_s);
     }
     return sum;
@@ -734,10 +735,11 @@ profile_cost_sliced_core_floor_s(const Profile *profile, const ProfileQuery *que
     shape.softmax_keys = 0;
     const size_t n = model_ops(query->arch, query->part, query->layer, &shape, ops);
     for (size_t i = 0; i < n; i++)
-        if (ops[i].core_attention)
-            seconds += op_cost(profile, device, &ops[i], PROFILE_PASS_FORWARD, query->shape.dtype,
-                               query->groups, true)
-                           .part_s[PROFILE_PART_COMPUTE];
+        if (ops[i].again_fraction > 0.0)
+            seconds +=
+                ops[i].again_fraction * op_cost(profile, device, &ops[i], PROFILE_PASS_FORWARD,
+                                                query->shape.dtype, query->groups, true)
+                                            .part_s[PROFILE_PART_COMPUTE];
     return seconds;
 }
 

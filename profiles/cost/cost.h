@@ -78,9 +78,9 @@ typedef struct {
     ModelPart part;
     int64_t layer;
     ModelShape shape;
-    int64_t rank;                       /* the number of the device that computes */
-    ProfileGroup groups[MODEL_GROUP_N]; /* by ModelGroup */
-    bool overlap_tp;
+    int64_t rank;                        /* the number of the device that computes */
+    ProfileGroup groups[MODEL_GROUP_N];  /* by ModelGroup */
+    bool overlap_tp, overlap_tp_forward; /* ... of all passes; of the forward alone */
     bool overlap_ep;   /* experts' collectives hide behind the computing of another micro-batch */
     ModelScope graphs; /* what the host launches one by one is beyond this; 0: everything */
     /* Bytes that adding the gradient of one weight to those of earlier micro-batches moves through
@@ -94,8 +94,8 @@ typedef struct {
  * interpolated between them; else it is the sum of the part's modelled ops. */
 ProfileCost profile_cost_part(const Profile *profile, const ProfileQuery *query, ProfilePass pass);
 
-/* What recompute adds to the backward of a layer: its whole forward if @full, else the core of its
- * attention; all of it in part_s[PROFILE_PART_RECOMPUTE]. */
+/* What recompute adds to the backward of a layer: its whole forward if @full, else what selective
+ * recompute repeats (ModelOp.again_fraction); all of it in part_s[PROFILE_PART_RECOMPUTE]. */
 ProfileCost profile_cost_recompute(const Profile *profile, const ProfileQuery *query, bool full);
 
 /* Seconds of the optimizer's step over @n_elements parameters on @device, which moves

@@ -161,12 +161,13 @@ add_line(ProfileExplanation *explanation, ProfileCostLine *line)
 
 static const char *const part_names[] = {"embedding", "layer", "head"};
 
+/* @fraction  of the op that runs. */
 static void
 add_op(const Explainer *e, ModelPart part, const ModelOp *op, ProfilePass pass, const char *when,
-       int64_t n)
+       double fraction, int64_t n)
 {
     const OpQuery query = {e->location, op, pass, e->build->plan->dtype};
-    const double each = op_time(e->build->profile, &query);
+    const double each = fraction * op_time(e->build->profile, &query);
     ProfileCostLine line = {.formula = formula_of(op), .n = n, .total_s = each * (double)n};
 
     if (each <= 0.0)
@@ -232,17 +233,22 @@ add_part(const Explainer *e, const PlanStage *stage, ModelPart part, int64_t lay
                            add_measured(e, &query, PROFILE_PASS_FORWARD, "again", n);
 
     for (size_t i = 0; i < n_ops; i++) {
-        const bool again = recompute == PLAN_RECOMPUTE_FULL ||
-                           (recompute == PLAN_RECOMPUTE_SELECTIVE && ops[i].core_attention);
+        const double again = recompute == PLAN_RECOMPUTE_FULL        ? 1.0
+                             : recompute == PLAN_RECOMPUTE_SELECTIVE ? ops[i].again_fraction
+                                                                     : 0.0;
+        const int64_t kept = recompute == PLAN_RECOMPUTE_FULL ? 0
+                             : recompute == PLAN_RECOMPUTE_SELECTIVE
+                                 ? ops[i].saved_bytes - ops[i].again_bytes
+                                 : ops[i].saved_bytes;
 
         if (!has_forward)
-            add_op(e, part, &ops[i], PROFILE_PASS_FORWARD, "forward", n);
+            add_op(e, part, &ops[i], PROFILE_PASS_FORWARD, "forward", 1.0, n);
         if (!has_backward)
-            add_op(e, part, &ops[i], PROFILE_PASS_BACKWARD, "backward", n);
-        if (again && !has_again)
-            add_op(e, part, &ops[i], PROFILE_PASS_FORWARD, "again", n);
-        else if (!again && ops[i].saved_bytes > 0)
-            add_memory(e->explanation, part, &ops[i], ops[i].saved_bytes * n_parts);
+            add_op(e, part, &ops[i], PROFILE_PASS_BACKWARD, "backward", 1.0, n);
+        if (again > 0.0 && !has_again)
+            add_op(e, part, &ops[i], PROFILE_PASS_FORWARD, "again", again, n);
+        if (kept > 0)
+            add_memory(e->explanation, part, &ops[i], kept * n_parts);
     }
 }
 

@@ -85,11 +85,11 @@ workload_parameter_bytes(Dtype dtype, const PlanConventions *conventions)
 
     /* fp32: weight, gradient, two moments; the weight is its own master copy. */
     if (weight == 4)
-        return (WorkloadParameterBytes){4, 4, 8};
+        return (WorkloadParameterBytes){4, 4, 8, 0};
     if (plan_framework(conventions->framework)->fp32_parameters)
-        return (WorkloadParameterBytes){4, 4, 8};
+        return (WorkloadParameterBytes){4, 4, 8, weight};
     /* fp32 master copy, two moments: 2 + 4 + 12 = 18 [Megatron], 2 + 2 + 12 = 16 [1910.02054]. */
-    return (WorkloadParameterBytes){weight, gradient, 12};
+    return (WorkloadParameterBytes){weight, gradient, 12, 0};
 }
 
 double
@@ -116,14 +116,19 @@ workload_state_bytes(const PlanDegrees *d, const WorkloadSharding *sharding,
     const int64_t whole = dense + expert;
     const int64_t shard =
         share(dense, d->dp * d->cp) + share(expert, plan_expert_replicas(d, conventions));
+    /* FSDP that does not reshard: shards, the gathered copy, and with a pipeline whole gradients
+     * until the last micro-batch (set_requires_gradient_sync() of PyTorch's pipeline stages). */
+    const bool gathered = zero_stage == 2 && bytes->gathered_bytes > 0;
+    const int64_t n_gradients = zero_stage >= 2 && !(gathered && d->pp > 1) ? shard : whole;
+    const int64_t n_weights = zero_stage >= 3 || gathered ? shard : whole;
 
     return (WorkloadStateBytes){
         .weights_bytes =
             sharding->offload_parameters
                 ? 0
-                : workload_build_mul(zero_stage >= 3 ? shard : whole, bytes->weight_bytes),
-        .gradients_bytes =
-            workload_build_mul(zero_stage >= 2 ? shard : whole, bytes->gradient_bytes),
+                : workload_build_mul(n_weights, bytes->weight_bytes) +
+                      (gathered ? workload_build_mul(whole, bytes->gathered_bytes) : 0),
+        .gradients_bytes = workload_build_mul(n_gradients, bytes->gradient_bytes),
         .optimizer_bytes =
             sharding->offload != PLAN_OFFLOAD_NONE
                 ? 0
@@ -334,8 +339,7 @@ workload_part_bytes(const ModelArch *arch, ModelPart part, int64_t layer, const 
         sum.saved_kv_bytes += ops[i].saved_kv_bytes;
         sum.weight_saved_bytes += ops[i].saved_for_weight_bytes + ops[i].output_gradient_bytes;
         sum.early_saved_for_weight_bytes += ops[i].late ? 0 : ops[i].saved_for_weight_bytes;
-        if (ops[i].core_attention)
-            sum.core_attention_bytes += ops[i].saved_bytes - ops[i].saved_kv_bytes;
+        sum.selective_again_bytes += ops[i].again_bytes;
         if (ops[i].kind == MODEL_OP_GEMM && !ops[i].output_stays) {
             double bytes = (double)ops[i].count * (double)ops[i].m * (double)ops[i].n * element;
 
@@ -371,7 +375,7 @@ workload_kept_bytes(const WorkloadPartBytes *part, PlanRecompute recompute, bool
 {
     const int64_t kv = sliced ? part->saved_kv_bytes : 0;
     const int64_t all = part->saved_bytes - kv;
-    const int64_t again = recompute == PLAN_RECOMPUTE_SELECTIVE ? part->core_attention_bytes
+    const int64_t again = recompute == PLAN_RECOMPUTE_SELECTIVE ? part->selective_again_bytes
                           : recompute == PLAN_RECOMPUTE_FULL    ? all
                                                                 : 0;
     const int64_t again_late = recompute == PLAN_RECOMPUTE_FULL ? part->late_saved_bytes : 0;

@@ -16,9 +16,10 @@
 
 /* --- state --- */
 
-/* Bytes of the weight, gradient and optimizer's state of one parameter (cost-model.md 6.1). */
+/* Bytes of the weight, gradient and optimizer's state of one parameter (cost-model.md 6.1), and of
+ * the copy that is gathered where the weight itself is sharded also below ZeRO 3 (FSDP); else 0. */
 typedef struct {
-    int64_t weight_bytes, gradient_bytes, optimizer_bytes;
+    int64_t weight_bytes, gradient_bytes, optimizer_bytes, gathered_bytes;
 } WorkloadParameterBytes;
 
 WorkloadParameterBytes workload_parameter_bytes(Dtype dtype, const PlanConventions *conventions);
@@ -72,7 +73,7 @@ int64_t workload_usable_of(const ProfileParameters *parameters, const PlanDegree
 typedef struct {
     int64_t saved_bytes; /* from forward to backward... */
     int64_t saved_kv_bytes,
-        core_attention_bytes;   /* ...of which K and V, and what attention saves */
+        selective_again_bytes; /* ...of which K and V, and what selective recompute does not keep */
     int64_t weight_saved_bytes; /* from I to W: inputs of products, gradients of their outputs */
     /* The largest of any op, beyond what is saved: in an F, in a B, in an I, and in an F that saves
      * nothing, as recompute's first one. */

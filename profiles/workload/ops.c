@@ -15,13 +15,14 @@ workload_set_conventions(const PlanConventions *conventions, const ProfileParame
 {
     const PlanFrameworkFacts *facts = plan_framework(conventions->framework);
 
-    shape->flash_attention = conventions->attention == PLAN_ATTENTION_FLASH ||
-                             conventions->attention == PLAN_ATTENTION_FLASH1;
+    shape->flash_attention = plan_attention_is_flash(conventions->attention);
     shape->eager_softmax = conventions->attention == PLAN_ATTENTION_TORCH;
     shape->softmax_keys =
         conventions->attention == PLAN_ATTENTION_UNFUSED ? facts->softmax_keys : 0;
     shape->vocab_multiple = plan_vocab_multiple(conventions);
-    shape->first_flash = conventions->attention == PLAN_ATTENTION_FLASH1;
+    shape->flash_version = conventions->attention == PLAN_ATTENTION_FLASH1   ? 1
+                           : conventions->attention == PLAN_ATTENTION_FLASH2 ? 2
+                                                                             : 0;
     shape->eager = conventions->kernels != PLAN_KERNELS_FUSED;
     shape->eager_norms = conventions->kernels == PLAN_KERNELS_EAGER;
     shape->dropout = conventions->dropout;
@@ -31,6 +32,8 @@ workload_set_conventions(const PlanConventions *conventions, const ProfileParame
     shape->compiled_loss = conventions->loss == PLAN_LOSS_COMPILED;
     shape->fused_loss = conventions->loss == PLAN_LOSS_FUSED;
     shape->loss_in_place = facts->loss_in_place;
+    shape->separate_matrices = facts->separate_matrices;
+    shape->saves_products = facts->selective_saves_products;
     shape->row_blocks = facts->row_blocks;
     shape->one_copy = conventions->dispatcher != PLAN_DISPATCHER_ALLTOALL;
     shape->sorts_received = facts->sorts_received && !shape->one_copy;
@@ -117,6 +120,7 @@ workload_build_query(const WorkloadBuild *build, const WorkloadLocation *locatio
         .shape = *shape,
         .rank = location->device_rank,
         .overlap_tp = build->plan->conventions.overlap_tp,
+        .overlap_tp_forward = build->facts->overlaps_tp_forward,
         .overlap_ep = build->plan->conventions.overlap_ep,
         .graphs = (ModelScope)build->plan->conventions.cuda_graphs,
         .accumulate_bytes_per_weight = workload_accumulate_bytes(

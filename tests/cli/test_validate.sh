@@ -126,11 +126,11 @@ assert d["model"]["vocab"] == 51200 and d["overlap"] == "dp"
 conventions megatron_sc21_table2 1f1b '' 3
 json "its rows with ZeRO 3 are of DeepSpeed of its time" 'assert d["framework"] == "megatron-deepspeed" and d["zero"] == 3, d'
 conventions hagemann_a100 1f1b 'kernel=flash_attention2; x' 1
-json "hagemann: the kernel in the notes" 'assert d["attention"] == "flash", d'
+json "hagemann: the kernel in the notes" 'assert d["attention"] == "flash2", d'
 conventions hagemann_a100 1f1b 'kernel=torch; x' 1
 json "hagemann: another one" 'assert d["attention"] == "torch" and "kernels" not in d, d'
 conventions hagemann_a100 1f1b "kernel=flash_attention2 + RMS kernel; x" 1
-json "hagemann: norms of their own" 'assert d["attention"] == "flash" and d["kernels"] == "norms", d'
+json "hagemann: norms of their own" 'assert d["attention"] == "flash2" and d["kernels"] == "norms", d'
 conventions terapipe_main 'token-level pipeline (TeraPipe)' \
     'slicing scheme [(1, [384, 320, 320])] * 8 (per replica)' 0
 json "terapipe: no vocabulary, its slices" '

@@ -317,6 +317,43 @@ test_mla_has_two_head_sizes(void)
     g_assert_cmpint(find(ops, MODEL_MAX_OPS, "proj")->k, ==, 32 * 128);
 }
 
+/*
+ * torchtitan's op-level policy on Llama 3 8B, 1024 tokens in bf16: products q, k, v, proj, up, gate,
+ * down in this order, of which k, proj and gate run again; so does all that is bound by memory before
+ * the last product.  Kept: the layer's input, results of q, v, up and down, and attention's with 4
+ * bytes a row and head: 2 (4096 + 4096 + 1024 + 14336 + 4096 + 4096) + 4 . 32 bytes a token.
+ */
+static void
+test_op_policy_keeps_every_second_product(void)
+{
+    static const char *const repeated[] = {"norm1", "k",        "rope",          "proj",
+                                           "norm2", "mlp_gate", "mlp_activation"};
+    static const char *const kept[] = {"q", "v", "attention", "mlp_up", "mlp_down", "residual2"};
+    g_autoptr(ModelArch) arch = load("llama3-8b");
+    ModelShape shape = plain_shape(1, 1024);
+    ModelOp ops[MODEL_MAX_OPS];
+    int64_t kept_bytes = 0;
+
+    shape.flash_attention = shape.separate_matrices = shape.saves_products = true;
+    const size_t n = model_ops(arch, MODEL_PART_LAYER, 0, &shape, ops);
+    for (size_t i = 0; i < n; i++)
+        kept_bytes += ops[i].saved_bytes - ops[i].again_bytes;
+    g_assert_cmpint(kept_bytes, ==,
+                    1024 * (2 * (4096 + 4096 + 1024 + 14336 + 4096 + 4096) + 4 * 32));
+    for (size_t i = 0; i < G_N_ELEMENTS(repeated); i++)
+        g_assert_cmpfloat(find(ops, n, repeated[i])->again_fraction, ==, 1.0);
+    for (size_t i = 0; i < G_N_ELEMENTS(kept); i++)
+        g_assert_cmpfloat(find(ops, n, kept[i])->again_fraction, ==, 0.0);
+    /* Three products read the input: two sums of their gradients, each of 3 passes. */
+    g_assert_cmpint(find(ops, n, "attention_input_sum")->backward_bytes, ==,
+                    2 * 3 * 2 * 1024 * 4096);
+    g_assert_cmpint(find(ops, n, "mlp_input_sum")->backward_bytes, ==, 3 * 2 * 1024 * 4096);
+    shape.saves_products = false;
+    model_ops(arch, MODEL_PART_LAYER, 0, &shape, ops);
+    g_assert_cmpfloat(find(ops, n, "k")->again_fraction, ==, 0.0);
+    g_assert_cmpfloat(find(ops, n, "attention")->again_fraction, ==, 1.0);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -331,6 +368,7 @@ main(int argc, char **argv)
     ADD("losses-keep-what-they-keep", test_losses_keep_what_they_keep);
     ADD("torch-softmax-has-more-while-it-runs", test_torch_softmax_has_more_while_it_runs);
     ADD("tensor-parallelism-divides-flops", test_tensor_parallelism_divides_flops);
+    ADD("op-policy-keeps-every-second-product", test_op_policy_keeps_every_second_product);
     ADD("mla-has-two-head-sizes", test_mla_has_two_head_sizes);
 #undef ADD
     return g_test_run();

@@ -119,11 +119,15 @@ test_fused_attention_formula(void)
     assert_near(op_s(profile, &op, PROFILE_PASS_BACKWARD), 5.0 * op.forward_flops / FIXTURE_FLOPS,
                 1e-12);
     /* The first version's kernels: half the rate. */
-    op.first_flash = true;
+    op.flash_version = 1;
     profile->parameters.flash1_fraction = 0.5;
     assert_near(op_s(profile, &op, PROFILE_PASS_FORWARD), 2.0 * op.forward_flops / FIXTURE_FLOPS,
                 1e-12);
-    op.first_flash = false;
+    op.flash_version = 2;
+    profile->parameters.flash2_fraction = 0.625;
+    assert_near(op_s(profile, &op, PROFILE_PASS_FORWARD), 1.6 * op.forward_flops / FIXTURE_FLOPS,
+                1e-12);
+    op.flash_version = 0;
     /* One head more: a second wave. */
     op.count = 101;
     assert_near(op_s(profile, &op, PROFILE_PASS_FORWARD),
