@@ -44,7 +44,7 @@ LOWER_simulator := profiles schedule models base
 LOWER_executor := profiles schedule models base
 LOWER_cli := executor simulator planner profiles schedule models base
 
-EMBEDDED := $(sort $(wildcard models/*.json profiles/*.json cli/plots/*.gp cli/plots/*.html cli/validate/*.json cli/help/schema/*.json \
+EMBEDDED := $(sort $(wildcard models/*.json profiles/*.json cli/plots/*.gp cli/plots/*.html cli/validate/*.json cli/help/schema/*.json cli/help/init/*.yaml \
 	docs/demo/*.txt))
 # Of a folder and its rooms; the plugins' rooms are theirs.
 SOURCES = $(filter-out $(PLUGIN_SOURCES),$(wildcard $(1)/*.c $(1)/*/*.c))

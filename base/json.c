@@ -9,6 +9,7 @@
 #include "base/embedded.h"
 #include "base/file.h"
 #include "base/json_scan.h"
+#include "base/json_yaml.h"
 #include "base/text.h"
 
 G_DEFINE_QUARK(json_error, json_error)
@@ -17,6 +18,8 @@ G_DEFINE_QUARK(json_error, json_error)
 #define SMALL_OBJECT 16
 /* Keys asked for in vain that one object remembers for suggestions. */
 #define MAX_ABSENT 256
+/* A message names at most so many missing keys after the first. */
+#define MAX_ALSO_MISSING 20
 
 /* The tree is cJSON's; JsonValue (json_scan.h) adds positions.  values[] is in pre-order, so that
  * the first child of v is v + 1, its next sibling v + v->n_nodes and its parent v - v->up. */
@@ -31,6 +34,8 @@ struct JsonDoc {
     /* When that error is a missing key: an unknown key of the same object may be the reason. */
     const JsonValue *missing_in;
     const char *missing_key;
+    GString *also_missing; /* (nullable) the paths of other missing keys, with commas between */
+    int n_also_missing;
     GHashTable
         *absent; /* object -> GPtrArray of the keys that were asked for in vain; lookup only */
     GStringChunk *keys; /* owns those keys */
@@ -149,17 +154,38 @@ fail_expected(JsonDoc *doc, const JsonValue *value, const char *what)
     json_fail(doc, value, "expected %s, got %s", what, got);
 }
 
-/* Records that @key must be in @object. */
+/* Records that @key must be in @object, beside other missing keys. */
 static void
 fail_missing(JsonDoc *doc, const JsonValue *object, const char *key)
 {
-    if (doc->error != NULL || !is_inside(doc, object) || !json_is_object(object))
+    const bool is_first = doc->error == NULL;
+
+    if ((!is_first && (doc->missing_in == NULL || doc->n_also_missing >= MAX_ALSO_MISSING)) ||
+        !is_inside(doc, object) || !json_is_object(object))
         return;
-    g_autoptr(GString) path = path_of(object);
-    json_path_append_key(path, key, strlen(key));
-    set_error(doc, object->offset, path->str, "missing key");
-    doc->missing_in = object;
-    doc->missing_key = g_string_chunk_insert_const(doc->keys, key);
+    if (is_first) {
+        doc->missing_in = object;
+        doc->missing_key = g_string_chunk_insert_const(doc->keys, key);
+        doc->n_also_missing = 0;
+        g_string_set_size(doc->also_missing, 0);
+    } else {
+        g_autoptr(GString) other = path_of(object);
+        json_path_append_key(other, key, strlen(key));
+        g_auto(GStrv) known = g_strsplit(doc->also_missing->str, " ", -1);
+        g_autofree char *with_comma = g_strconcat(other->str, ",", NULL);
+        if ((doc->missing_in == object && strcmp(doc->missing_key, key) == 0) ||
+            g_strv_contains((const char *const *)known, other->str) ||
+            g_strv_contains((const char *const *)known, with_comma))
+            return;
+        g_string_append_printf(doc->also_missing, "%s%s",
+                               doc->n_also_missing++ == 0 ? "; also missing: " : ", ", other->str);
+    }
+    const JsonValue *first = doc->missing_in;
+    g_autoptr(GString) path = path_of(first);
+    json_path_append_key(path, doc->missing_key, strlen(doc->missing_key));
+    g_autofree char *message = g_strconcat("missing key", doc->also_missing->str, NULL);
+    set_error(doc, first->offset, path->str, message);
+    doc->missing_in = first;
 }
 
 /* --- looking up --- */
@@ -457,6 +483,7 @@ parse(const char *name, char *text, size_t n_bytes, GError **error)
     doc->text = text;
     doc->absent = g_hash_table_new_full(NULL, NULL, NULL, (GDestroyNotify)g_ptr_array_unref);
     doc->keys = g_string_chunk_new(256);
+    doc->also_missing = g_string_new(NULL);
     if (!json_scan(&scan, text, n_bytes)) {
         GError *fault =
             json_path_error(doc->name, text, scan.fault_offset, scan.fault_path, scan.fault);
@@ -491,6 +518,13 @@ json_doc_load(const char *path, GError **error)
 
     if (!file_read_max(path, JSON_MAX_BYTES, &text, &n_bytes, error))
         return NULL;
+    if (json_yaml_is_name(path)) {
+        g_autofree char *yaml = text;
+
+        text = json_yaml_convert(path, yaml, n_bytes, &n_bytes, error);
+        if (text == NULL)
+            return NULL;
+    }
     return parse(path, text, n_bytes, error);
 }
 
@@ -553,6 +587,8 @@ json_doc_free(JsonDoc *doc)
     g_free(doc->text);
     g_free(doc->values);
     g_free(doc->sorted);
+    if (doc->also_missing != NULL)
+        g_string_free(doc->also_missing, TRUE);
     g_clear_error(&doc->error);
     g_clear_pointer(&doc->absent, g_hash_table_unref);
     g_clear_pointer(&doc->keys, g_string_chunk_free);

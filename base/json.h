@@ -9,7 +9,7 @@
  *     model.json:3:17: $.hiden: unknown key; did you mean "hidden"?
  *
  * Reading (json.c) is sticky: getters never fail at the call; the first thing wrong is remembered
- * in the document and json_doc_finish() reports it.  A parser is thus a plain list of getters:
+ * in the document and json_doc_finish() reports it; of missing keys all that were asked for.  A parser is thus a plain list of getters:
  *
  *     g_autoptr(JsonDoc) doc = json_doc_load(path, error);
  *     if (doc == NULL)
@@ -54,7 +54,8 @@ typedef struct JsonDoc JsonDoc;
 /* One value in it; (borrowed) from the document. */
 typedef struct JsonValue JsonValue;
 
-/* Reads and scans a file; "-" is standard input.  NULL on JSON_ERROR or G_FILE_ERROR. */
+/* Reads and scans a file, by its name JSON or YAML (json_yaml.h); "-" is standard input.  NULL on
+ * JSON_ERROR or G_FILE_ERROR. */
 JsonDoc *json_doc_load(const char *path, GError **error);
 
 /*

@@ -363,7 +363,7 @@ run(Options *options, GError **error)
 
 const Command cmd_plan = {
     .name = "plan",
-    .usage = "MODEL CLUSTER --global-batch N [options]",
+    .usage = "MODEL CLUSTER --global-batch N [options], or plan JOB.yaml [options]",
     .summary = "find the best split of a job: degrees, stages, slices, schedule",
     .details =
         "Options that are given are fixed; the search chooses the others.  MODEL: a built-in\n"
@@ -382,5 +382,6 @@ const Command cmd_plan = {
     .min_arguments = 2,
     .max_arguments = 2,
     .common = true,
+    .takes_job = true,
     .run = run,
 };

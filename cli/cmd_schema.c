@@ -23,7 +23,7 @@ run(Options *options, GError **error)
     }
     if (g_str_has_prefix(name, "degas-"))
         name += strlen("degas-");
-    g_autofree char *text = help_schema(name);
+    g_autofree char *text = help_schema(cmd_all, name);
     if (text == NULL) {
         g_autofree char *shown = text_escape(name, 64);
         g_autofree char *suggestion = text_suggestion(name, (const char *const *)names->pdata);

@@ -242,8 +242,9 @@ describe_cluster(const Profile *profile)
 /* --- the command --- */
 
 /* Files that are shown as what they are, a list of facts. */
-static const char *const plain_formats[] = {"degas-run",    "degas-compare",     "degas-validation",
-                                            "degas-slices", "degas-calibration", "degas-list"};
+static const char *const plain_formats[] = {"degas-job",        "degas-run",    "degas-compare",
+                                            "degas-validation", "degas-slices", "degas-calibration",
+                                            "degas-list"};
 
 static int
 show_model(const char *name, Options *options, GError **error)
@@ -423,7 +424,7 @@ show_file(const char *path, Options *options, GError **error)
     const char *format = json_doc_format(doc);
     if (g_strcmp0(format, "degas-plan") == 0)
         return show_plan(doc, options, error);
-    if (g_strcmp0(format, "degas-profile") == 0)
+    if (g_strcmp0(format, "degas-profile") == 0 || g_strcmp0(format, "degas-cluster") == 0)
         return show_cluster(path, options, error);
     if (g_strcmp0(format, "degas-trace") == 0)
         return show_trace(path, error);

@@ -561,5 +561,6 @@ const Command cmd_simulate = {
                  "With MODEL CLUSTER, for simulate alone"},
     .max_arguments = 2,
     .common = true,
+    .takes_job = true,
     .run = run,
 };

@@ -548,7 +548,8 @@ run(Options *options, GError **error)
 
 const Command cmd_sweep = {
     .name = "sweep",
-    .usage = "MODEL CLUSTER --gpus LIST --global-batch LIST [--seq-len LIST] [options]",
+    .usage = "MODEL CLUSTER --gpus LIST --global-batch LIST [--seq-len LIST] [options], "
+             "or sweep JOB.yaml [options]",
     .summary = "plan a job at many sizes: throughput, days, cost, goodput",
     .details = "--gpus, --global-batch and --seq-len take lists and ranges, 64,96 or 64..1024:x2\n"
                "or 64..512:+64; every combination is planned.  For a size without a plan the row\n"
@@ -563,5 +564,6 @@ const Command cmd_sweep = {
     .min_arguments = 2,
     .max_arguments = 2,
     .common = true,
+    .takes_job = true,
     .run = run,
 };

@@ -20,7 +20,7 @@ const Command *const cmd_all[] = {
     &cmd_plan,    &cmd_sweep,    &cmd_simulate, &cmd_check,     &cmd_show,   &cmd_run,
     &cmd_profile, &cmd_compare,  &cmd_validate, &cmd_calibrate, &cmd_import, &cmd_plot,
     &cmd_export,  &cmd_schedule, &cmd_slices,   &cmd_list,      &cmd_help,   &cmd_completion,
-    &cmd_doctor,  &cmd_schema,   NULL,
+    &cmd_doctor,  &cmd_schema,   &cmd_init,     NULL,
 };
 
 /* GLib's last words.  Out of memory is a status of its own; debugging messages must not reach
@@ -73,7 +73,8 @@ run_command(const Command *command, int argc, char **argv, GError **error)
         output_text(text);
         return 0;
     }
-    if (!check_arguments(command, options, error))
+    if ((command->takes_job && !options_add_job(options, error)) ||
+        !check_arguments(command, options, error))
         return -1;
     return command->run(options, error);
 }

@@ -4,6 +4,7 @@
 #include "base/json_fields.h"
 #include "base/order.h"
 #include "base/units.h"
+#include "profiles/own.h"
 
 #include <math.h>
 #include <string.h>
@@ -489,7 +490,10 @@ profile_load(const char *name_or_path, GError **error)
         "profiles", name_or_path, "no built-in cluster and no file of this name", error);
     if (doc == NULL)
         return NULL;
-    g_autoptr(Profile) profile = profile_read(doc, json_doc_root(doc, "degas-profile", 1));
+    const bool is_own = g_strcmp0(json_doc_format(doc), "degas-cluster") == 0;
+    g_autoptr(Profile) profile = is_own
+                                     ? profile_read_own(doc, json_doc_root(doc, "degas-cluster", 1))
+                                     : profile_read(doc, json_doc_root(doc, "degas-profile", 1));
     if (!json_doc_finish(doc, error))
         return NULL;
     if (strcmp(name_or_path, "local-cpu") == 0)

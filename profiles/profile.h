@@ -163,7 +163,8 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC(Profile, profile_free)
 Profile *profile_copy(const Profile *profile);
 
 /*
- * Loads the built-in cluster of a name, or else a "degas-profile" file.  "local-cpu" describes this
+ * Loads the built-in cluster of a name, or else a "degas-profile" file, or a
+ * "degas-cluster" file (own.h).  "local-cpu" describes this
  * machine by what the system tells (cores, memory, instruction sets) and modelled rates.
  * Returns: (owned) NULL on JSON_ERROR_INVALID or G_FILE_ERROR; an unknown name suggests the
  * nearest.

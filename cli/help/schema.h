@@ -9,9 +9,11 @@
 
 #include <glib.h>
 
+#include "cli/request/command.h"
+
 /* Returns: (owned) the names of the formats, sorted, (owned) each; NULL after the last. */
 GPtrArray *help_schema_names(void);
 
 /* Returns: (owned, nullable) the schema of that format, with all that it refers to; NULL if there is
- * no such format. */
-char *help_schema(const char *name);
+ * no such format.  The keys of a job are the options of those of @commands that take one. */
+char *help_schema(const Command *const *commands, const char *name);

@@ -4,6 +4,7 @@
 
 #include "base/embedded.h"
 #include "base/file.h"
+#include "base/json_yaml.h"
 #include "cli/recipe/syntax.h"
 #include "cli/request/command.h"
 #include "cli/request/output.h"
@@ -238,6 +239,10 @@ recipe_is_file(const char *path)
         (strchr(path, '/') == NULL && embedded_find(builtin) != NULL) ||
         !file_read_max(path, RECIPE_MAX_BYTES, &text, &n_bytes, NULL))
         return false;
+    if (json_yaml_is_name(path)) {
+        g_autoptr(JsonDoc) own = json_doc_load(path, NULL);
+        return own == NULL || json_doc_format(own) == NULL;
+    }
     if (!g_str_has_suffix(path, ".json"))
         return true;
     g_autoptr(JsonDoc) doc = json_doc_parse(path, text, n_bytes, NULL);

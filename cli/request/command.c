@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/csv.h"
+#include "base/json_yaml.h"
 #include "base/text.h"
 #include "executor/device/backend.h"
 #include "executor/watch/launch.h"
@@ -109,7 +110,7 @@ bool
 cmd_blame_name(const char *name, GError **error)
 {
     if (error == NULL || !g_error_matches(*error, G_FILE_ERROR, G_FILE_ERROR_NOENT) ||
-        strchr(name, '/') != NULL || g_str_has_suffix(name, ".json"))
+        strchr(name, '/') != NULL || g_str_has_suffix(name, ".json") || json_yaml_is_name(name))
         return false;
     GError *blamed = g_error_new_literal(CMD_ERROR, CMD_ERROR_USAGE, (*error)->message);
     g_clear_error(error);

@@ -55,6 +55,7 @@ typedef struct {
     const char *headings[CMD_MAX_TABLES]; /* above the tables in the help; NULL: "Options" */
     size_t min_arguments, max_arguments;  /* besides options */
     bool common;                          /* among the most used: in degas -h */
+    bool takes_job; /* its only argument may be a job file: options_add_job() */
     /* Returns the exit status 0 or 1 (an answer), or -1 with @error set, which cmd_exit_status()
      * turns into the status. */
     int (*run)(Options *options, GError **error);
@@ -65,7 +66,7 @@ extern const Command *const cmd_all[];
 
 extern const Command cmd_plan, cmd_simulate, cmd_slices, cmd_schedule, cmd_profile, cmd_run,
     cmd_compare, cmd_validate, cmd_calibrate, cmd_import, cmd_plot, cmd_export, cmd_list, cmd_show,
-    cmd_sweep, cmd_check, cmd_help, cmd_completion, cmd_doctor, cmd_schema;
+    cmd_sweep, cmd_check, cmd_help, cmd_completion, cmd_doctor, cmd_schema, cmd_init;
 
 /* Returns: (borrowed) the one of @commands with that @name; NULL, with CMD_ERROR_USAGE that says
  * what was meant, if there is none. */
@@ -78,7 +79,7 @@ bool cmd_fail(GError **error, CmdError code, const char *format, ...) G_GNUC_PRI
 int cmd_exit_status(const GError *error);
 
 /* Turns "no such file" into CMD_ERROR_USAGE where @name does not look like a path (no slash, no
- * ".json"): the user meant a built-in name that does not exist, which is wrong usage as an unknown
+ * ".json", no ".yaml"): the user meant a built-in name that does not exist, which is wrong usage as an unknown
  * option is.  Other errors stay.  Always returns false. */
 bool cmd_blame_name(const char *name, GError **error);
 

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdarg.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/order.h"
@@ -25,6 +26,7 @@ struct Options {
     const OptionInfo *tables[CMD_MAX_TABLES + 1]; /* NULL-terminated */
     GArray *given;                                /* of Given; unique names */
     GPtrArray *arguments;                         /* of (borrowed) const char * */
+    GPtrArray *kept;                              /* of (owned) char *: arguments of a job file */
     OptionsHelp help;
     bool is_json; /* messages name keys instead of flags */
     GError *error;
@@ -47,6 +49,7 @@ options_new(const OptionInfo *const *tables)
     options->given = g_array_new(FALSE, FALSE, sizeof(Given));
     g_array_set_clear_func(options->given, given_clear);
     options->arguments = g_ptr_array_new();
+    options->kept = g_ptr_array_new_with_free_func(g_free);
     return options;
 }
 
@@ -88,6 +91,7 @@ options_free(Options *options)
         return;
     g_array_unref(options->given);
     g_ptr_array_unref(options->arguments);
+    g_ptr_array_unref(options->kept);
     g_clear_error(&options->error);
     g_free(options);
 }
@@ -280,6 +284,21 @@ json_list_text(JsonDoc *doc, const JsonValue *array)
     return g_string_free(g_steal_pointer(&text), FALSE);
 }
 
+/* An object of texts and numbers as "key=value,key=value". */
+static char *
+json_pairs_text(JsonDoc *doc, const JsonValue *object)
+{
+    g_autoptr(GString) text = g_string_new(NULL);
+
+    JSON_EACH (v, object, doc) {
+        g_autofree char *word = json_value_text(doc, v, json_is_number(v));
+
+        json_ignore(doc, object, json_key(v));
+        g_string_append_printf(text, "%s%s=%s", text->len == 0 ? "" : ",", json_key(v), word);
+    }
+    return g_string_free(g_steal_pointer(&text), FALSE);
+}
+
 static void
 read_member(Options *options, const OptionInfo *info, JsonDoc *doc, const JsonValue *object,
             const char *key)
@@ -296,11 +315,32 @@ read_member(Options *options, const OptionInfo *info, JsonDoc *doc, const JsonVa
     }
     if (json_is_array(value))
         text = json_list_text(doc, value);
+    else if (json_is_object(value))
+        text = json_pairs_text(doc, value);
     else if (json_is_string(value) || json_is_number(value))
         text = json_value_text(doc, value, json_is_number(value));
     else
         text = g_strdup(json_bool(doc, object, key) ? "on" : "off");
     set_given(options, info, text);
+}
+
+/* Reads the options that are not given yet; @except (nullable) is none. */
+static void
+read_members(Options *options, JsonDoc *doc, const JsonValue *object, const char *except)
+{
+    for (size_t t = 0; options->tables[t] != NULL; t++) {
+        for (const OptionInfo *info = options->tables[t]; info->name != NULL; info++) {
+            g_autofree char *key = g_strdelimit(g_strdup(info->name), "-", '_');
+
+            if (g_strcmp0(key, except) == 0)
+                continue;
+            if (find_given(options, info->name) != NULL)
+                json_ignore(doc, object, key);
+            else
+                read_member(options, info, doc, object, key);
+        }
+    }
+    json_object_end(doc, object);
 }
 
 Options *
@@ -309,15 +349,72 @@ options_read(const OptionInfo *const *tables, JsonDoc *doc, const JsonValue *obj
     Options *options = options_new(tables);
 
     options->is_json = true;
-    for (size_t t = 0; tables[t] != NULL; t++) {
-        for (const OptionInfo *info = tables[t]; info->name != NULL; info++) {
-            g_autofree char *key = g_strdelimit(g_strdup(info->name), "-", '_');
+    read_members(options, doc, object, NULL);
+    return options;
+}
 
-            read_member(options, info, doc, object, key);
+/* --- a job file --- */
+
+/* A file whose first bytes do not say this is no job. */
+#define JOB_FORMAT "degas-job"
+#define JOB_HEAD_BYTES 4096
+
+static bool
+is_job(const char *path)
+{
+    FILE *file = fopen(path, "rb");
+    char head[JOB_HEAD_BYTES + 1];
+
+    if (file == NULL)
+        return false;
+    head[fread(head, 1, JOB_HEAD_BYTES, file)] = 0;
+    fclose(file);
+    return strstr(head, JOB_FORMAT) != NULL;
+}
+
+/* Adds the names that @key has as an argument; files lie beside the job file at @path. */
+static void
+add_names(Options *options, JsonDoc *doc, const JsonValue *root, const char *key, const char *path)
+{
+    const JsonValue *value = json_member(doc, root, key);
+    g_autofree char *folder = g_path_get_dirname(path);
+
+    if (value == NULL) {
+        json_string(doc, root, key); /* is missing */
+        return;
+    }
+    g_autofree char *text =
+        json_is_array(value) ? json_list_text(doc, value) : json_value_text(doc, value, false);
+    g_auto(GStrv) names = g_strsplit(text, ",", -1);
+    for (size_t i = 0; names[i] != NULL; i++) {
+        g_autofree char *beside = g_build_filename(folder, names[i], NULL);
+
+        if (!g_path_is_absolute(names[i]) && g_file_test(beside, G_FILE_TEST_EXISTS)) {
+            g_free(names[i]);
+            names[i] = g_steal_pointer(&beside);
         }
     }
-    json_object_end(doc, object);
-    return options;
+    char *joined = g_strjoinv(",", names);
+    g_ptr_array_add(options->kept, joined);
+    g_ptr_array_add(options->arguments, joined);
+}
+
+bool
+options_add_job(Options *options, GError **error)
+{
+    const char *path = options_argument(options, 0);
+
+    if (options->arguments->len != 1 || !is_job(path))
+        return true;
+    g_autoptr(JsonDoc) doc = json_doc_load(path, error);
+    if (doc == NULL)
+        return false;
+    const JsonValue *root = json_doc_root(doc, JOB_FORMAT, 1);
+    g_ptr_array_set_size(options->arguments, 0);
+    add_names(options, doc, root, "model", path);
+    add_names(options, doc, root, "cluster", path);
+    read_members(options, doc, root, "model"); /* that of recipes */
+    return json_doc_finish(doc, error);
 }
 
 void

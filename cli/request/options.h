@@ -51,6 +51,15 @@ Options *options_parse(const OptionInfo *const *tables, int argc, char **argv, G
  */
 Options *options_read(const OptionInfo *const *tables, JsonDoc *doc, const JsonValue *object);
 
+/*
+ * Where the only argument is a "degas-job" file, takes its place: {"format":"degas-job","version":1,
+ * "model","cluster",...}, in YAML, too; the other keys are those of options_read(), and --set may be
+ * an object.  What is on the command line counts.  Models and clusters that are files are looked for
+ * beside the job file first.
+ * Returns false on JSON_ERROR_INVALID, G_FILE_ERROR.
+ */
+bool options_add_job(Options *options, GError **error);
+
 void options_free(Options *options);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(Options, options_free)
 

@@ -1,5 +1,5 @@
 #!/bin/sh
-# What is asked in a person's terms: what-ifs of a cluster.
+# What is asked in a person's terms: what-ifs of a cluster, one's own clusters, models and jobs.
 # Test runner: first.
 . tests/cli/tap.sh
 
@@ -49,5 +49,61 @@ for command in plan sweep; do
     fails 2 '^degas: --objective: the price of a H100-SXM-96GB is not known; --price' "$command: no price" \
         $command gpt2-124m h100-96g $job --objective cost
 done
+
+# --- one's own cluster, model and job ---
+
+for kind in cluster model job; do
+    runs 0 "init $kind" init $kind -o "$W/$kind.yaml"
+    fails 4 'is there already' "a file of one's own is not overwritten: $kind" init $kind -o "$W/$kind.yaml"
+done
+fails 2 'expected cluster, model or job, got "plan"' "init of what is none" init plan
+fixed="--gpus 16 --global-batch 16 --tp 8 --pp 1 --cp 1 --schedule 1f1b --slices off --recompute none --zero 1 --seq-len 2048"
+# shellcheck disable=SC2086
+runs 0 "a model and a cluster of one's own" plan "$W/model.yaml" "$W/cluster.yaml" $fixed --json
+json "the cluster is the built-in one with its device, and what the file says" "
+c = d['cluster']['cluster']
+assert c['devices'][0]['name'] == 'H100-SXM5-80GB' and c['devices'][0]['memory_bytes'] == 80 * 2**30
+assert c['levels'][-1]['bytes_per_s'] == 50e9 and c['price_per_device_hour'] == 2.1 and c['currency'] == 'USD'
+assert d['cluster']['cost']['gemm_fraction'] == 0.7 and c['sources'][-1] == 'cluster.yaml' == c['price_source']
+assert d['model']['name'] == 'ours-7b' and d['model']['head_dim'] == 128 and d['model']['n_kv_heads'] == 8"
+runs 0 "show a cluster of one's own" show "$W/cluster.yaml"
+has '^ours: 128 devices' "with all its devices"
+printf '%s\n' 'format: degas-cluster' 'version: 1' 'device: Ours' 'like: dgx-h100' 'nodes: 2' 'node_devices: 4' \
+    'flops: 2 PFLOPS' 'memory: 192 GB' 'memory_bandwidth: 8 TB/s' 'network: 800 Gbps' >"$W/other.yaml"
+runs 0 "a device that is like another" show "$W/other.yaml" --json
+json "has its own numbers, and the other's fractions" "
+c, g = d['cluster'], d['cluster']['devices'][0]
+assert g['name'] == 'Ours' and g['flops_per_s']['bf16'] == 2e15 and g['memory_bytes'] == 192e9
+assert g.get('power_w', 0) == 0 and d['cost']['gemm_fraction'] == 0.7
+assert c['nodes'][0]['n_devices'] == 4 and c['nodes'][0]['n_nodes'] == 2 and c['levels'][0]['group_devices'] == 4
+assert c['levels'][-1]['bytes_per_s'] == 100e9 and c['levels'][-1]['shared_bytes_per_s'] == 400e9"
+printf '%s\n' 'format: degas-cluster' 'version: 1' 'device: Ours' 'like: dgx-h100' >"$W/bad.yaml"
+fails 3 'bad.yaml:1:1: \$.flops: missing key; also missing: \$.memory, \$.memory_bandwidth$' "all that is missing at once" \
+    show "$W/bad.yaml"
+printf '%s\n' 'format: degas-model' 'version: 1' 'family: gpt' 'hidden: 8' >"$W/bad.yaml"
+fails 3 'bad.yaml:1:1: \$.n_layers: missing key; also missing: \$.n_heads, \$.vocab, \$.max_seq_len$' "of a model, too" \
+    show "$W/bad.yaml"
+printf '%s\n' 'format: degas-cluster' 'version: 1' 'device: H100' >"$W/bad.yaml"
+fails 3 'bad.yaml:3:10: \$.device: no built-in cluster has a "H100"' "an unknown device" show "$W/bad.yaml"
+printf '%s\n' 'format: degas-cluster' 'version: 1' 'device: H100-SXM5-80GB' 'memory: 80' >"$W/bad.yaml"
+fails 3 'bad.yaml:4:10: \$.memory: memory: needs a unit' "a size without its unit" show "$W/bad.yaml"
+
+# A job file is its flags; what is typed counts more.
+printf '%s\n' 'format: degas-job' 'version: 1' 'model: model.yaml' 'cluster: cluster.yaml' 'gpus: 16' 'global_batch: 16' \
+    'tp: 8' 'pp: 1' 'cp: 1' 'schedule: 1f1b' 'slices: off' 'recompute: none' 'zero: 1' 'seq_len: 4096' >"$W/job.yaml"
+# shellcheck disable=SC2086
+"$DEGAS" plan "$W/model.yaml" "$W/cluster.yaml" $fixed --json >"$W/flags.json" 2>/dev/null
+runs 0 "a job file" plan "$W/job.yaml" --seq-len 2048 --json
+cmp -s "$W/out" "$W/flags.json"
+report $? "is its flags, and a typed flag counts more"
+runs 0 "simulate a job file" simulate "$W/job.yaml" --json
+runs 0 "sweep a job file" sweep "$W/job.yaml" --gpus 8,16 --json
+json "with the flags of a sweep" "assert [p['n_devices'] for p in d['points']] == [8, 16]"
+echo 'colour: red' >>"$W/job.yaml"
+fails 3 'job.yaml:15:1: \$.colour: unknown key' "a job's key that is no flag" plan "$W/job.yaml"
+sed -i 's/^colour: red/set: {memory: 141 GB, network: 800 Gbps}/' "$W/job.yaml"
+runs 0 "what-ifs of a job file" plan "$W/job.yaml" --json
+json "are those of --set" "assert d['cluster']['cluster']['devices'][0]['memory_bytes'] == 141e9"
+fails 2 'an argument is missing' "a file that is no job" plan "$W/cluster.yaml" --global-batch 8
 
 finish

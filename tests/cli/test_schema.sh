@@ -51,6 +51,15 @@ runs 0 "a validation" validate dgx-a100-80g "$W/m.csv" -o "$W/validation.json"
 runs 0 "a calibration" calibrate dgx-a100-80g "$W/m.csv" --holdout 0 -o "$W/calibrated.json" --json
 cp "$W/out" "$W/calibration.json"
 rm "$W/costs"
+# What people write: the examples of degas init, as JSON.
+for kind in cluster model job; do
+    "$DEGAS" init $kind | python3 -c "
+import json, re, sys
+text = re.sub(r'(?m)(^| )#.*$', '', sys.stdin.read())
+print(json.dumps({k: int(v) if v.isdigit() else float(v) if re.fullmatch(r'[0-9.]+', v) else v
+                  for k, v in (line.split(': ', 1) for line in map(str.strip, text.splitlines()) if line)}))" >"$W/own_$kind.json"
+    report $? "an example of a $kind"
+done
 schemas "every file that a command writes agrees with its schema" "$W"/*.json --files
 schemas "what is built in agrees with its schema" models/*.json profiles/*.json --files
 
