@@ -84,8 +84,8 @@ else
     skip "the warning on a terminal" "script(1) is not installed"
 fi
 runs 0 "a budget that is too short" profile "$W/wide.json" --quick --budget 1 --concurrency 1 -o "$W/p.json"
-# A core that is quick with the one shape that it begins with has no time only for what comes after all shapes.
-grep -Eq '^degas: profile: in 1 s there was no time for [0-9]* of 18 shapes; ([1-3] of 3 repetitions|a layer beside others)' "$W/err"
+# What comes after the shapes depends on how fast this core is: tests/executor/test_measure_time.c has it by a clock of its own.
+grep -q '^degas: profile: in 1 s there was no time for [0-9]* of 18 shapes' "$W/err"
 report $? "it says what there was no time for" "$(cat "$W/err")"
 for op in layer embedding head optimizer p2p all_reduce all_gather reduce_scatter broadcast copy_h2d copy_d2d launch; do
     in_file "{\"op\": \"$op\"," "a row of $op all the same"
@@ -192,7 +192,7 @@ report $? "all of it was waited for" "$(grep '"median_s": [-0],' "$W/p.json")"
 in_file '"measured_attention": "wgmma"' "the kernel of its attention is the one that was asked for"
 unset FAKE_CUDA
 # Newer attention kernels that are faster than the others, and such that never end.
-FAKE_CUDA=mma_us=10000
+FAKE_CUDA=device_us=10,mma_us=10000
 export FAKE_CUDA
 runs 0 "attention that is faster by wgmma" profile "$W/head64.json" --device cuda --quick --budget 1 --slices 16 --batches 1 \
     -o "$W/p.json"

@@ -162,6 +162,15 @@ spend(void *data)
 }
 
 void
+fake_take(int64_t us)
+{
+    if (fake_knob("device_us", 0) > 0)
+        at_work->spent_us += us;
+    else
+        usleep((useconds_t)us);
+}
+
+void
 fake_submit(void *stream, void (*run)(void *data), const void *data, size_t n_bytes)
 {
     const int64_t device_us = fake_knob("device_us", 0);

@@ -28,6 +28,9 @@ int fake_streams_queue(void);
  * captured. */
 void fake_submit(void *stream, void (*run)(void *data), const void *data, size_t n_bytes);
 
+/* The task at work takes @us longer. */
+void fake_take(int64_t us);
+
 /* A stream of @context; and sets the context in which this thread makes streams and events from now
  * on.  NULL: the primary one. */
 void *fake_stream_new(const void *context);

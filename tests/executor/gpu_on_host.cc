@@ -179,7 +179,7 @@ take_longer(void)
     while (block.used_wgmma && fake_knob("wgmma_hang", 0))
         pause();
     if (block.used_wgmma || block.used_mma)
-        usleep((useconds_t)fake_knob(block.used_wgmma ? "wgmma_us" : "mma_us", 0));
+        fake_take(fake_knob(block.used_wgmma ? "wgmma_us" : "mma_us", 0));
 }
 
 void

@@ -30,11 +30,11 @@ test_newer_kernels_have_to_earn_it(void)
         double limit_s;
         const char *kernel, *why;
     } cases[] = {
-        {"mma_us=10000", LIMIT_S, "wgmma",
+        {"device_us=10,mma_us=10000", LIMIT_S, "wgmma",
          "wgmma is *.?? times as fast as mma (heads of 64, 16 tokens), its values are 0.00* apart"},
-        {"wgmma_us=30000", LIMIT_S, "mma",
+        {"device_us=10,wgmma_us=30000", LIMIT_S, "mma",
          "wgmma is 0.?? times as fast as mma (heads of 64, 16 tokens), its values are 0.00* apart"},
-        {"mma_us=10000,wgmma_wrong=1", LIMIT_S, "mma",
+        {"device_us=10,mma_us=10000,wgmma_wrong=1", LIMIT_S, "mma",
          "wgmma is *.?? times as fast as mma *apart: wrong"},
         {"wgmma_hang=1", 2, "mma", "wgmma did not end within 2 s"},
         {"downloads=0", LIMIT_S, "mma", "the comparison fails: *unspecified launch failure*"},
@@ -49,7 +49,7 @@ test_newer_kernels_have_to_earn_it(void)
         g_setenv("FAKE_CUDA", cases[i].fake, TRUE);
         const ExecAttentionChoice choice = exec_measure_choose_attention(
             "cuda", &arch, DTYPE_BF16, arch.max_seq_len, cases[i].limit_s);
-        g_assert_cmpfloat(exec_seconds_since(begin_ns), <, cases[i].limit_s + 2);
+        g_assert_cmpfloat(exec_seconds_since(begin_ns), <, cases[i].limit_s + 20);
         g_test_message("%s: %s", cases[i].fake, choice.why != NULL ? choice.why : "no choice");
         g_assert_cmpstr(choice.kernel, ==, cases[i].kernel);
         g_assert_true((choice.why == NULL) == (cases[i].why == NULL));
