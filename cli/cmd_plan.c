@@ -124,14 +124,16 @@ find_front(const Request *request, Plan *plan, int64_t n, GError **error)
 
 /*
  * (owned, nullable) The fastest plan that any program could run, where the framework of @plan, the
- * answer to @request, has rules; NULL: it has none, or to know would take long, or @error.
+ * answer to @request, has rules; NULL: it has none, or nobody asks, or to know would take long, or
+ * @error.
  */
 static Plan *
 find_any(const Request *request, const Plan *plan, bool is_explained, GError **error)
 {
     g_autoptr(GPtrArray) searches = searches_new();
 
-    if (request->plan.rules == NULL || request->plan.objective != PLAN_OBJECTIVE_TIME ||
+    if (request->plan.rules == NULL || !request->compares_rules ||
+        request->plan.objective != PLAN_OBJECTIVE_TIME ||
         (!is_explained && plan->search.considered > MAX_RESTRICTED))
         return NULL;
     Request *changed = request_copy(request);

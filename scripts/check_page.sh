@@ -35,10 +35,10 @@ recipe() {
 
 recipe train_gpt3_175b dgx-h100 --gpus 1024
 recipe train_mixtral_8x7b dgx-h100 --gpus 64
-recipe sc21/run_table_1 a100-80g-4xhdr --set MODEL_SIZE=530B --gpus 2240
+recipe sc21/run_table_1 a100-80g-4xhdr --variables MODEL_SIZE=530B --gpus 2240
 recipe gpt3_7b_tp1_pp4_memory_speed dgx-a100-80g --gpus 8
 recipe tr11-176B-ml dgx-a100-80g --gpus 384
-recipe gpt_oss/slurm_pretrain dgx-h100 --model mixtral-8x7b --set TP=2,PP=4,EP=4,CP=1,SP=True
+recipe gpt_oss/slurm_pretrain dgx-h100 --model mixtral-8x7b --variables TP=2,PP=4,EP=4,CP=1,SP=True
 recipe 'v0.2.2 torchtitan/models/llama3/train_configs/llama3_70b' dgx-h100 --gpus 64
 recipe 'v0.2.2 torchtitan/models/llama3/train_configs/llama3_405b' dgx-h100 --gpus 512
 recipe examples/deepspeed/ds_z2_config dgx-a100-80g --gpus 8 --model llama2-13b --seq-len 4096

@@ -84,15 +84,6 @@ simulate(Check *check, const Request *request, GError **error)
     return true;
 }
 
-static int
-compare_edits(const void *a, const void *b)
-{
-    const CheckEdit *const *x = a, *const *y = b;
-    const int64_t left = (*x)->report->iteration_ns, right = (*y)->report->iteration_ns;
-
-    return left != right ? (left > right ? 1 : -1) : strcmp((*x)->what, (*y)->what);
-}
-
 static bool
 find_edits(Check *check, const Request *request, guint n_gains, GError **error)
 {
@@ -104,7 +95,7 @@ find_edits(Check *check, const Request *request, guint n_gains, GError **error)
     check->n_tried = edits->len;
     if (!check->report->fits)
         check->nearest = check_edits_nearest(check, request, edits);
-    g_ptr_array_sort(edits, compare_edits);
+    check_edits_refine(check, request, edits, n_gains, check->report->iteration_ns);
     while (edits->len > 0 && check->gains->len < n_gains) {
         CheckEdit *edit = g_ptr_array_steal_index(edits, 0);
         if (edit->report->fits && edit->report->iteration_ns < check->report->iteration_ns)

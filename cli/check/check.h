@@ -21,6 +21,8 @@ typedef struct {
     GPtrArray *set; /* of (owned) char *: lines in the framework's words */
     Plan *plan;     /* (owned) */
     Report *report; /* (owned) */
+    bool is_bound;  /* its time may be longer: links that messages share were not followed */
+    int kind, variant;
 } CheckEdit;
 
 typedef struct {
@@ -55,10 +57,15 @@ void check_write(JsonWriter *writer, const Check *check);
 
 /* --- edits (defined in edits.c) --- */
 
-/* Adds every single edit of @request's plan that starts to @edits (of CheckEdit *). */
+/* Adds every single edit of @request's plan that starts to @edits (of CheckEdit *); their times are
+ * bounds. */
 void check_edits_add(const Check *check, const Request *request, GPtrArray *edits);
-/* The fastest of @edits that fits; else of pairs of them; NULL: none does. */
-CheckEdit *check_edits_nearest(Check *check, const Request *request, const GPtrArray *edits);
+/* Sorts @edits, the fastest first, and simulates so many of them to the end that the first @n that
+ * fit and take less than @limit_ns are those. */
+void check_edits_refine(const Check *check, const Request *request, GPtrArray *edits, guint n,
+                        int64_t limit_ns);
+/* (owned) The fastest of @edits that fits, made anew; else of pairs of them; NULL: none does. */
+CheckEdit *check_edits_nearest(Check *check, const Request *request, GPtrArray *edits);
 /* Fills edit->set. */
 bool check_edit_describe(const Check *check, CheckEdit *edit, GError **error);
 void check_edit_free(CheckEdit *edit);

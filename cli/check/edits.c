@@ -245,12 +245,30 @@ difference(const Plan *from, const Plan *to)
     return g_string_free(text, FALSE);
 }
 
-/* Simulates the plan of @request; NULL where it has none, or breaks a rule. */
+/* Simulates an edit's plan; not @exactly: links are not followed, which only delays.  Returns:
+ * whether that could be done. */
+static bool
+simulate(const Check *check, const Request *request, CheckEdit *edit, bool exactly)
+{
+    const Job job = {check->job->arch, check->job->profile, edit->plan};
+    const JobOptions how = {.memory_limit_bytes = request->plan.memory_limit_bytes,
+                            .limit_ns = exactly ? 0 : 1};
+    g_auto(JobSimulation) simulation = {0};
+
+    if (!job_simulate(&job, &how, &simulation, NULL))
+        return false;
+    report_free(edit->report);
+    edit->report = g_steal_pointer(&simulation.result.report);
+    edit->is_bound = !exactly;
+    return true;
+}
+
+/* The edit that makes @request of the recipe's plan, with a bound of its time; NULL where it has no
+ * plan, or that breaks a rule. */
 static CheckEdit *
 try_request(const Check *check, const Request *request)
 {
     g_autoptr(Plan) plan = request_plan(request, NULL);
-    g_auto(JobSimulation) simulation = {0};
 
     if (plan == NULL)
         return NULL;
@@ -264,16 +282,14 @@ try_request(const Check *check, const Request *request)
     for (guint i = 0; i < breaches->len; i++)
         if (g_strcmp0(g_array_index(breaches, PlanBreach, i).rule, check->recipe->excused) != 0)
             return NULL;
-    const Job job = {check->job->arch, check->job->profile, plan};
-    const JobOptions how = {.memory_limit_bytes = request->plan.memory_limit_bytes};
-    if (!job_simulate(&job, &how, &simulation, NULL))
-        return NULL;
     CheckEdit *edit = g_new0(CheckEdit, 1);
     edit->what = difference(check->job->plan, plan);
     edit->set = g_ptr_array_new_with_free_func(g_free);
     edit->plan = g_steal_pointer(&plan);
-    edit->report = g_steal_pointer(&simulation.result.report);
-    return edit;
+    if (simulate(check, request, edit, false))
+        return edit;
+    check_edit_free(edit);
+    return NULL;
 }
 
 static CheckEdit *
@@ -304,70 +320,122 @@ check_edits_add(const Check *check, const Request *request, GPtrArray *edits)
                 check_edit_free(edit);
                 continue;
             }
+            edit->kind = kind;
+            edit->variant = variant;
             g_hash_table_add(known, edit->what);
             g_ptr_array_add(edits, edit);
         }
 }
 
-/* Keeps the faster of two that fit. */
-static void
-keep_faster(CheckEdit **best, CheckEdit *edit)
+static int
+compare_edits(const void *a, const void *b)
 {
-    if (edit != NULL && edit->report->fits &&
-        (*best == NULL || edit->report->iteration_ns < (*best)->report->iteration_ns)) {
-        check_edit_free(*best);
-        *best = edit;
-    } else {
-        check_edit_free(edit);
-    }
+    const CheckEdit *const *x = a, *const *y = b;
+    const int64_t left = (*x)->report->iteration_ns, right = (*y)->report->iteration_ns;
+
+    return left != right ? (left > right ? 1 : -1) : strcmp((*x)->what, (*y)->what);
 }
 
-typedef struct {
-    int kind, variant;
-    int64_t bytes;
-} Saver;
+/* The first bound among the first @n edits that fit and take less than @limit_ns; NULL: none is. */
+static CheckEdit *
+first_bound(const GPtrArray *edits, guint n, int64_t limit_ns)
+{
+    for (guint i = 0; i < edits->len && n > 0; i++) {
+        CheckEdit *edit = g_ptr_array_index(edits, i);
+
+        if (!edit->report->fits || edit->report->iteration_ns >= limit_ns)
+            continue;
+        if (edit->is_bound)
+            return edit;
+        n--;
+    }
+    return NULL;
+}
+
+void
+check_edits_refine(const Check *check, const Request *request, GPtrArray *edits, guint n,
+                   int64_t limit_ns)
+{
+    CheckEdit *edit;
+
+    do {
+        g_ptr_array_sort(edits, compare_edits);
+        edit = first_bound(edits, n, limit_ns);
+    } while (edit != NULL && simulate(check, request, edit, true));
+}
+
+/* (nullable) The first of sorted @edits that fits. */
+static CheckEdit *
+first_fitting(const GPtrArray *edits)
+{
+    for (guint i = 0; i < edits->len; i++) {
+        CheckEdit *edit = g_ptr_array_index(edits, i);
+        if (edit->report->fits)
+            return edit;
+    }
+    return NULL;
+}
 
 static int
-compare_savers(const void *a, const void *b)
+compare_bytes(const void *a, const void *b)
 {
-    const Saver *x = a, *y = b;
+    const CheckEdit *const *x = a, *const *y = b;
+    const int64_t left = (*x)->report->peak_memory_bytes, right = (*y)->report->peak_memory_bytes;
 
-    return x->bytes != y->bytes ? (x->bytes > y->bytes ? 1 : -1)
-           : x->kind != y->kind ? x->kind - y->kind
-                                : x->variant - y->variant;
+    return left != right              ? (left > right ? 1 : -1)
+           : (*x)->kind != (*y)->kind ? (*x)->kind - (*y)->kind
+                                      : (*x)->variant - (*y)->variant;
 }
 
-CheckEdit *
-check_edits_nearest(Check *check, const Request *request, const GPtrArray *edits)
+/* Adds the pairs of those of @edits that save memory most. */
+static void
+add_pairs(Check *check, const Request *request, const GPtrArray *edits, GPtrArray *pairs)
 {
-    g_autoptr(GArray) savers = g_array_new(FALSE, FALSE, sizeof(Saver));
-    CheckEdit *best = NULL;
+    g_autoptr(GPtrArray) savers = g_ptr_array_new();
 
-    for (int kind = 0; kind < EDIT_N; kind++)
-        for (int variant = 0; variant < n_variants[kind]; variant++) {
-            CheckEdit *edit = try_edits(check, request, (int[]){kind, -1}, (int[]){variant, 0});
-            if (edit == NULL)
-                continue;
-            const Saver saver = {kind, variant, edit->report->peak_memory_bytes};
-            if (saver.bytes < check->report->peak_memory_bytes)
-                g_array_append_val(savers, saver);
-            keep_faster(&best, edit);
-        }
-    if (best != NULL)
-        return best;
-    g_array_sort(savers, compare_savers);
+    for (guint i = 0; i < edits->len; i++) {
+        CheckEdit *edit = g_ptr_array_index(edits, i);
+        if (edit->report->peak_memory_bytes < check->report->peak_memory_bytes)
+            g_ptr_array_add(savers, edit);
+    }
+    g_ptr_array_sort(savers, compare_bytes);
     const guint n = MIN(savers->len, MAX_PAIRED);
     for (guint i = 0; i < n; i++)
         for (guint k = i + 1; k < n; k++) {
-            const Saver *a = &g_array_index(savers, Saver, i),
-                        *b = &g_array_index(savers, Saver, k);
+            const CheckEdit *a = g_ptr_array_index(savers, i), *b = g_ptr_array_index(savers, k);
             if (a->kind == b->kind)
                 continue;
             check->n_tried++;
-            keep_faster(&best, try_edits(check, request, (int[]){a->kind, b->kind},
-                                         (int[]){a->variant, b->variant}));
+            CheckEdit *pair = try_edits(check, request, (int[]){a->kind, b->kind},
+                                        (int[]){a->variant, b->variant});
+            if (pair != NULL)
+                g_ptr_array_add(pairs, pair);
         }
-    return best;
+}
+
+/* (owned, nullable) @edit, taken out of @edits; NULL where it is none of them. */
+static CheckEdit *
+take(GPtrArray *edits, const CheckEdit *edit)
+{
+    guint index = 0;
+
+    return g_ptr_array_find(edits, edit, &index) ? g_ptr_array_steal_index(edits, index) : NULL;
+}
+
+CheckEdit *
+check_edits_nearest(Check *check, const Request *request, GPtrArray *edits)
+{
+    g_autoptr(GPtrArray) found = g_ptr_array_new_with_free_func((GDestroyNotify)check_edit_free);
+
+    check_edits_refine(check, request, edits, 1, INT64_MAX);
+    const CheckEdit *single = first_fitting(edits);
+    if (single != NULL)
+        g_ptr_array_add(found, try_edits(check, request, (int[]){single->kind, -1},
+                                         (int[]){single->variant, 0}));
+    else
+        add_pairs(check, request, edits, found);
+    check_edits_refine(check, request, found, 1, INT64_MAX);
+    return take(found, first_fitting(found));
 }
 
 /* --- in the framework's words --- */

@@ -188,6 +188,8 @@ job_simulate(const Job *job, const JobOptions *options, JobSimulation *simulatio
     how.want_trace = options->want_trace;
     how.glimpse = options->glimpse;
     how.want_levels = options->want_levels;
+    how.limit_ns = options->limit_ns;
+    how.only_if_fits = options->limit_ns > 0;
     return simulation->schedule != NULL &&
            sim_run(simulation->schedule, simulation->workload, &how, &simulation->result, error);
 }

@@ -66,6 +66,8 @@ G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(JobSimulation, job_simulation_clear)
 typedef struct {
     int64_t memory_limit_bytes; /* 0: the devices' */
     bool want_trace, want_levels;
+    int64_t limit_ns; /* not 0: only a plan that fits and is no slower is simulated to its end, as
+                       * limit_ns and only_if_fits of SimOptions say */
     const SimGlimpse *glimpse;    /* (borrowed, nullable) with want_trace: a part of it */
     const Conditions *conditions; /* (borrowed, nullable) in what the machine differs */
 } JobOptions;

@@ -135,11 +135,21 @@ const OptionInfo request_fixed_options[] = {
     {NULL, NULL, NULL},
 };
 
+/* Of --beyond-framework. */
+enum {
+    BEYOND_OFF,
+    BEYOND_COMPARE,
+    BEYOND_ON
+};
+static const char *const beyond_words[] = {"off", "compare", "on", NULL};
+
 const OptionInfo request_search_options[] = {
     {"objective", "O", "what the best plan has least of: time (default), cost, energy, memory",
      .words = plan_objective_names, .common = true},
-    {"beyond-framework", "on|off",
-     "whether plans that --framework cannot run are looked at, too; default: off"},
+    {"beyond-framework", "WHEN",
+     "whether plans that --framework cannot run are looked at, too: off, compare (default: only to "
+     "say what its rules cost), on",
+     .words = beyond_words},
     {"top", "K", "also write the K next best plans, as alternatives; default: 0", .common = true},
     {"threads", "N", "threads of the search; the result does not depend on it"},
     {NULL, NULL, NULL},
@@ -587,10 +597,11 @@ read_plan(Request *request, Options *options, RequestKind kind)
         request->arch->max_seq_len = MAX(request->arch->max_seq_len, plan->seq_len);
     const PlanFramework framework =
         (PlanFramework)options_choice(options, "framework", PLAN_FRAMEWORK_DEGAS);
-    const PlanFrameworkRules *rules =
-        kind == REQUEST_SEARCHED && !options_on_off(options, "beyond-framework", false)
-            ? plan_framework(framework)->rules
-            : NULL;
+    const int beyond = kind == REQUEST_SEARCHED
+                           ? options_choice(options, "beyond-framework", BEYOND_COMPARE)
+                           : BEYOND_ON;
+    const PlanFrameworkRules *rules = beyond == BEYOND_ON ? NULL : plan_framework(framework)->rules;
+    request->compares_rules = beyond == BEYOND_COMPARE;
     plan->dtype = (Dtype)options_choice(options, "dtype",
                                         (int)default_dtype(request->profile->cluster, rules));
     read_conventions(plan, framework, options);

@@ -28,6 +28,7 @@ typedef struct {
     GArray *slices;
     GArray *stage_layers; /* (nullable) of int64_t: --stage-layers */
     PlanRequest plan;
+    bool compares_rules;       /* say what the framework's rules cost */
     PlanSlicesMode any_slices; /* those of plan, were there no rules */
 } Request;
 

@@ -51,6 +51,9 @@ refused split-backward torchtitan --pp 4 --tp 2 --schedule zb-h1 --overlap dp,pp
     report $? "is the last line" "$(tail -3 "$W/out")"
     json "and a member of the file" "
 assert 0 < d['any_schedule']['iteration_s'] < d['predicted']['iteration_s']" "$W/cost.json"
+    runs 0 "or is not asked" plan $job --framework megatron-core --beyond-framework off
+    ! grep -q 'any schedule' "$W/out"
+    report $? "and is no line" "$(tail -3 "$W/out")"
     runs 0 "which commands ignore" simulate "$W/cost.json"
     runs 0 "degas has no rules" plan $job --framework degas
     ! grep -q 'any schedule' "$W/out"

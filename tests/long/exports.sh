@@ -27,7 +27,7 @@ ask() {
     i=0
     while [ $i -lt $n_plans ] && read -r job; do
         # shellcheck disable=SC2086
-        "$DEGAS" plan $job --framework "$2" -o "$W/$1/plan" >/dev/null 2>&1 </dev/null || continue
+        "$DEGAS" plan $job --framework "$2" --beyond-framework off -o "$W/$1/plan" >/dev/null 2>&1 </dev/null || continue
         mv "$W/$1/plan" "$W/$1/$i.json"
         echo "$job" >"$W/$1/$i.job"
         "$DEGAS" export "$W/$1/$i.json" --to "$1" -o "$W/$1/$i.export" >"$W/$1/$i.note" 2>&1 </dev/null
