@@ -143,7 +143,8 @@ run-tests: all $(TEST_PROGRAMS) $(TORTURE) $(BENCHES) $(B)/tests/bench/gauge_cor
 
 # What is long by nature (tests/long): some 20 minutes on 2 cores, and never over 30.  MEGATRON=DIR is a checkout of
 # Megatron-LM, whose arguments exports are then read by.
-test-long: all $(TORTURE) $(B)/tests/executor/test_matrix $(B)/tests/executor/test_torch $(B)/tests/planner/test_bounds_hold
+test-long: all $(TORTURE) $(B)/tests/executor/test_matrix $(B)/tests/executor/test_torch $(B)/tests/planner/test_bounds_hold \
+		$(B)/tests/planner/test_search_space
 	@TEST_BUILD=$(B) LIMIT_S=1500 scripts/run_tests.sh $(sort $(wildcard tests/long/*.sh))
 
 # What the frameworks' own code says of exported plans: the table of docs/frameworks.md.

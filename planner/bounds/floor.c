@@ -173,8 +173,7 @@ typedef struct {
  * ZeRO 3's collectives, g, that hide behind it and slow it down by their share i:
  *   PIECE_DEVICE   d + i g
  *   PIECE_HOST     h
- *   PIECE_GATHERS  i d + g where d >= h; else (d + g) / (2 - i), since a pass of t >= d, h takes
- *                  d + g - (1 - i) t too
+ *   PIECE_GATHERS  i d + g
  */
 typedef enum {
     PIECE_DEVICE,
@@ -193,9 +192,7 @@ pieces_of(const Floor *floor, const Interval *at, int k, int i)
     const PlanPoint *point = floor->point;
     const int recompute = floor->request->recompute;
     const double share = floor->request->profile->parameters.interference_fraction;
-    const ProfileSliceFloor *forward = &at->passes[k][0], *backward = &at->passes[k][1];
-    const double hosts_s = forward->host_s + backward->host_s;
-    const bool waits = forward->host_s > forward->device_s || hosts_s > backward->device_s;
+    const ProfileSliceFloor *forward = &at->passes[k][0];
     const double gathers_s = point->gather_s[k] + (i == 0 ? 0.0 : point->scatter_s[k]);
     ProfileSliceFloor one = at->passes[k][i];
 
@@ -206,9 +203,7 @@ pieces_of(const Floor *floor, const Interval *at, int k, int i)
     return (Pieces){{
         [PIECE_DEVICE] = one.device_s + share * gathers_s,
         [PIECE_HOST] = one.host_s,
-        [PIECE_GATHERS] = gathers_s == 0.0 ? 0.0
-                          : waits          ? (one.device_s + gathers_s) / (2.0 - share)
-                                           : share * one.device_s + gathers_s,
+        [PIECE_GATHERS] = gathers_s == 0.0 ? 0.0 : share * one.device_s + gathers_s,
     }};
 }
 

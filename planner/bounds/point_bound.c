@@ -301,9 +301,8 @@ gathering_s(const PlanRequest *request, const PlanLayerCost *cost, const PlanPoi
     for (int i = 0; i < 2 && plan_sketch_prefetch(request, cost) <= 1; i++) {
         const PlanPartCost *part = &cost->parts[i];
         sum += (double)cost->n[i] *
-               (fmax(0.0, point->gather_s[i] - part->forward_slack_s - part->forward_s) +
-                fmax(0.0, point->gather_s[i] + point->scatter_s[i] - most_slack_s(part) -
-                              part->backward_s));
+               (fmax(0.0, point->gather_s[i] - part->forward_s) +
+                fmax(0.0, point->gather_s[i] + point->scatter_s[i] - part->backward_s));
     }
     return sum;
 }

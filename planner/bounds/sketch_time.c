@@ -26,16 +26,17 @@ typedef struct {
 
 /*
  * An op of @op_s, of which the host leaves the device @slack_s, with @seconds of ZeRO 3's
- * collectives behind it: what is longer than the op stays visible, what is hidden slows it down
- * (profiles/workload/ops.c).  Grows with @op_s and falls with @slack_s; of the sums over several
- * ops it is at most the sum over them.
+ * collectives behind it: what is longer than the device computes stays visible, what is hidden slows
+ * it down (profiles/workload/zero3.c).  Grows with @op_s and falls with @slack_s; of the sums over
+ * several ops it is at most the sum over them.
  */
 static double
 gathered_s(const Gathering *g, double op_s, double slack_s, double seconds)
 {
-    const double hidden_s = fmin(seconds, op_s);
+    const double device_s = op_s - slack_s;
 
-    return fmax(op_s, op_s - slack_s + seconds - (1.0 - g->interference) * hidden_s);
+    return fmax(op_s, fmax(device_s + g->interference * seconds,
+                           g->interference * device_s + seconds));
 }
 
 /* One part in @kind, its gradients added up for @accumulate_s. */

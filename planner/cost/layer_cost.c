@@ -213,13 +213,18 @@ collectives_s(const ProfileCost *cost)
            cost->part_s[PROFILE_PART_EP] + cost->part_s[PROFILE_PART_DP];
 }
 
-/* What overlapping the two ops of a pair may hide: collectives; nothing where they run in turn. */
+/* What overlapping the two ops of a pair may hide: collectives, behind which ZeRO 3's may hide what
+ * the host takes longer; nothing where they run in turn. */
 static double
-hidden_s(const PlanRequest *request, const PassCosts *costs)
+hidden_s(const PlanRequest *request, const PassCosts *costs, const PlanPartCost *part)
 {
+    double slack = 0.0;
+
     if (plan_framework(request->conventions.framework)->pairs_in_turn)
         return 0.0;
-    return collectives_s(&costs->forward) +
+    for (int kind = 0; kind < PLAN_RECOMPUTE_N; kind++)
+        slack = fmax(slack, part->host_slack_s[kind]);
+    return part->forward_slack_s + slack + collectives_s(&costs->forward) +
            fmax(collectives_s(&costs->backward),
                 collectives_s(&costs->input) + collectives_s(&costs->weight));
 }
@@ -240,7 +245,7 @@ set_times(const PlanRequest *request, const PlanLayerShape *shape, const Profile
         costs.again[kind] = profile_cost_recompute(profile, query, kind == PLAN_RECOMPUTE_FULL);
     set_accumulation(request, shape, *query, &costs.backward, part);
     set_slack(&costs, part);
-    part->hidden_s = hidden_s(request, &costs);
+    part->hidden_s = hidden_s(request, &costs, part);
     part->forward_s = profile_cost_s(&costs.forward);
     part->backward_s = profile_cost_s(&costs.backward);
     part->weight_s = profile_cost_s(&costs.weight);

@@ -142,8 +142,9 @@ plan_space_order_ns(const PlanRequest *request, const PlanLayerCost *cost, const
     for (int i = 0; i < PLAN_PART_N; i++) {
         const PlanPartCost *part = &cost->parts[i];
         work_s += (double)cost->n[i] *
-                  (part->forward_s - part->forward_slack_s + part->backward_s -
-                   part->host_slack_s[PLAN_RECOMPUTE_NONE] - (hides ? part->hidden_s : 0.0));
+                  (part->forward_s + part->backward_s -
+                   (hides ? part->hidden_s
+                          : part->forward_slack_s + part->host_slack_s[PLAN_RECOMPUTE_NONE]));
     }
     for (int i = PLAN_PART_DENSE; i <= PLAN_PART_MOE && !hides; i++)
         if (cost->n[i] > 0)

@@ -165,7 +165,8 @@ workload_build_zero3(const WorkloadBuild *build, const WorkloadLocation *locatio
  * the part after it waits for: with @depth layers ahead they begin with part i - @depth + 1, one
  * after the other, and part i ends when it has computed and they are there.  Without any ahead they
  * stop the computing, as gathers that wait do in any case.  What runs behind computing slows it
- * down.
+ * down.  The host launches what follows while the device waits: the op takes what all of its parts
+ * take on the device, or on the host if that is longer.  So more computing never makes it shorter.
  */
 static void
 hide_zero3(const WorkloadBuild *build, ScheduleOpKind kind, int32_t depth, int64_t n,
@@ -179,15 +180,15 @@ hide_zero3(const WorkloadBuild *build, ScheduleOpKind kind, int32_t depth, int64
     /* The second round is in the steady state. */
     for (int64_t i = 0; i < 2 * n; i++) {
         WorkloadPartCost *part = parts[kind == SCHEDULE_OP_FORWARD ? i % n : n - 1 - i % n];
-        const double compute_s = profile_cost_s(&part->cost[kind]), all_s = part->zero3_s[kind];
-        const double waits_s = part->waits_s[kind];
+        const double device_s = profile_cost_device_s(&part->cost[kind]);
+        const double all_s = part->zero3_s[kind], waits_s = part->waits_s[kind];
         double visible_s = all_s;
 
         if (depth > 0) {
             there_s = fmax(there_s, begins_s[0]) + all_s - waits_s;
-            visible_s = fmax(0.0, there_s - compute_s) + waits_s;
+            visible_s = fmax(0.0, there_s - device_s) + waits_s;
         }
-        const double end_s = compute_s + visible_s;
+        const double end_s = device_s + visible_s;
         if (i >= n) {
             part->cost[kind].part_s[PROFILE_PART_DP] += visible_s;
             part->cost[kind].part_s[PROFILE_PART_COMPUTE] +=

@@ -110,21 +110,30 @@ test_gathers_hide_behind_computing(void)
 }
 
 /* However far ahead, the stream of the collectives is full: layers that compute less than their
- * gathers take those. */
+ * gathers take those, and so do layers that the host launches in less. */
 static void
 test_a_full_stream_hides_nothing(void)
 {
     g_autoptr(Profile) profile = fixture_profile();
     ModelArch arch = gpt(4, 0);
-    PlanSpec spec = {
-        .degrees = {4, 1, 1, 1, 1, 1}, .seq_len = 64, .micro_batch = 1, .zero_stage = 3};
+    PlanSpec spec = {.degrees = {4, 1, 1, 1, 1, 1}, .seq_len = 64, .micro_batch = 1};
+    double alone_ns[2];
 
     profile->parameters.interference_fraction = 0;
-    for (int32_t depth = 1; depth <= PLAN_MAX_PREFETCH; depth += 7) {
-        spec.n_ahead = 1 + depth;
-        g_autoptr(Workload) workload = workload_of(&arch, profile, &spec);
-        assert_near(forward_ns(workload), 4 * gather_ns(&arch, MODEL_PART_LAYER), 1e-5);
+    for (int slow_host = 0; slow_host < 2; slow_host++) {
+        profile->parameters.host_kernel_s = slow_host * 10e-6;
+        spec.zero_stage = 0;
+        g_autoptr(Workload) alone = workload_of(&arch, profile, &spec);
+        alone_ns[slow_host] = forward_ns(alone);
+        g_assert_cmpfloat(alone_ns[slow_host], <, 4 * gather_ns(&arch, MODEL_PART_LAYER));
+        spec.zero_stage = 3;
+        for (int32_t depth = 1; depth <= PLAN_MAX_PREFETCH; depth += 7) {
+            spec.n_ahead = 1 + depth;
+            g_autoptr(Workload) workload = workload_of(&arch, profile, &spec);
+            assert_near(forward_ns(workload), 4 * gather_ns(&arch, MODEL_PART_LAYER), 1e-5);
+        }
     }
+    g_assert_cmpfloat(alone_ns[1], >, 1.5 * alone_ns[0]);
 }
 
 /* Our executor keeps a layer's weights for what it computes again; others gather once more. */
