@@ -576,9 +576,9 @@ plan_floor_ns(PlanMemo *memo, const PlanRequest *request, const PlanLayerCost *c
             before[r][i] = before[r - 1][i] + first[r - 1][i];
     const Layers layers = {(const double(*)[N_LAYERS])first, (const double(*)[N_LAYERS])all,
                            (const double(*)[N_LAYERS])before};
-    const int64_t n[PLAN_PART_N] = {(int64_t)first[0][PLAN_PART_DENSE],
-                                    (int64_t)first[0][PLAN_PART_MOE]};
-    const double end_s = floor.ranks_alike ? plan_sketch_end_s(request, cost, point, n) : 0.0;
+    const int64_t n[PLAN_PART_N] = {(int64_t)all[0][PLAN_PART_DENSE],
+                                    (int64_t)all[0][PLAN_PART_MOE], cost->n[PLAN_PART_EMBEDDING]};
+    const double end_s = plan_sketch_end_s(request, cost, point, n);
     set_messages(&floor);
     set_kinds(&floor);
     floor.as_long = g_new(int64_t, (size_t)pp);

@@ -14,7 +14,7 @@
  * of its stages:
  *
  *   iteration >= min over s of max over r of  N_r w + ends_r + sum over k < r of (n_k g + M_k)
- *                                             + reduction of stage 0
+ *                                             + end of rank 0 (plan_sketch_end_s)
  *
  * where the first and the last micro-batch count no more than n_0 layers of the first stage of rank
  * r, and no head of a single chunk: what that takes longer than rank 0 is not idle on the way.

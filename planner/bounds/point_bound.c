@@ -68,15 +68,6 @@ saving_rate(const PlanPartCost *part, int plain)
     return most;
 }
 
-/* All gradients of the model in one collective, over the number of ranks. */
-static double
-average_end_s(const PlanRequest *request, const PlanLayerCost *cost, const PlanPoint *point)
-{
-    if (!plan_sketch_ranks_are_alike(request, &point->degrees))
-        return 0.0;
-    return plan_sketch_end_s(request, cost, point, cost->n) / (double)point->degrees.pp;
-}
-
 /* The collectives of ZeRO 3 (profiles/workload/zero3.c), all tensors of a layer at once, in the
  * order that has them nearest. */
 static void
@@ -172,7 +163,7 @@ plan_point_bound_bytes(const PlanRequest *request, const PlanLayerCost *cost, in
     plan_point_set_group(request, cost, memory_bytes,
                          plan_point_regroups(request, point) ? 1 : point->micro_batch, point);
     point->recompute_s = cost->all.recompute_s[plain];
-    point->end_s = average_end_s(request, cost, point);
+    point->end_s = plan_sketch_average_end_s(request, cost, point);
     set_gathering(request, cost, point);
     if (request->recompute != PLAN_AUTO || memory_bytes == INT64_MAX)
         return;
@@ -327,6 +318,14 @@ chained_bound_s(const PlanRequest *request, const PlanLayerCost *cost, const Pla
                           least_fraction(request, cost, slice, plain, plain, nothing, splits)));
 }
 
+/* What the stage before waits for. */
+static double
+way_back_s(const PlanPartCost *part, int recompute, bool splits)
+{
+    return splits ? part->input_s + part->input_recompute_s[recompute]
+                  : part->backward_s + part->recompute_s[recompute];
+}
+
 /*
  * The first slice of one micro-batch goes through all stages, and its gradient back; with even
  * stages all other slices pass the last stage meanwhile.  Input gradients suffice for the way back.
@@ -339,12 +338,9 @@ way_bound_s(const PlanRequest *request, const PlanLayerCost *cost, const PlanLay
     const bool splits = families->splits_backward;
     const int64_t n_layers = request->arch->n_layers / (point->degrees.pp * point->degrees.vpp);
     const double n_last = families->bidirectional || point->is_balanced ? 0.0 : (double)n_layers;
-    const double path_s = slice->all.forward_s + slice->all.recompute_s[plain] +
-                          (splits ? slice->all.input_s : slice->all.backward_s);
-    const double last_s = cost->layer.forward_s + cost->layer.recompute_s[plain] +
-                          (splits ? cost->layer.input_s : cost->layer.backward_s);
-    const double first_s = slice->layer.forward_s + slice->layer.recompute_s[plain] +
-                           (splits ? slice->layer.input_s : slice->layer.backward_s);
+    const double path_s = slice->all.forward_s + way_back_s(&slice->all, plain, splits);
+    const double last_s = cost->layer.forward_s + way_back_s(&cost->layer, plain, splits);
+    const double first_s = slice->layer.forward_s + way_back_s(&slice->layer, plain, splits);
 
     return path_s + n_last * ((double)point->n_micro_batches * last_s - first_s);
 }

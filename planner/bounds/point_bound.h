@@ -48,7 +48,8 @@ plan_point_family(const ScheduleFamily *family)
  *
  * Why end_s is a bound: a collective of b bytes takes a + b / rate, or the least of several such,
  * so the time per byte falls with b; and the gradients of the ranks add up to those of the model.
- * So an average rank takes at least its share of what one collective of all of them would.
+ * So an average rank takes at least its share of what one collective of all of them would.  The
+ * optimizer's step takes a constant and a time per parameter (profiles/workload/step.h).
  */
 void plan_point_bound_bytes(const PlanRequest *request, const PlanLayerCost *cost,
                             int64_t memory_bytes, PlanPoint *point);

@@ -5,7 +5,7 @@
  * A sketch lies between the bounds of a point, which know neither family nor stages, and those of a
  * Workload (plan_bound.h), which cost some hundred times as much.  It is made of the costs of
  * layers (cost/layer_cost.h) times the layers of each stage, what the family's schedule has in
- * flight, and the reduction of gradients.
+ * flight, the reduction of gradients and the optimizer's step.
  *
  * Memory, by rank and recompute kind: the static bytes of a Workload; at each moment of flight.h
  * what is in flight there, each as small as the smallest slice; the least workspace; and the least
@@ -126,7 +126,11 @@ double plan_sketch_passes_s(const PlanLayerCost *cost, const int64_t n[PLAN_PART
 /* Whether the groups of every rank lie on the cluster as those of rank 0 do. */
 bool plan_sketch_ranks_are_alike(const PlanRequest *request, const PlanDegrees *degrees);
 
-/* Returns: what follows the last op of a rank with @n layers of both kinds and cannot be hidden:
- * reducing their gradients, and gathering their weights. */
+/* Returns: what follows the last op of a rank with @n of each part and cannot be hidden: reducing
+ * their gradients, where all groups lie alike, the optimizer's step, and gathering their weights. */
 double plan_sketch_end_s(const PlanRequest *request, const PlanLayerCost *cost,
                          const PlanPoint *point, const int64_t n[PLAN_PART_N]);
+
+/* Returns: the same of an average rank, however the parts are divided; 0 with measured rows. */
+double plan_sketch_average_end_s(const PlanRequest *request, const PlanLayerCost *cost,
+                                 const PlanPoint *point);

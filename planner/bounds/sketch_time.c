@@ -6,6 +6,7 @@
 #include <math.h>
 
 #include "base/units.h"
+#include "profiles/workload/step.h"
 #include "profiles/workload/zero3.h"
 
 /* --- stages --- */
@@ -35,8 +36,8 @@ gathered_s(const Gathering *g, double op_s, double slack_s, double seconds)
 {
     const double device_s = op_s - slack_s;
 
-    return fmax(op_s, fmax(device_s + g->interference * seconds,
-                           g->interference * device_s + seconds));
+    return fmax(op_s,
+                fmax(device_s + g->interference * seconds, g->interference * device_s + seconds));
 }
 
 /* One part in @kind, its gradients added up for @accumulate_s. */
@@ -47,7 +48,7 @@ part_times(const PlanPartCost *part, int kind, double accumulate_s)
         .forward_s = part->forward_s,
         .backward_s = part->backward_s + part->recompute_s[kind] +
                       fmax(0.0, accumulate_s - part->host_slack_s[kind]),
-        .gradient_s = part->input_s + part->recompute_s[kind],
+        .gradient_s = part->input_s + part->input_recompute_s[kind],
         .weight_s = part->weight_s,
     };
 }
@@ -170,6 +171,25 @@ order_end_s(const PlanRequest *request, const PlanDegrees *d, int32_t zero_stage
            reduction_s(request, zero_stage, &expert, n_expert);
 }
 
+/* The optimizer's step on the kind of device that takes least. */
+static double
+step_s(const PlanRequest *request, const PlanPoint *point, int64_t dense, int64_t expert)
+{
+    const ModelCluster *cluster = request->profile->cluster;
+    const WorkloadStep step = {&point->degrees, &request->conventions,
+                               request->dtype,  point->zero_stage,
+                               point->offload,  request->offload_parameters};
+    double least_s = INFINITY;
+
+    for (guint i = 0; i < cluster->nodes->len; i++) {
+        const ModelNodes *nodes = &g_array_index(cluster->nodes, ModelNodes, i);
+        const ModelDevice *device =
+            &g_array_index(cluster->devices, ModelDevice, (guint)nodes->device);
+        least_s = fmin(least_s, workload_step_s(request->profile, device, &step, dense, expert));
+    }
+    return least_s;
+}
+
 double
 plan_sketch_end_s(const PlanRequest *request, const PlanLayerCost *cost, const PlanPoint *point,
                   const int64_t n[PLAN_PART_N])
@@ -178,15 +198,32 @@ plan_sketch_end_s(const PlanRequest *request, const PlanLayerCost *cost, const P
     double least_s = INFINITY;
     int64_t dense = 0, expert = 0;
 
-    for (int i = PLAN_PART_DENSE; i <= PLAN_PART_MOE; i++) {
+    for (int i = 0; i < PLAN_PART_N; i++) {
         dense += n[i] * cost->parts[i].dense_parameters;
         expert += n[i] * cost->parts[i].expert_parameters;
     }
+    const double update_s = step_s(request, point, dense, expert);
+    if (!plan_sketch_ranks_are_alike(request, &point->degrees))
+        return update_s;
     for (uint32_t orders = plan_point_orders(point); orders != 0; orders &= orders - 1) {
         d.rank_order = g_bit_nth_lsf(orders, -1);
         least_s = fmin(least_s, order_end_s(request, &d, point->zero_stage, dense, expert));
     }
-    return least_s;
+    return least_s + update_s;
+}
+
+double
+plan_sketch_average_end_s(const PlanRequest *request, const PlanLayerCost *cost,
+                          const PlanPoint *point)
+{
+    const int64_t copies = point->degrees.dp * point->degrees.cp;
+    const int64_t expert_copies = plan_expert_replicas(&point->degrees, &request->conventions);
+
+    if (request->profile->measurements->len > 0)
+        return 0.0;
+    /* Each rank's share of dense and of expert parameters is rounded down. */
+    return fmax(0.0, plan_sketch_end_s(request, cost, point, cost->n) / (double)point->degrees.pp -
+                         step_s(request, point, copies, expert_copies));
 }
 
 /* --- bounds --- */
@@ -301,7 +338,7 @@ walk_chain(const PlanSketch *sketch, const PlanSketchInput *input, int64_t first
         rank->work_s += m * (t.forward_s + t.backward_s - t.hidden_s);
         rank->wait_s = fmin(rank->wait_s, wait_s);
         rank->drain_s = fmin(rank->drain_s, drain_s);
-        for (int i = 0; i <= PLAN_PART_MOE; i++)
+        for (int i = 0; i < PLAN_PART_N; i++)
             rank->n[i] += stages[k].n[i];
         longest_s = fmax(longest_s, wait_s + m * (t.forward_s + gradient_s) + drain_s);
         wait_s += first_t.forward_s;
@@ -314,7 +351,6 @@ int64_t
 plan_sketch_work_ns(const PlanSketch *sketch, const PlanSketchInput *input)
 {
     const double m = (double)input->point->n_micro_batches;
-    const bool alike = plan_sketch_ranks_are_alike(input->request, &input->point->degrees);
     double best_s = 0.0;
 
     for (int32_t r = 0; r < sketch->n_ranks; r++) {
@@ -328,7 +364,7 @@ plan_sketch_work_ns(const PlanSketch *sketch, const PlanSketchInput *input)
                 n[i] += stage->n[i];
         }
         best_s = fmax(best_s, work_s);
-        if (alike && r == sketch->n_ranks - 1)
+        if (r == sketch->n_ranks - 1)
             best_s = fmax(best_s,
                           work_s + plan_sketch_end_s(input->request, input->cost, input->point, n));
     }
@@ -345,7 +381,6 @@ recomputes_ns(const PlanSketch *sketch, const PlanSketchInput *input, const int 
     const int64_t length = plan_point_chain_length(d, input->family);
     const int64_t n_chains = sketch->n_stages / length;
     const double m = (double)input->point->n_micro_batches / (double)n_chains;
-    const bool alike = plan_sketch_ranks_are_alike(input->request, d);
     const PlanLayerShape shape = plan_point_layer_shape(input->point);
     const double n_virtual_ids = (double)input->point->n_micro_batches * (double)input->n_slices;
     const double accumulated = plan_layer_accumulated(input->request, &shape, n_virtual_ids);
@@ -361,7 +396,7 @@ recomputes_ns(const PlanSketch *sketch, const PlanSketchInput *input, const int 
                                          accumulated, m, ranks, path_s));
     for (int32_t r = 0; r < sketch->n_ranks; r++) {
         const RankTimes *rank = &ranks[r];
-        if (alike && (r == 0 || memcmp(rank->n, rank[-1].n, sizeof rank->n) != 0))
+        if (r == 0 || memcmp(rank->n, rank[-1].n, sizeof rank->n) != 0)
             end = plan_sketch_end_s(input->request, input->cost, input->point, rank->n);
         first_end = r == 0 ? end : first_end;
         const bool drains = !input->family->splits_backward && n_chains == 1;

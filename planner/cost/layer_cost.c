@@ -261,8 +261,10 @@ set_times(const PlanRequest *request, const PlanLayerShape *shape, const Profile
             is_layer ? profile_cost_sliced_core_floor_s(request->profile, query) : 0.0;
     }
     part->input_s = fmin(profile_cost_s(&costs.input), profile_cost_s(&costs.backward));
-    for (int kind = PLAN_RECOMPUTE_SELECTIVE; is_layer && kind < PLAN_RECOMPUTE_N; kind++)
+    for (int kind = PLAN_RECOMPUTE_SELECTIVE; is_layer && kind < PLAN_RECOMPUTE_N; kind++) {
         part->recompute_s[kind] = recompute_s(&costs.backward, &costs.again[kind]);
+        part->input_recompute_s[kind] = recompute_s(&costs.input, &costs.again[kind]);
+    }
 }
 
 /* Which number of a PlanPartCost a member begins with. */

@@ -30,7 +30,9 @@ typedef struct {
     double sliced_core_s;                       /* of them, what selective recompute repeats */
     /* The input gradient's share of a whole backward, at most all of it; the weight gradient. */
     double input_s, weight_s;
-    double recompute_s[PLAN_RECOMPUTE_N]; /* what the recompute kind adds to the backward */
+    /* What the recompute kind adds to the backward, and to the input gradient's share of it: where
+     * host and device take turns in being the longer, they differ. */
+    double recompute_s[PLAN_RECOMPUTE_N], input_recompute_s[PLAN_RECOMPUTE_N];
     double accumulate_s; /* adding up gradients, in a backward that adds all of them to others */
     /* The most of all kinds of nodes: what overlapped pairs hide of both passes (plan_bound.c). */
     double hidden_s;

@@ -3,69 +3,11 @@
 #include "base/units.h"
 #include "profiles/cost/measured.h"
 #include "profiles/workload/build.h"
+#include "profiles/workload/step.h"
 
 #include <math.h>
 
 /* --- ranks --- */
-
-/* Bytes moved per parameter of the rank, not of its shard, before the step: separate kernels zero
- * the gradients, look for NaN in them, and divide them by the ranks that add them up. */
-static double
-gradient_bytes(const WorkloadBuild *build)
-{
-    const Plan *plan = build->plan;
-    double gradient = (double)dtype_bytes(plan->conventions.grad_dtype);
-
-    if (!build->facts->separate_step_kernels)
-        return 0.0;
-    return (plan->degrees.dp * plan->degrees.cp > 1 ? 4.0 : 2.0) * gradient;
-}
-
-/*
- * Bytes moved per parameter by Adam (cost-model.md 5.2): moments and master copy are read and
- * written, the weight is written; the gradient is read for its norm and for the step, and zeroed.
- * Gradients in 16 bits are first copied to 32.  Where the step's kernels are separate, each reads
- * and writes what it needs: the gradient is read for its norm, read and written to be clipped, read
- * for the step; with fp16 read and written to take the loss's scale out; the master copy is read
- * again to be cast.
- */
-static double
-step_bytes(const WorkloadBuild *build)
-{
-    const Plan *plan = build->plan;
-    const double weight = (double)workload_build_element_bytes(plan);
-    const double gradient = (double)dtype_bytes(plan->conventions.grad_dtype);
-
-    if (build->facts->separate_step_kernels)
-        return 24.0 + 16.0 + (plan->dtype == DTYPE_FP16 ? 8.0 : 0.0) +
-               (weight < 4.0 ? 4.0 + weight : 0.0) + (gradient < 4.0 ? gradient + 4.0 : 0.0);
-    if (weight == 4.0)
-        return 24.0 + 4.0 + 8.0;
-    return 24.0 + weight + 12.0 + (gradient == 4.0 ? 0.0 : gradient * 2.0);
-}
-
-static double
-optimizer_s(const WorkloadBuild *build, const WorkloadLocation *location, int64_t n_elements,
-            int64_t n_whole)
-{
-    const ProfileParameters *p = &build->profile->parameters;
-    const Plan *plan = build->plan;
-    double bytes = step_bytes(build);
-    double e = (double)workload_build_element_bytes(plan);
-    double g = (double)dtype_bytes(plan->conventions.grad_dtype);
-
-    if (plan->offload == PLAN_OFFLOAD_NONE)
-        return profile_cost_optimizer_s(build->profile, location->device, n_elements, bytes) +
-               profile_cost_memory_s(build->profile, location->device,
-                                     (double)n_whole * gradient_bytes(build));
-    /* Gradients to the host, the step there, weights back, unless they are offloaded too; with NVMe
-     * the state comes and goes, and weights that are not their own master copy go. */
-    const double back = plan->offload_parameters ? 0.0 : e;
-    const double weights = plan->offload_parameters && e < 4.0 ? e : 0.0;
-    return (double)n_elements *
-           ((g + back) / p->offload_bytes_per_s +
-            (plan->offload == PLAN_OFFLOAD_NVME ? (24.0 + weights) / p->nvme_bytes_per_s : 0.0));
-}
 
 /* Elements of which the framework makes one collective; a chunk has @chunk_elements. */
 static double
@@ -148,8 +90,10 @@ set_rank(const WorkloadBuild *build, const WorkloadLocation *location, int32_t r
     WorkloadParameters n = workload_build_parameters(build, r);
     ProfileGroup dense = workload_build_group(build, PROFILE_GROUP_DENSE, r);
     ProfileGroup expert = workload_build_group(build, PROFILE_GROUP_EXPERT, r);
+    const int64_t elements = n.dense + n.expert;
+    const WorkloadStep step = {&plan->degrees,   &plan->conventions, plan->dtype,
+                               plan->zero_stage, plan->offload,      plan->offload_parameters};
     double reduce_s = 0.0, gather_s = 0.0;
-    int64_t elements = n.dense + n.expert;
 
     add_reduction(build, &dense, n.dense, &reduce_s, &gather_s, rank);
     add_reduction(build, &expert, n.expert, &reduce_s, &gather_s, rank);
@@ -162,11 +106,8 @@ set_rank(const WorkloadBuild *build, const WorkloadLocation *location, int32_t r
     rank->n_buckets = n_buckets(build, elements);
     rank->dp_reduce_ns = units_ns_from_s(reduce_s);
     rank->dp_gather_ns = units_ns_from_s(gather_s);
-    if (plan->zero_stage >= 1)
-        elements = n.dense / dense.n + n.expert / expert.n;
-    if (plan->conventions.optimizer_step)
-        rank->optimizer_ns =
-            units_ns_from_s(optimizer_s(build, location, elements, n.dense + n.expert));
+    rank->optimizer_ns = units_ns_from_s(
+        workload_step_s(build->profile, location->device, &step, n.dense, n.expert));
     workload_build_static(build, workload, r, rank->static_bytes);
     rank->memory_limit_bytes = memory_limit_bytes > 0 ? memory_limit_bytes : location->memory_bytes;
     if (memory_limit_bytes == 0) {

@@ -302,12 +302,14 @@ random_request(uint32_t *state, const ModelArch *arch, const Profile *profile)
     static const char *const lists[][3] = {
         {"1f1b", NULL}, {"gpipe", "interleaved", NULL}, {"1f1b", "zb-h1", NULL}, {"naive", NULL}};
     /* One of each kind of conventions. */
-    static const PlanFramework frameworks[] = {
-        PLAN_FRAMEWORK_DEGAS,         PLAN_FRAMEWORK_MEGATRON_LM,
-        PLAN_FRAMEWORK_MEGATRON_CORE, PLAN_FRAMEWORK_MEGATRON_BRIDGE,
-        PLAN_FRAMEWORK_MEGATRON_DEEPSPEED,
-        PLAN_FRAMEWORK_DEEPSPEED,     PLAN_FRAMEWORK_FSDP,
-        PLAN_FRAMEWORK_TERAPIPE};
+    static const PlanFramework frameworks[] = {PLAN_FRAMEWORK_DEGAS,
+                                               PLAN_FRAMEWORK_MEGATRON_LM,
+                                               PLAN_FRAMEWORK_MEGATRON_CORE,
+                                               PLAN_FRAMEWORK_MEGATRON_BRIDGE,
+                                               PLAN_FRAMEWORK_MEGATRON_DEEPSPEED,
+                                               PLAN_FRAMEWORK_DEEPSPEED,
+                                               PLAN_FRAMEWORK_FSDP,
+                                               PLAN_FRAMEWORK_TERAPIPE};
     PlanRequest request = request_of(arch, profile, (int64_t[]){1, 2, 4, 6, 8}[draw(state) % 5]);
 
     if (draw(state) % 2 == 0)
