@@ -173,6 +173,19 @@ find_folder(char **why)
     return NULL;
 }
 
+static char *
+find_microhttpd(char **why)
+{
+    void *library = dlopen("libmicrohttpd.so.12", RTLD_NOW | RTLD_LOCAL);
+    const char *(*version)(void) = NULL;
+    void *symbol = library == NULL ? NULL : dlsym(library, "MHD_get_version");
+
+    memcpy(&version, &symbol, sizeof version);
+    if (version == NULL)
+        *why = g_strdup("libmicrohttpd.so.12 is not there");
+    return version == NULL ? NULL : g_strdup(version());
+}
+
 /* --- the table --- */
 
 static const struct {
@@ -190,6 +203,7 @@ static const struct {
     {"OpenBLAS", find_blas, "profile and run with --device cpu", "apt install libopenblas0-pthread",
      false},
     {"gnuplot", find_gnuplot, "pictures as SVG and PNG", "apt install gnuplot-nox", false},
+    {"libmicrohttpd", find_microhttpd, "serve", "apt install libmicrohttpd12", false},
     {"mpirun", find_mpirun, "run --transport mpi", "apt install openmpi-bin", false},
     {"degas-mpi.so", find_mpi_plugin, "run --transport mpi",
      "apt install libopenmpi-dev, then make, which builds the plugin", false},

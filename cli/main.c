@@ -17,10 +17,10 @@
 #include "cli/request/output.h"
 
 const Command *const cmd_all[] = {
-    &cmd_plan,    &cmd_sweep,    &cmd_simulate, &cmd_check,     &cmd_show,   &cmd_run,
-    &cmd_profile, &cmd_compare,  &cmd_validate, &cmd_calibrate, &cmd_import, &cmd_plot,
-    &cmd_export,  &cmd_schedule, &cmd_slices,   &cmd_list,      &cmd_help,   &cmd_completion,
-    &cmd_doctor,  &cmd_schema,   &cmd_init,     NULL,
+    &cmd_plan,       &cmd_sweep,   &cmd_serve,    &cmd_simulate, &cmd_check,     &cmd_show,
+    &cmd_run,        &cmd_profile, &cmd_compare,  &cmd_validate, &cmd_calibrate, &cmd_import,
+    &cmd_plot,       &cmd_export,  &cmd_schedule, &cmd_slices,   &cmd_list,      &cmd_help,
+    &cmd_completion, &cmd_doctor,  &cmd_schema,   &cmd_init,     NULL,
 };
 
 /* GLib's last words.  Out of memory is a status of its own; debugging messages must not reach

@@ -9,6 +9,8 @@ set -eu
 needed="gcc libc6-dev make pkg-config libglib2.0-dev libcjson-dev libyaml-dev zlib1g-dev"
 wanted="libopenblas0-pthread libsqlite3-0 gnuplot-nox librsvg2-bin"
 for_tests="libopenmpi-dev openmpi-bin"
+# What degas serve opens, and nothing else needs: as above.
+for_serve="libmicrohttpd12"
 # What some tests compare with where it is there: comes along with the others, never asked for alone.
 helpful="coinor-cbc"
 
@@ -30,6 +32,7 @@ if command -v dpkg-query >/dev/null 2>&1; then
         # shellcheck disable=SC2086
         tests_miss=$(absent $for_tests)
     fi
+    [ "${1:-}" != "--tests" ] || tests_miss="$tests_miss$(absent $for_serve)"
 else
     for c in cc make pkg-config gnuplot; do
         command -v "$c" >/dev/null 2>&1 || missing="$missing $c"

@@ -12,6 +12,7 @@
 struct HtmlPage {
     char *title;
     GString *about, *cards, *body; /* HTML */
+    const char *policy;            /* what the policy allows besides */
 };
 
 HtmlPage *
@@ -273,16 +274,31 @@ page_kept(HtmlPage *page)
 
 /* --- the whole --- */
 
+void
+page_ask_server(HtmlPage *page)
+{
+    page->policy = "; connect-src 'self'";
+}
+
+char *
+page_fragment(const HtmlPage *page)
+{
+    return g_strdup_printf("<div class=\"faint\">%s</div>\n<div class=\"cards\">%s</div>\n%s",
+                           page->about->str, page->cards->str, page->body->str);
+}
+
 char *
 page_text(const HtmlPage *page, const char *footer)
 {
     const EmbeddedFile *template = embedded_find("cli/plots/page.html");
     g_autoptr(GString) title = g_string_new(NULL), below = g_string_new(NULL);
     GString *html = g_string_new(NULL);
+    g_autoptr(GString) policy = g_string_new(page->policy);
     const struct {
         const char *name;
         const GString *value;
-    } values[] = {{"title", title},
+    } values[] = {{"policy", policy},
+                  {"title", title},
                   {"about", page->about},
                   {"cards", page->cards},
                   {"body", page->body},

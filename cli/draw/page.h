@@ -78,6 +78,12 @@ void page_append_escaped(GString *html, const char *text);
 /* Appends a colour and its name, of a legend. */
 void page_append_legend_entry(GString *html, uint32_t rgb, const char *name);
 
+/* Returns: (owned) cards and what is below, to be put into another page by a script. */
+char *page_fragment(const HtmlPage *page);
+
+/* Lets the scripts of @page ask the server that it came from. */
+void page_ask_server(HtmlPage *page);
+
 /* Returns: (owned) the whole page.  @footer: the command that makes it. */
 char *page_text(const HtmlPage *page, const char *footer);
 /* Writes it to @path.  G_FILE_ERROR. */

@@ -66,7 +66,7 @@ extern const Command *const cmd_all[];
 
 extern const Command cmd_plan, cmd_simulate, cmd_slices, cmd_schedule, cmd_profile, cmd_run,
     cmd_compare, cmd_validate, cmd_calibrate, cmd_import, cmd_plot, cmd_export, cmd_list, cmd_show,
-    cmd_sweep, cmd_check, cmd_help, cmd_completion, cmd_doctor, cmd_schema, cmd_init;
+    cmd_sweep, cmd_check, cmd_help, cmd_completion, cmd_doctor, cmd_schema, cmd_init, cmd_serve;
 
 /* Returns: (borrowed) the one of @commands with that @name; NULL, with CMD_ERROR_USAGE that says
  * what was meant, if there is none. */

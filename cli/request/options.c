@@ -433,6 +433,26 @@ options_set(Options *options, const char *name, const char *text)
     given->typed = typed;
 }
 
+Options *
+options_copy_with(const Options *options, const char *const (*pairs)[2], size_t n)
+{
+    Options *copy = options_new(options->tables);
+
+    copy->is_json = options->is_json;
+    for (guint i = 0; i < options->arguments->len; i++)
+        g_ptr_array_add(copy->arguments, options->arguments->pdata[i]);
+    for (guint i = 0; i < options->given->len; i++) {
+        const Given *given = &g_array_index(options->given, Given, i);
+        set_given(copy, given->info, given->text);
+    }
+    for (size_t i = 0; i < n; i++) {
+        const OptionInfo *info = find_info(options, pairs[i][0], strlen(pairs[i][0]));
+        g_assert(info != NULL);
+        set_given(copy, info, pairs[i][1]);
+    }
+    return copy;
+}
+
 /* --- getters --- */
 
 char **

@@ -63,6 +63,10 @@ bool options_add_job(Options *options, GError **error);
 void options_free(Options *options);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(Options, options_free)
 
+/* Returns: (owned) a copy in which each of @n options, which the tables must have, has another value,
+ * as if it had been typed so.  @pairs: {name, text}.  Errors are not copied. */
+Options *options_copy_with(const Options *options, const char *const (*pairs)[2], size_t n);
+
 /* Gives @name, which the tables must have, the value @text, as if it were on the command line. */
 void options_set(Options *options, const char *name, const char *text);
 

@@ -36,6 +36,14 @@ write_stdout(const char *text, size_t n_bytes)
         write_errno = errno == 0 ? EIO : errno;
 }
 
+void
+output_flush(void)
+{
+    errno = 0;
+    if (fflush(stdout) != 0 && write_errno == 0)
+        write_errno = errno == 0 ? EIO : errno;
+}
+
 bool
 output_finish(void)
 {

@@ -19,6 +19,9 @@
 void output_text(const char *text);
 void output_printf(const char *format, ...) G_GNUC_PRINTF(1, 2);
 
+/* Makes what was printed so far arrive, for readers that wait for it. */
+void output_flush(void);
+
 /* Flushes and closes stdout.  Returns false, after a line on stderr, if not all of the text could
  * be written; that the reader of a pipe went away is no failure. */
 bool output_finish(void);
