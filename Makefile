@@ -1,5 +1,6 @@
 # degas: make, make demo, make test, make test-long, make bench, make loop, make validate, make bundle,
 # make gpu-check, make check, make install, make uninstall, make deb; prints what it found.
+# make libdegas: the C library, which make install then installs, too.
 # Options: SAN=address,undefined or SAN=thread, CUDA=0|1, MPI=0|1, CC, MPICC, CFLAGS, LDFLAGS, OPT,
 # PREFIX=/usr/local and DESTDIR= (make install), V=1 (whole commands instead of a line per file), -jN (one job per core unless given).
 
@@ -61,10 +62,17 @@ BENCHES := $(patsubst %.c,$(B)/%,$(wildcard tests/bench/bench_*.c))
 # Those that gpu-check runs on a real device.
 GPU_TESTS := $(addprefix $(B)/tests/executor/,test_cuda test_cuda_probe)
 
+# The C library, libdegas.so.0: cli/library/degas.h.  Its objects are its own, since only they must
+# run at any address beside others; what it does not use of them is left out.
+VERSION := $(shell sed -n 's/^\#define DEGAS_VERSION "\(.*\)"/\1/p' cli/help/help.h)
+LIBRARY := libdegas.so.$(VERSION)
+LIBRARY_NAME := libdegas.so.$(firstword $(subst ., ,$(VERSION)))
+LIBRARY_SOURCES := $(foreach f,$(LOWER_simulator) simulator planner cli/library cli/request,$(call SOURCES,$(f))) executor/device/backend.c
+
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
 .SECONDARY:
-.PHONY: all demo test run-tests test-long bench loop validate validation-page check-page frameworks-page bundle \
+.PHONY: all libdegas demo test run-tests test-long bench loop validate validation-page check-page frameworks-page bundle \
 	gpu-check check format clean packages install uninstall deb
 
 # The plugins first: their kernels take longest.
@@ -112,6 +120,20 @@ $(foreach f,base models schedule profiles,$(eval $(call TEST_RULE,$(f),$(foreach
 $(B)/libdegas-cli.a: $(filter-out $(B)/cli/main.o,$(call OBJECTS,cli)) $(FILES)
 	@rm -f $@
 	$(call say,AR,$@)ar rcsP $@ $(filter %.o,$^)
+
+libdegas: $(B)/$(LIBRARY)
+
+$(B)/$(LIBRARY): cli/library/degas.map $(LIBRARY_SOURCES:%.c=$(B)/pic/%.o) $(B)/embedded_data.o
+	$(call say,LD,$@)$(CC) -shared -o $@ -Wl,-soname,$(LIBRARY_NAME) -Wl,--version-script=$< -Wl,--gc-sections \
+		-Wl,--no-undefined $(filter-out %.map,$^) $(LIBS_ALL)
+	@ln -sf $(LIBRARY) $(B)/$(LIBRARY_NAME)
+	@ln -sf $(LIBRARY_NAME) $(B)/libdegas.so
+
+$(B)/pic/%.o: %.c | check-packages
+	@mkdir -p $(@D)
+	$(call say,CC,$<)$(CC) $(CFLAGS_ALL) -fPIC -fno-semantic-interposition -ffunction-sections -fdata-sections \
+		-MMD -MP -c -o $@ $<
+
 $(eval $(call TEST_RULE,cli,$(foreach l,cli $(LOWER_cli),$(call ARCHIVE,$(l)))))
 $(foreach f,planner simulator executor bench,$(eval $(call TEST_RULE,$(f),$(foreach l,$(LOWER_cli),$(call ARCHIVE,$(l))))))
 

@@ -433,7 +433,7 @@ run_line(int64_t i, void *user_data)
         root = NULL;
     }
     if (root != NULL)
-        request = request_read(doc, root, NULL, &conditions, &error);
+        request = request_read(doc, root, REQUEST_FIXED, NULL, &conditions, &error);
     json_write_object(writer, NULL);
     write_id(writer, doc, root);
     if (request != NULL && simulate_request(request, &conditions, &simulation, &error))

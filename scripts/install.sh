@@ -66,6 +66,32 @@ put 755 bin/degas <"$degas"
 for plugin; do
     put 644 "lib/degas/$plugin" <"$build/$plugin"
 done
+# The C library, where make libdegas has built it.
+link() { # link TARGET PATH
+    folder "${2%/*}"
+    ln -sfn "$1" "$root/$2"
+    files="$files$2
+"
+}
+version=$("$degas" --version | sed 's/^degas //')
+if [ -e "$build/libdegas.so.$version" ]; then
+    put 644 "lib/libdegas.so.$version" <"$build/libdegas.so.$version"
+    link "libdegas.so.$version" "lib/libdegas.so.${version%%.*}"
+    link "libdegas.so.${version%%.*}" lib/libdegas.so
+    put 644 include/degas.h <cli/library/degas.h
+    put 644 lib/pkgconfig/degas.pc <<END
+prefix=$prefix
+Name: degas
+Description: plans and simulates parallel training of large models
+Version: $version
+Requires.private: glib-2.0 libcjson yaml-0.1 zlib
+Cflags: -I\${prefix}/include
+Libs: -L\${prefix}/lib -ldegas
+END
+    for example in plan.c plan.py; do
+        put 644 "share/doc/degas/examples/$example" <"examples/$example"
+    done
+fi
 page=$(mktemp)
 trap 'rm -f "$page"' EXIT INT TERM
 write() { # write MODE PATH ARGUMENT...: what degas prints

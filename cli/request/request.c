@@ -11,7 +11,8 @@
 #define MAX_TOP 1000
 #define MAX_SLICES 65536
 
-static const char *const attentions[] = {"auto", "unfused", "flash", "torch", "flash1", "flash2", NULL};
+static const char *const attentions[] = {"auto",   "unfused", "flash", "torch",
+                                         "flash1", "flash2",  NULL};
 static const char *const kernels[] = {"auto", "fused", "norms", "eager", NULL};
 static const char *const zero_stages[] = {"0", "1", "2", "3", NULL};
 static const char *const off_on[] = {"off", "on", NULL};
@@ -762,9 +763,10 @@ read_cluster(JsonDoc *doc, const JsonValue *object, GError **error)
 }
 
 Request *
-request_read(JsonDoc *doc, const JsonValue *object, const Profile *given, Conditions *conditions,
-             GError **error)
+request_read(JsonDoc *doc, const JsonValue *object, RequestKind kind, const Profile *given,
+             Conditions *conditions, GError **error)
 {
+    static const OptionInfo *const searched[] = {request_options, request_search_options, NULL};
     static const OptionInfo *const tables[] = {request_options, request_fixed_options,
                                                conditions_options, NULL};
     static const OptionInfo *const fewer[] = {request_options, request_fixed_options, NULL};
@@ -779,11 +781,13 @@ request_read(JsonDoc *doc, const JsonValue *object, const Profile *given, Condit
         given != NULL ? profile_copy(given) : read_cluster(doc, object, error);
     if (profile == NULL)
         return NULL;
-    g_autoptr(Options) options = options_read(conditions == NULL ? fewer : tables, doc, object);
+    g_autoptr(Options) options = options_read(kind == REQUEST_SEARCHED ? searched
+                                              : conditions == NULL     ? fewer
+                                                                       : tables,
+                                              doc, object);
     if (!json_doc_finish(doc, error))
         return NULL;
     if (conditions != NULL)
         conditions_read(conditions, options);
-    return request_new(g_steal_pointer(&arch), g_steal_pointer(&profile), options, REQUEST_FIXED,
-                       error);
+    return request_new(g_steal_pointer(&arch), g_steal_pointer(&profile), options, kind, error);
 }

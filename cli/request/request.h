@@ -65,12 +65,13 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC(Request, request_free)
 /*
  * Reads a request of `degas simulate --batch`: a JSON object with "model" and "cluster" (a name, a
  * path or an object) and the flags of `degas simulate` as keys, '_' for '-'.  "id" is the caller's.
+ * With @kind REQUEST_SEARCHED the flags are those of `degas plan`.
  *
  * @given       (nullable) a cluster that takes the place of the object's.
  * @conditions  (out, nullable) cleared by the caller; NULL: their keys are unknown ones.
  * Returns: (owned) NULL on JSON_ERROR_INVALID, CMD_ERROR, G_FILE_ERROR.
  */
-Request *request_read(JsonDoc *doc, const JsonValue *object, const Profile *given,
+Request *request_read(JsonDoc *doc, const JsonValue *object, RequestKind kind, const Profile *given,
                       Conditions *conditions, GError **error);
 
 /* As model_arch_load(), what was approximated told on stderr. */

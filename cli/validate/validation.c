@@ -75,7 +75,7 @@ read_request(const ValidationCase *one, const Profile *cluster, GError **error)
         return NULL;
     const JsonValue *root = json_doc_root(doc, NULL, 0);
     json_ignore(doc, root, "id");
-    return request_read(doc, root, cluster, NULL, error);
+    return request_read(doc, root, REQUEST_FIXED, cluster, NULL, error);
 }
 
 /* @request (taken) as a job that can be priced, or NULL. */
