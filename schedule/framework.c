@@ -125,7 +125,7 @@ static const PlanFrameworkRules rules_of_terapipe = {
 #define FACTS_OF_MEGATRON_CORE                                                                     \
     .rules = &rules_of_megatron, .exporter = "megatron", .preset.attention = PLAN_ATTENTION_FLASH, \
     .preset.grad_dtype = DTYPE_FP32, .preset.overlap_dp = true, .preset.pads_vocab = true,         \
-    .host_kernel_s = 0.8e-3 / GPT_LAYER_KERNELS, .softmax_keys = 4096,                             \
+    .host_kernel_s = 5.3e-3 / GPT_LAYER_KERNELS, .softmax_keys = 4096,                             \
     .accumulation = PLAN_ACCUMULATION_MAIN, .fused_accumulation = PLAN_FUSED_ACCUMULATION_ALWAYS,  \
     .merges_passes = true, .captures_graphs = true, .sorts_received = true,                        \
     .gradient_placeholders = true, .separate_step_kernels = true, .overlaps_pp_interleaved = true, \

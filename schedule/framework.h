@@ -100,6 +100,8 @@ extern const char *const plan_graphs_names[PLAN_GRAPHS_N + 1]; /* "none", "route
                                                                   "layer", "iteration" */
 
 #define PLAN_MAX_IMBALANCE 1e6
+/* That of the hosts on which frameworks were timed. */
+#define PLAN_HOST_KERNEL_S 8e-6
 /* Megatron's --make-vocab-size-divisible-by. */
 #define PLAN_VOCAB_MULTIPLE 128
 
@@ -229,8 +231,8 @@ typedef struct {
     bool splits_layers; /* the model's own layers know of tp: its exporter leaves tp to them */
 
     /* --- computing --- */
-    /* Seconds that the host needs for each kernel beyond the profile's host_kernel_s: Python
-     * modules and autograd (cost-model.md 2.5).  0: none. */
+    /* Seconds that a host with a host_kernel_s of PLAN_HOST_KERNEL_S needs for each kernel beyond
+     * that: Python modules and autograd (cost-model.md 2.5).  0: none. */
     double host_kernel_s;
     /* "unfused" attention uses Megatron's softmax kernel, which takes rows of up to so many keys;
      * PyTorch's operations compute longer ones.  0: one kernel takes any row. */

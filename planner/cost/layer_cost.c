@@ -46,7 +46,8 @@ plan_layer_query(const PlanRequest *request, const PlanLayerShape *shape, int64_
         .overlap_tp_forward = plan_framework(request->conventions.framework)->overlaps_tp_forward,
         .overlap_ep = request->conventions.overlap_ep,
         .graphs = (ModelScope)request->conventions.cuda_graphs,
-        .host_kernel_s = plan_framework(request->conventions.framework)->host_kernel_s,
+        .host_kernel_s =
+            workload_host_kernel_s(request->conventions.framework, &request->profile->parameters),
     };
 
     for (int i = 0; i < MODEL_GROUP_N; i++)

@@ -527,6 +527,19 @@ hide(const Profile *profile, ProfilePart part, double hidden_s, double behind_s,
     cost->part_s[PROFILE_PART_COMPUTE] += profile->parameters.interference_fraction * hidden_s;
 }
 
+/* Calls of the framework by which each pass of a layer grows where passes are merged: five parts
+ * (attention, dispatch, experts, combine, what follows) each pass events between two
+ * streams and call autograd for themselves (cost-model.md 2.5). */
+#define MERGED_CALLS 10.0
+
+static double
+merging_s(const Profile *profile, const ProfileQuery *query)
+{
+    if (query->part != MODEL_PART_LAYER || !query->overlap_ep || query->graphs >= MODEL_SCOPE_LAYER)
+        return 0.0;
+    return MERGED_CALLS * (query->host_kernel_s + profile->parameters.host_kernel_s);
+}
+
 /* Forward has a third of a layer's host time, backward two thirds: it issues two kernels for each
  * of the forward's. */
 static double
@@ -537,12 +550,15 @@ host_layer_s(const Profile *profile, const ProfileQuery *query, ProfilePass pass
     return profile->parameters.host_layer_s / 3.0 * (pass == PROFILE_PASS_BACKWARD ? 2.0 : 1.0);
 }
 
+/* Products of experts are one call of the framework, whose library launches them in a loop. */
 static double
 host_framework_s(const ProfileQuery *query, const ModelOp *op, ProfilePass pass)
 {
+    const double n = op->kind == MODEL_OP_GEMM ? (double)op->count : 1.0;
+
     return op->kind == MODEL_OP_COLLECTIVE
                ? 0.0
-               : (n_kernels(op, pass) + n_quantising(op, pass)) * query->host_kernel_s;
+               : (n_kernels(op, pass) + n_quantising(op, pass)) / n * query->host_kernel_s;
 }
 
 /* Host time of @op, @host_s without the framework: none where a graph holds it. */
@@ -629,7 +645,7 @@ modelled_part(const Profile *profile, const ProfileQuery *query, ProfilePass pas
     if (query->overlap_ep)
         hide(profile, PROFILE_PART_EP, sum.part_s[PROFILE_PART_EP],
              sum.part_s[PROFILE_PART_COMPUTE], &sum);
-    sum.host_s += host_layer_s(profile, query, pass);
+    sum.host_s += host_layer_s(profile, query, pass) + merging_s(profile, query);
     return sum;
 }
 

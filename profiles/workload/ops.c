@@ -42,6 +42,13 @@ workload_set_conventions(const PlanConventions *conventions, const ProfileParame
                                                                   : parameters->expert_imbalance;
 }
 
+double
+workload_host_kernel_s(PlanFramework framework, const ProfileParameters *parameters)
+{
+    return plan_framework(framework)->host_kernel_s * parameters->host_kernel_s /
+           PLAN_HOST_KERNEL_S;
+}
+
 /* --- gradients that are added --- */
 
 static bool
@@ -127,7 +134,8 @@ workload_build_query(const WorkloadBuild *build, const WorkloadLocation *locatio
             build->plan->dtype, &build->plan->conventions, accumulates_in_product(build->plan),
             (double)build->plan->n_micro_batches * (double)build->n_slices),
         .accumulate_in_product = accumulates_in_product(build->plan),
-        .host_kernel_s = build->facts->host_kernel_s,
+        .host_kernel_s =
+            workload_host_kernel_s(build->plan->conventions.framework, &build->profile->parameters),
     };
 
     memcpy(query.groups, location->groups, sizeof query.groups);

@@ -170,6 +170,15 @@ test_experts_hide_and_graphs_hold(void)
     g_assert_cmpfloat_with_epsilon(merged.part_s[PROFILE_PART_EP], 0.0, 1e-15);
     assert_near(merged.part_s[PROFILE_PART_COMPUTE],
                 plain.part_s[PROFILE_PART_COMPUTE] + 0.25 * exchanges, 1e-9);
+    /* Five parts with two calls each. */
+    assert_near(merged.host_s - plain.host_s, 10e-6, 1e-9);
+    /* The framework's calls: two norms, 3 dense products, attention's 4, two residuals, 8 that route,
+     * GELU, two sorts, and one for each of the experts' products although 2 experts are here. */
+    query.overlap_ep = false;
+    query.host_kernel_s = 1e-3;
+    assert_near(profile_cost_part(profile, &query, PROFILE_PASS_FORWARD).host_s - plain.host_s,
+                24e-3, 1e-9);
+    query.host_kernel_s = 0.0;
 
     double last = plain.host_s;
     for (ModelScope graphs = MODEL_SCOPE_ROUTER; graphs <= MODEL_SCOPE_LAYER; graphs++) {
