@@ -389,18 +389,15 @@ add_embedding(OpsList *list)
 }
 
 /*
- * PyTorch's cross entropy of logits.float(), over the whole vocabulary on every tp rank.  Cast
+ * PyTorch's cross entropy of logits.float(), over @columns of the vocabulary.  Cast
  * (e + 4), logarithms (8); backward zeroes and fills the gradient of the logarithms (4), reads it
  * and them and writes (12), casts (4 + e).  Logits in both formats and their logarithms stay;
  * backward has two gradients in fp32 at once.
  */
 static void
-add_eager_loss(OpsList *list)
+add_eager_loss(OpsList *list, int64_t columns)
 {
-    double logits = list->rows * (double)list->arch->vocab;
-
-    ops_add_collective(list, "logits_gather", MODEL_GROUP_TP, MODEL_COMM_ALL_GATHER,
-                       MODEL_COMM_NONE, logits * list->e);
+    const double logits = list->rows * (double)columns;
     ModelOp *op = ops_add_memory(list, "loss", logits * (list->e + 12.0), logits * (list->e + 20.0),
                                  logits * (list->e + 8.0), 4, 5);
     op->memory_kind = MODEL_MEMORY_LOSS;
@@ -420,13 +417,9 @@ add_eager_loss(OpsList *list)
 static void
 add_loss(OpsList *list, int64_t columns)
 {
-    static const char *const reduced[] = {"loss_max", "loss_target", "loss_sum"};
     const double logits = list->rows * (double)columns, e = list->e;
     ModelOp *op;
 
-    for (size_t i = 0; i < G_N_ELEMENTS(reduced); i++)
-        ops_add_collective(list, reduced[i], MODEL_GROUP_TP, MODEL_COMM_ALL_REDUCE, MODEL_COMM_NONE,
-                           4.0 * list->rows);
     if (list->shape->compiled_loss) {
         op = ops_add_memory(list, "loss", logits * (e + 20.0), logits * (e + 4.0), 4.0 * logits, 5,
                             1);
@@ -442,6 +435,17 @@ add_loss(OpsList *list, int64_t columns)
         op->saved_bytes = ops_bytes(logits * e);
 }
 
+/* What tp ranks tell each other of a loss over a vocabulary that they split. */
+static void
+add_loss_sums(OpsList *list)
+{
+    static const char *const reduced[] = {"loss_max", "loss_target", "loss_sum"};
+
+    for (size_t i = 0; i < G_N_ELEMENTS(reduced); i++)
+        ops_add_collective(list, reduced[i], MODEL_GROUP_TP, MODEL_COMM_ALL_REDUCE, MODEL_COMM_NONE,
+                           4.0 * list->rows);
+}
+
 static void
 add_head(OpsList *list)
 {
@@ -455,8 +459,14 @@ add_head(OpsList *list)
     ops_keep_input(list, gemm, list->local_rows * (double)arch->hidden);
     gemm->output_stays = list->shape->loss_in_place;
     ops_add_tp_input_again(list, "head_input_again", arch->hidden);
+    const bool is_gathered = list->eager && !list->shape->splits_eager_loss;
+    if (is_gathered)
+        ops_add_collective(list, "logits_gather", MODEL_GROUP_TP, MODEL_COMM_ALL_GATHER,
+                           MODEL_COMM_NONE, list->rows * (double)arch->vocab * list->e);
+    else
+        add_loss_sums(list);
     if (list->eager)
-        add_eager_loss(list);
+        add_eager_loss(list, is_gathered ? arch->vocab : columns);
     else
         add_loss(list, columns);
 }

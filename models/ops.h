@@ -36,6 +36,7 @@ typedef struct {
     bool gathered_kv;       /* cp ranks gather K and V before attention; else these pass a ring */
     bool compiled_loss;     /* the loss is compiled: one buffer more, since it is not in place */
     bool fused_loss;        /* the loss is one kernel, without a copy of the logits in fp32 */
+    bool splits_eager_loss; /* the eager loss is of this tp rank's logits, not gathered */
     bool loss_in_place;     /* the logits' gradient overwrites the logits, in one pass */
     bool sorts_received;    /* rows that come by all-to-all are sorted by expert, and back */
     bool one_copy; /* a row is sent once to each node or, in a node, rank, not to each expert */
@@ -174,7 +175,7 @@ bool model_shape_check(const ModelArch *arch, const ModelShape *shape, GError **
  *              shared_input_again, shared_activation, shared_down, shared_output, residual2
  *   - MLA      in place of qkv: q_down, q_norm, kv_down, kv_norm, latent, q_up, kv_up, latent_again
  *   head       final_norm, head_input, logits, head_input_again, loss_max, loss_target, loss_sum,
- *              (eager: logits_gather instead of these three,) loss
+ *              (eager, not split: logits_gather instead of these three,) loss
  *
  * Rows: batch * tokens / cp of them reach the tensor-parallel products; norms, residuals and what
  * they keep see rows / tp with sequence parallelism.  Divisions round up: the fullest rank.
@@ -205,8 +206,8 @@ bool model_shape_check(const ModelArch *arch, const ModelShape *shape, GError **
  * With shape->eager, in family llama, norms, rotary embedding and SwiGLU are PyTorch's operations
  * one by one, and in both families so is the loss: every intermediate passes through memory (counts
  * at ops_add_norm(), add_rope(), add_activation(), add_loss()), RMSNorm keeps its input in fp32 and
- * its result before the weight, and the loss, not split by vocabulary, gathers the logits of all tp
- * ranks (logits_gather) and keeps them besides their logarithms.
+ * its result before the weight, and the loss, unless splits_eager_loss, gathers the logits of all tp
+ * ranks (logits_gather); it keeps them besides their logarithms.
  *
  * Quantised formats (fp8, nvfp4) are those of products of layers with weights, whose inputs and
  * gradients of outputs are quantised where they are needed.  The head and the router have operands

@@ -135,12 +135,14 @@ static const PlanFrameworkRules rules_of_terapipe = {
  * backward, pipeline messages on streams of their own (batch_isend_irecv); not compiled.  It gathers
  * the next block behind the one that computes, forward (its gathers are issued from another stream,
  * limit_all_gathers keeps two) and backward (BACKWARD_PRE).  Attention is
- * scaled_dot_product_attention, whose kernel is FlashAttention 2. */
+ * scaled_dot_product_attention, whose kernel is FlashAttention 2.  With tp the loss is that of
+ * torch.distributed.tensor.parallel.loss_parallel: logits stay split by vocabulary. */
 #define FACTS_OF_FSDP                                                                              \
     .preset.attention = PLAN_ATTENTION_FLASH2, .preset.grad_dtype = DTYPE_FP32,                    \
     .preset.kernels = PLAN_KERNELS_EAGER, .preset.overlap_dp = true, .preset.overlap_pp = true,    \
     .host_kernel_s = 0.8e-3 / GPT_LAYER_KERNELS, .fp32_parameters = true,                          \
-    .separate_matrices = true, .selective_saves_products = true, .overlaps_tp_forward = true
+    .separate_matrices = true, .selective_saves_products = true, .overlaps_tp_forward = true,      \
+    .splits_eager_loss = true
 
 static const PlanFrameworkFacts frameworks[PLAN_FRAMEWORK_N] = {
     /* What our executor does: sends wait for nobody; gradients are reduced after the last op

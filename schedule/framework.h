@@ -265,6 +265,9 @@ typedef struct {
     /* Keys and values of all slices of a micro-batch, and their gradients, are one block, which
      * exists from the first forward to the last backward. */
     bool joins_kv;
+    /* PyTorch's own loss is computed on each tp rank's share of the vocabulary (torchtitan's
+     * loss_parallel, unless disable_loss_parallel); else the logits are gathered before it. */
+    bool splits_eager_loss;
     bool loss_in_place; /* the gradient of the logits overwrites them */
     /* Activations are blocks that a layer takes when it begins, and one scratch per op. */
     bool row_blocks;

@@ -31,6 +31,7 @@ workload_set_conventions(const PlanConventions *conventions, const ProfileParame
     shape->etp = conventions->expert_tp;
     shape->compiled_loss = conventions->loss == PLAN_LOSS_COMPILED;
     shape->fused_loss = conventions->loss == PLAN_LOSS_FUSED;
+    shape->splits_eager_loss = facts->splits_eager_loss;
     shape->loss_in_place = facts->loss_in_place;
     shape->separate_matrices = facts->separate_matrices;
     shape->saves_products = facts->selective_saves_products;

@@ -104,6 +104,23 @@ sed 's/-size 9/-size 8/; s/--overlap.*full//; s/layers 30/layers 32/' "$W/wrong.
 runs 1 "one rule of the model" check "$W/heads.sh" dgx-h100 --gpus 16
 has 'divides 30 heads' "is named, too"
 
+# Meta's own, which runs on 64 H100: with tp the loss is of each rank's share of the vocabulary.
+cat >"$W/llama3_70b.toml" <<'END'
+[model]
+name = "llama3"
+flavor = "70B"
+[training]
+local_batch_size = 8
+seq_len = 8192
+[parallelism]
+data_parallel_shard_degree = -1
+tensor_parallel_degree = 8
+[activation_checkpoint]
+mode = "full"
+END
+runs 0 "torchtitan's llama3_70b.toml" check "$W/llama3_70b.toml" dgx-h100 --gpus 64 --edits 0
+has '^fits     yes' "fits"
+
 # --- hostile input ---
 fails 3 'train.sh:18: --tensor-model-parallel-size: expected a whole number' "a number that is none" \
     check "$W/train.sh" dgx-h100 --variables TP=many

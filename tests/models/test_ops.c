@@ -192,10 +192,10 @@ test_eager_modules_move_every_intermediate(void)
     g_assert_cmpint(op->forward_bytes, ==, 20 * rows * qk);
 }
 
-/* The loss of the whole vocabulary on every tp rank: 14 bytes per logit forward, 22 backward, 10
- * kept, two gradients in fp32; the logits of all ranks are gathered. */
+/* 14 bytes per logit forward, 22 backward, 10 kept, two gradients in fp32: of the whole vocabulary
+ * on every tp rank, where the logits of all ranks are gathered, or of its share. */
 static void
-test_eager_loss_is_not_split(void)
+test_eager_loss_is_split_where_told(void)
 {
     g_autoptr(ModelArch) arch = load("llama3-8b");
     ModelShape shape = plain_shape(1, 512);
@@ -216,6 +216,18 @@ test_eager_loss_is_not_split(void)
     g_assert_cmpint(op->forward_comm, ==, MODEL_COMM_ALL_GATHER);
     g_assert_cmpint(op->comm_bytes, ==, 2 * logits);
     g_assert_null(find(ops, MODEL_MAX_OPS, "loss_sum"));
+
+    ModelOp split[MODEL_MAX_OPS] = {{0}};
+    shape.splits_eager_loss = true;
+    model_ops(arch, MODEL_PART_HEAD, 0, &shape, split);
+    op = find(split, MODEL_MAX_OPS, "loss");
+    g_assert_cmpint(op->forward_bytes, ==, 14 * logits / 4);
+    g_assert_cmpint(op->backward_bytes, ==, 22 * logits / 4);
+    g_assert_cmpint(op->saved_bytes, ==, 10 * logits / 4);
+    g_assert_cmpint(op->backward_transient_bytes, ==, 8 * logits / 4);
+    op = find(split, MODEL_MAX_OPS, "loss_sum");
+    g_assert_cmpint(op->comm_bytes, ==, INT64_C(4) * 512);
+    g_assert_null(find(split, MODEL_MAX_OPS, "logits_gather"));
 }
 
 /* Softmax between casts to fp32 and back: 24 bytes per score more forward, 26 backward, 4 kept. */
@@ -520,7 +532,7 @@ main(int argc, char **argv)
     ADD("flash-attention-keeps-no-scores", test_flash_attention_keeps_no_scores);
     ADD("llama-activations", test_llama_activations);
     ADD("eager-modules-move-every-intermediate", test_eager_modules_move_every_intermediate);
-    ADD("eager-loss-is-not-split", test_eager_loss_is_not_split);
+    ADD("eager-loss-is-split-where-told", test_eager_loss_is_split_where_told);
     ADD("eager-softmax", test_eager_softmax);
     ADD("softmax-kernel-takes-some-shapes", test_softmax_kernel_takes_some_shapes);
     ADD("vocabularies-are-padded", test_vocabularies_are_padded);
