@@ -18,6 +18,10 @@ what it reads. This page is made by `make check-page`. The recipes are public on
 model and how it is split. The times are predictions of data sheets and cost model; `make validate` holds such predictions against
 measurements ([validation.md](validation.md)).
 
+Of all 130 recipes there the slowest check, of a plan of 64 stages and 512 micro-batches, takes 0.09 to 0.10 s of one core of a shared
+host, the next 0.05 s, the others at most 0.03 s: every edit is first simulated as if no link were shared, which bounds its time from
+below, and only edits that may be among the best are simulated to the end.
+
 END
 
 # recipe SOURCE ARGUMENT...: the transcript of the recipe whose line "@ NAME SOURCE..." has that text

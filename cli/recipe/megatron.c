@@ -455,7 +455,9 @@ zero_stage(Recipe *recipe)
     const char *strategy = recipe_string(s, "data_parallel_sharding_strategy", "no_shard");
 
     if (recipe->framework == PLAN_FRAMEWORK_MEGATRON_DEEPSPEED) {
-        const int stage = (int)recipe_int(s, "zero_stage", 0, 3, 0);
+        /* The flag, or DeepSpeed's JSON, whose keys have lost their objects' names. */
+        const int stage =
+            (int)recipe_int(s, "zero_stage", 0, 3, (int)recipe_int(s, "stage", 0, 3, 0));
         const bool shards = stage == 0 && flag(recipe, "bf16");
 
         /* DeepSpeed's BF16_Optimizer, which is for stage 0, shards its state itself. */

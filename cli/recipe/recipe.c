@@ -176,8 +176,9 @@ static const struct {
 static bool
 is_dialect(const RecipeSettings *s, size_t i)
 {
-    /* Of the keys that two have, DeepSpeed's JSON and Trainer's YAML. */
-    if (dialects[i].read == recipe_read_trainer && begins(s, "zero_optimization."))
+    /* Of the keys that two have, DeepSpeed's JSON and Trainer's YAML; a script has both. */
+    if (dialects[i].read == recipe_read_trainer && begins(s, "zero_optimization.") &&
+        !has_key(s, "per_device_train_batch_size"))
         return false;
     for (size_t k = 0; k < G_N_ELEMENTS(dialects[i].keys) && dialects[i].keys[k] != NULL; k++)
         if (has_key(s, dialects[i].keys[k]))
@@ -258,6 +259,10 @@ read_syntax(RecipeSettings *s, const char *text, size_t n_bytes, GHashTable *var
 
     if (!g_utf8_validate(text, (gssize)n_bytes, NULL))
         recipe_fail(s, NULL, "its bytes are no UTF-8 text");
+    else if (g_str_has_suffix(s->path, ".py"))
+        recipe_fail(s, NULL,
+                    "Python is not run: give the command line with its overrides, the YAML or TOML "
+                    "that it writes, or the split by flags of degas simulate");
     else if (g_str_has_suffix(s->path, ".json") || *first == '{')
         recipe_read_json(s, text, n_bytes);
     else if (g_str_has_suffix(s->path, ".toml"))

@@ -31,7 +31,8 @@ typedef struct {
     GArray *blocks;        /* of Block */
     bool in_condition;     /* between if and then */
     bool condition;        /* of the last command */
-    GPtrArray *heredocs;   /* of (owned) delimiters to come at the end of the line */
+    GPtrArray *heredocs;   /* of (owned) delimiters to come at the end of the line, behind '"' where
+                            * they are quoted, else behind ' ' */
     guint n_runs;          /* commands whose flags were taken */
 } Shell;
 
@@ -773,21 +774,73 @@ read_assignment(Shell *sh, size_t length)
         assign_text(sh, name, value->str, adds);
 }
 
-/* Skips the texts of "<<EOF" that begin on the next line. */
+/* (owned) @text with what only a run knows as strings of JSON, whether it stands in one or not. */
+static GString *
+quote_unknowns(const char *text)
+{
+    GString *result = g_string_new(NULL);
+    bool in_string = false, is_open = false;
+
+    for (const char *p = text; *p != 0; p++) {
+        if (*p == RECIPE_UNKNOWN) {
+            is_open = !is_open;
+            g_string_append(result, in_string ? "\\u0001" : is_open ? "\"\\u0001" : "\\u0001\"");
+        } else {
+            in_string ^= *p == '"' && (p == text || p[-1] != '\\');
+            g_string_append_c(result, *p);
+        }
+    }
+    return result;
+}
+
+/* A heredoc that is a JSON object is DeepSpeed's configuration: its settings are the script's, unless
+ * a flag says otherwise.  Any other text is somebody else's. */
 static void
-skip_heredocs(Shell *sh)
+read_heredoc(Shell *sh, const char *begin, const char *end, bool is_quoted)
+{
+    g_autoptr(RecipeSettings) own = recipe_settings_new(sh->settings->path);
+    g_autoptr(GString) text = g_string_new(NULL);
+    bool has = false;
+
+    while (begin < end && g_ascii_isspace(*begin))
+        begin++;
+    if (!is_active(sh) || begin == end || *begin != '{')
+        return;
+    if (is_quoted)
+        g_string_append_len(text, begin, end - begin);
+    else
+        expand_text(sh, begin, end, true, text, &has, NULL);
+    g_autoptr(GString) json = quote_unknowns(text->str);
+    recipe_read_json(own, json->str, json->len);
+    const bool is_ours = own->error == NULL &&
+                         (g_hash_table_contains(own->by_key, "train_batch_size") ||
+                          g_hash_table_contains(own->by_key, "train_micro_batch_size_per_gpu") ||
+                          g_hash_table_contains(own->by_key, "zero_optimization.stage"));
+    for (guint i = 0; is_ours && i < own->all->len; i++) {
+        const RecipeSetting *setting = g_ptr_array_index(own->all, i);
+        if (!g_hash_table_contains(sh->settings->by_key, setting->key))
+            recipe_settings_add(sh->settings, setting->key, setting->value, sh->line);
+    }
+}
+
+/* Reads the texts of "<<EOF" that begin on the next line. */
+static void
+read_heredocs(Shell *sh)
 {
     for (guint i = 0; i < sh->heredocs->len; i++) {
-        const char *delimiter = g_ptr_array_index(sh->heredocs, i);
+        const char *kept = g_ptr_array_index(sh->heredocs, i), *delimiter = kept + 1;
+        const char *begin = sh->p, *last = sh->p;
         bool found = false;
         while (sh->p < sh->end && !found) {
             const char *newline = memchr(sh->p, '\n', (size_t)(sh->end - sh->p));
             const char *to = newline == NULL ? sh->end : newline;
             g_autofree char *line = g_strndup(sh->p, (size_t)(to - sh->p));
             found = strcmp(g_strstrip(line), delimiter) == 0;
+            last = sh->p;
             sh->p = newline == NULL ? sh->end : newline + 1;
             sh->line++;
         }
+        read_heredoc(sh, begin, found ? last : sh->p, *kept == '"');
     }
     g_ptr_array_set_size(sh->heredocs, 0);
 }
@@ -801,10 +854,11 @@ skip_redirection(Shell *sh)
     while (sh->p < sh->end && strchr("<>&-", *sh->p) != NULL)
         sh->p++;
     skip_blanks(sh);
+    const bool is_quoted = sh->p < sh->end && strchr("'\"\\", *sh->p) != NULL;
     g_autoptr(GString) target = g_string_new(NULL);
     read_word(sh, NULL, target);
     if (is_heredoc && target->len > 0)
-        g_ptr_array_add(sh->heredocs, g_strdup(target->str));
+        g_ptr_array_add(sh->heredocs, g_strconcat(is_quoted ? "\"" : " ", target->str, NULL));
 }
 
 static void
@@ -920,7 +974,7 @@ read_command(Shell *sh)
     sh->p += c != 0;
     if (c == '\n') {
         sh->line++;
-        skip_heredocs(sh);
+        read_heredocs(sh);
     }
 }
 

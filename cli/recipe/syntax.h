@@ -3,7 +3,8 @@
  * RecipeSettings.
  *
  * Nothing is run.  Of a shell script what sets variables and arrays is followed: expansions with
- * defaults, arithmetic, if and case on known values; loops run once.  What only a run can know
+ * defaults, arithmetic, if and case on known values; loops run once; a heredoc that is DeepSpeed's
+ * JSON gives its settings.  What only a run can know
  * becomes RECIPE_UNKNOWN, and matters only where a setting that counts holds it.
  *
  * What is beyond the limits of settings.h, or is no such text, is recorded in the settings.

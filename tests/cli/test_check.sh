@@ -121,6 +121,40 @@ END
 runs 0 "torchtitan's llama3_70b.toml" check "$W/llama3_70b.toml" dgx-h100 --gpus 64 --edits 0
 has '^fits     yes' "fits"
 
+# DeepSpeed's JSON in a script's heredoc; what is in quotes is not expanded, and other texts are none of ours
+for quote in '' '"'; do
+    cat >"$W/heredoc.sh" <<END
+ZERO=2
+cat <<${quote}EOF$quote > ds_config.json
+{
+  "train_micro_batch_size_per_gpu": 4,
+  "gradient_accumulation_steps": 2,
+  "zero_optimization": {"stage": $([ -n "$quote" ] && echo 3 || echo '$ZERO')},
+  "bf16": {"enabled": true}, "run": "\$(date)", "name": "\$RUN"
+}
+EOF
+cat <<EOF > other.txt
+{"zero_optimization": {"stage": 1
+EOF
+deepspeed --num_gpus 8 train.py --deepspeed ds_config.json
+END
+    runs 0 "DeepSpeed's JSON in a heredoc $quote" check "$W/heredoc.sh" dgx-a100-80g --model gpt2-1.5b --edits 0
+    has "micro-batch 4 x 2, .*zero $([ -n "$quote" ] && echo 3 || echo 2)" "is read"
+done
+cat >"$W/trainer.sh" <<'END'
+cat > ds.json <<'EOF'
+{"train_micro_batch_size_per_gpu": "auto", "gradient_accumulation_steps": "auto", "zero_optimization": {"stage": 3}}
+EOF
+torchrun --nproc_per_node 8 train.py --model_name_or_path meta-llama/Meta-Llama-3-8B --deepspeed ds.json \
+    --per_device_train_batch_size 2 --gradient_accumulation_steps 4 --bf16 True
+END
+runs 1 "Trainer's arguments with such a file" check "$W/trainer.sh" dgx-h100 --edits 0
+has 'micro-batch 2 x 4, .*zero 3' "both count"
+! grep -q 'not beside the recipe' "$W/out"
+report $? "and the file is not missed" "$(cat "$W/out")"
+echo 'recipe = llama3_8b_pretrain_config(tensor_model_parallel_size=2)' >"$W/recipe.py"
+fails 3 'recipe.py: Python is not run: give the command line with its overrides' "Python" check "$W/recipe.py" dgx-h100
+
 # --- hostile input ---
 fails 3 'train.sh:18: --tensor-model-parallel-size: expected a whole number' "a number that is none" \
     check "$W/train.sh" dgx-h100 --variables TP=many

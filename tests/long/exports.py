@@ -1,9 +1,9 @@
 """What frameworks' own code says of exported plans: whether it takes them, and what it derives from them.
 
-usage: exports.py megatron|deepspeed|torchtitan|pytorch-csv FOLDER [MEGATRON]
-FOLDER has N.json and N.export of each plan N; MEGATRON is a checkout of Megatron-LM.  Prints the framework's version,
-and a line for each plan: "N accepted equal", or why it was refused, or what is unlike the plan.  Exit status 77: the
-framework is not installed.  Nothing is computed: ranks are PyTorch's fake process group, and parameters are on the
+usage: exports.py megatron|deepspeed|torchtitan|pytorch-csv FOLDER...
+A FOLDER has N.json and N.export of each plan N; $MEGATRON is a checkout of Megatron-LM.  Writes the framework's version to
+FOLDER/said, and a line for each plan: "N accepted equal", or why it was refused, or what is unlike the plan.  Exit status
+77: the framework is not installed.  Nothing is computed: ranks are PyTorch's fake process group, and parameters are on the
 meta device.  $DEGAS (./degas) says how many parameters the plan has: what its weights take where nothing is sharded.
 """
 import contextlib
@@ -24,7 +24,7 @@ import warnings
 
 warnings.filterwarnings("ignore")
 logging.disable(logging.WARNING)
-KIND, FOLDER = sys.argv[1:3]
+KIND, FOLDERS, MEGATRON = sys.argv[1], sys.argv[2:], os.environ.get("MEGATRON")
 try:
     import torch
     from torch.testing._internal.distributed.fake_pg import FakeStore
@@ -84,24 +84,30 @@ def no_ranks():
 
 def megatron_open():
     """Its arguments, as a machine with the plan's GPUs and Transformer Engine would read them."""
-    if len(sys.argv) < 4:
+    if not MEGATRON:
         from megatron.core import __version__
         from megatron.core.transformer.pipeline_parallel_layer_layout import PipelineParallelLayerLayout
         return f"megatron-core {__version__} (layouts alone)", lambda plan: megatron_layout(PipelineParallelLayerLayout, plan)
     import typing
     import typing_extensions
     typing.override = typing_extensions.override  # Python 3.12 has it
-    sys.path.insert(0, sys.argv[3])
+    sys.path.insert(0, MEGATRON)
     torch.cuda.get_device_capability = lambda *a: CAPABILITY
     torch.cuda.get_device_properties = lambda *a: types.SimpleNamespace(major=CAPABILITY[0], minor=CAPABILITY[1])
     torch.cuda.current_device = lambda: "meta"
     torch.cuda.Stream = type("Stream", (), {"__init__": lambda self, *a, **k: None})
     torch.Tensor.cuda = lambda self, *a, **k: self
     importlib.import_module("megatron.training.arguments")
+    # Help texts, which are parsed from its source for every plan anew, take half of the time.
+    factory = importlib.import_module("megatron.training.argument_utils").ArgumentGroupFactory
+    factory._get_field_docstrings = lambda *a: {}
+    # Tables of positions, which are no parameters, are cut for a context-parallel rank on its GPU.
+    positions = importlib.import_module("megatron.core.models.common.embeddings.yarn_rotary_pos_embedding")
+    positions.get_pos_emb_on_this_cp_rank = lambda table, *a: table
     attention = importlib.import_module("megatron.core.transformer.dot_product_attention").DotProductAttention
     attention.__init__ = lambda self, *a, **k: torch.nn.Module.__init__(self)  # it has no parameters
     version = importlib.import_module("megatron.core").__version__
-    head = os.popen(f"git -C '{sys.argv[3]}' rev-parse --short=8 HEAD 2>/dev/null").read().strip()
+    head = os.popen(f"git -C '{MEGATRON}' rev-parse --short=8 HEAD 2>/dev/null").read().strip()
     return f"Megatron-LM {head or version}", megatron
 
 
@@ -129,6 +135,8 @@ def megatron(plan):
     capability = re.search(r'"name": *"[^"]*(a100|h100|b200)', json.dumps(plan.plan["cluster"]))
     CAPABILITY = {"a100": (8, 0), "h100": (9, 0), "b200": (10, 0)}[capability[1]]
     os.environ.update(WORLD_SIZE=str(plan.world), RANK="0", LOCAL_RANK="0", CUDA_DEVICE_MAX_CONNECTIONS="1")
+    for backend in "FLASH", "FUSED", "UNFUSED":  # what the plan before has set
+        os.environ.pop(f"NVTE_{backend}_ATTN", None)
     if "--use-megatron-fsdp" in flags:
         del os.environ["CUDA_DEVICE_MAX_CONNECTIONS"]
     sys.argv[1:] = flags + "--tokenizer-type NullTokenizer --train-iters 10 --lr 1e-4 --mock-data".split()
@@ -278,7 +286,7 @@ def transformers_model(text):
 def torchtitan_open():
     import importlib.metadata
     importlib.import_module("torchtitan.config")
-    sys.path.insert(0, FOLDER)
+    sys.path[:0] = FOLDERS
     logging.disable(logging.WARNING)
     return "torchtitan " + importlib.metadata.version("torchtitan"), torchtitan
 
@@ -304,8 +312,9 @@ def torchtitan(plan):
     from torchtitan.distributed.pipeline_parallel import (
         _get_pipeline_metadata, _get_pp_rank_to_stage_indices_mapping, _split_module)
 
-    name = f"plan_{plan.n}"
-    with open(os.path.join(FOLDER, name + ".py"), "w") as module:
+    folder = os.path.dirname(plan.export)
+    name = f"plan_{re.sub('[^a-z]', '_', os.path.basename(folder))}_{plan.n}"
+    with open(os.path.join(folder, name + ".py"), "w") as module:
         module.write(open(plan.export).read())
     config = ConfigManager().parse_args(["--module", name, "--config", "plan"])
     dims = ParallelDims.from_config(config.parallelism, plan.world)
@@ -368,15 +377,17 @@ try:
 except ImportError as error:
     print(error, file=sys.stderr)
     sys.exit(77)
-print(version)
-for path in sorted(glob.glob(os.path.join(FOLDER, "*[0-9].json")), key=lambda p: int(os.path.basename(p)[:-5])):
-    plan = Plan(path)
-    try:
-        with contextlib.redirect_stdout(io.StringIO()):
-            values = derive(plan)
-    except (Exception, SystemExit) as error:
-        no_ranks()
-        print(plan.n, "refused", type(error).__name__, " ".join(str(error).split())[:300])
-        continue
-    unlike = [f"{name}: {theirs}, not {ours}" for name, (theirs, ours) in values.items() if theirs != ours]
-    print(plan.n, "accepted", "; ".join(unlike)[:600] or "equal", flush=True)
+for folder in FOLDERS:
+    with open(os.path.join(folder, "said"), "w") as said:
+        print(version, file=said)
+        for path in sorted(glob.glob(os.path.join(folder, "*[0-9].json")), key=lambda p: int(os.path.basename(p)[:-5])):
+            plan = Plan(path)
+            try:
+                with contextlib.redirect_stdout(io.StringIO()):
+                    values = derive(plan)
+            except (Exception, SystemExit) as error:
+                no_ranks()
+                print(plan.n, "refused", type(error).__name__, " ".join(str(error).split())[:300], file=said)
+                continue
+            unlike = [f"{name}: {theirs}, not {ours}" for name, (theirs, ours) in values.items() if theirs != ours]
+            print(plan.n, "accepted", "; ".join(unlike)[:600] or "equal", file=said, flush=True)
