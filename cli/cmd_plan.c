@@ -204,6 +204,8 @@ print_for_people(const Job *job, const Plan *any)
     describe_job(job);
     output_text("\n");
     describe_plans((const Plan *const *)plans->pdata, plans->len);
+    if (plans->len > 1)
+        explain_print_alternatives(plan);
     output_text("\n");
     describe_stages(plan);
     if (plan->predicted != NULL)

@@ -119,8 +119,7 @@ keep_best(PlanRun *run, bool is_settled)
     while (!is_settled && n < found->len && ((PlanFound *)found->pdata[n])->is_rough &&
            ((PlanFound *)found->pdata[n])->first == ((PlanFound *)found->pdata[0])->first)
         n++;
-    if (found->len > n)
-        g_ptr_array_remove_range(found, n, found->len - n);
+    plan_found_keep(found, n);
 }
 
 void

@@ -115,15 +115,14 @@ explain_change(const Explanation *explanation, const Plan *plan)
 }
 
 void
-explain_difference(const Explanation *explanation, const Plan *plan,
-                   double class_s[EXPLAIN_N_CLASSES])
+explain_difference(const Plan *plan, const Plan *other, double class_s[EXPLAIN_N_CLASSES])
 {
     double winner_s[EXPLAIN_N_CLASSES];
 
     /* The breakdown has the seconds of the classes in their order. */
     G_STATIC_ASSERT(sizeof plan->predicted->breakdown == sizeof winner_s);
-    memcpy(class_s, &plan->predicted->breakdown, sizeof winner_s);
-    memcpy(winner_s, &explanation->plan->predicted->breakdown, sizeof winner_s);
+    memcpy(class_s, &other->predicted->breakdown, sizeof winner_s);
+    memcpy(winner_s, &plan->predicted->breakdown, sizeof winner_s);
     for (int i = 0; i < EXPLAIN_N_CLASSES; i++)
         class_s[i] -= winner_s[i];
 }

@@ -94,9 +94,8 @@ char *explain_value(ExplainDimension dimension, const Plan *plan);
  * is counted per token unless it is memory. */
 double explain_change(const Explanation *explanation, const Plan *plan);
 
-/* Sets the seconds of each class by which @plan takes longer than the explained plan. */
-void explain_difference(const Explanation *explanation, const Plan *plan,
-                        double class_s[EXPLAIN_N_CLASSES]);
+/* Sets the seconds of each class by which @other takes longer than @plan; both are predicted. */
+void explain_difference(const Plan *plan, const Plan *other, double class_s[EXPLAIN_N_CLASSES]);
 
 /* The choice in @dimension with the best plan; NULL if no other value has a plan. */
 const ExplainChoice *explain_best_choice(const Explanation *explanation,
@@ -109,6 +108,10 @@ void explain_write(JsonWriter *writer, const Explanation *explanation);
 
 /* Prints the explanation for people on stdout. */
 void explain_print(const Explanation *explanation);
+
+/* Prints a line for each alternative of @plan: by how much it takes longer, what differs, and in
+ * which classes its time goes. */
+void explain_print_alternatives(const Plan *plan);
 
 /* --- degas simulate --explain (defined in costs.c) --- */
 

@@ -15,7 +15,7 @@ write_difference(JsonWriter *writer, const Explanation *explanation, const Plan 
 {
     double class_s[EXPLAIN_N_CLASSES];
 
-    explain_difference(explanation, plan, class_s);
+    explain_difference(explanation->plan, plan, class_s);
     json_write_object_inline(writer, "breakdown_difference_s");
     for (int i = 0; i < EXPLAIN_N_CLASSES; i++)
         json_write_double(writer, explain_class_names[i], class_s[i]);
@@ -131,13 +131,13 @@ signed_percent(double fraction)
 
 /* (owned) the classes that differ most: "bubble +1.2 s, tp -300 ms". */
 static char *
-reason_text(const Explanation *explanation, const Plan *plan)
+reason_text(const Plan *plan, const Plan *other)
 {
-    const double iteration_s = units_s_from_ns(explanation->plan->predicted->iteration_ns);
+    const double iteration_s = units_s_from_ns(plan->predicted->iteration_ns);
     double class_s[EXPLAIN_N_CLASSES];
     GString *text = g_string_new(NULL);
 
-    explain_difference(explanation, plan, class_s);
+    explain_difference(plan, other, class_s);
     for (int n = 0; n < 3; n++) {
         int largest = 0;
 
@@ -165,6 +165,44 @@ plan_text(const Plan *plan)
     return g_strdup_printf("%s, %s", split, plan->schedule);
 }
 
+/* (owned) what @other has in the dimensions from @first on in which it differs from @plan: "tp 4, zero
+ * 1"; without @skipped. */
+static char *
+differences_text(const Plan *plan, const Plan *other, int first, int skipped)
+{
+    GString *text = g_string_new(NULL);
+
+    for (int i = first; i < EXPLAIN_N_DIMENSIONS; i++) {
+        g_autofree char *mine = explain_value((ExplainDimension)i, plan);
+        g_autofree char *others = explain_value((ExplainDimension)i, other);
+
+        if (i != skipped && strcmp(mine, others) != 0)
+            g_string_append_printf(text, "%s%s %s", text->len == 0 ? "" : ", ",
+                                   explain_dimension_names[i], others);
+    }
+    g_strdelimit(text->str, "_", '-');
+    return g_string_free(text, FALSE);
+}
+
+void
+explain_print_alternatives(const Plan *plan)
+{
+    g_autoptr(OutputTable) table = output_table_new("<|time|<with|<because");
+
+    for (guint i = 0; plan->alternatives != NULL && i < plan->alternatives->len; i++) {
+        const Plan *other = plan->alternatives->pdata[i];
+        const double ratio =
+            (double)other->predicted->iteration_ns / (double)MAX(1, plan->predicted->iteration_ns);
+
+        output_table_take(table, g_strdup_printf("%u", i + 2));
+        output_table_take(table, signed_percent(ratio - 1.0));
+        output_table_take(table, differences_text(plan, other, 0, EXPLAIN_N_DIMENSIONS));
+        output_table_take(table, reason_text(plan, other));
+    }
+    output_text("\nthe others against the best\n");
+    output_table_print(table, 2);
+}
+
 static void
 print_runner_up(const Explanation *explanation)
 {
@@ -176,17 +214,11 @@ print_runner_up(const Explanation *explanation)
     }
     g_autofree char *text = plan_text(plan);
     g_autofree char *difference = signed_percent(explain_change(explanation, plan));
-    g_autofree char *reason = reason_text(explanation, plan);
-    g_autoptr(GString) differs = g_string_new(NULL);
-    for (int i = EXPLAIN_MICRO_BATCH; i < EXPLAIN_N_DIMENSIONS; i++) {
-        g_autofree char *mine = explain_value((ExplainDimension)i, explanation->plan);
-        g_autofree char *other = explain_value((ExplainDimension)i, plan);
-
-        if (i != EXPLAIN_SCHEDULE && strcmp(mine, other) != 0)
-            g_string_append_printf(differs, ", %s %s", explain_dimension_names[i], other);
-    }
-    g_strdelimit(differs->str, "_", '-');
-    output_printf("the runner-up is %s%s: %s (%s)\n", text, differs->str, difference, reason);
+    g_autofree char *reason = reason_text(explanation->plan, plan);
+    g_autofree char *differs =
+        differences_text(explanation->plan, plan, EXPLAIN_MICRO_BATCH, EXPLAIN_SCHEDULE);
+    output_printf("the runner-up is %s%s%s: %s (%s)\n", text, differs[0] == '\0' ? "" : ", ",
+                  differs, difference, reason);
 }
 
 static void
@@ -228,7 +260,7 @@ print_choices(const Explanation *explanation)
         output_table_add(table, best->value);
         output_table_take(table, signed_percent(explain_change(explanation, plan)));
         output_table_take(table, plan_text(plan));
-        output_table_take(table, reason_text(explanation, plan));
+        output_table_take(table, reason_text(explanation->plan, plan));
         n++;
     }
     if (n == 0)

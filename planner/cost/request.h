@@ -55,7 +55,7 @@ typedef struct {
     bool overlap_pp_given;      /* conventions.overlap_pp is asked for; else the framework's rule */
     int64_t memory_limit_bytes; /* of a device; 0: what each device has */
     PlanObjective objective;
-    int64_t top;     /* alternatives to keep besides the best */
+    int64_t top;     /* alternatives to keep besides the best, no two alike (trial/trial.h) */
     int64_t threads; /* >= 1 */
     bool is_terse;   /* where nothing fits, no change of the request that would is looked for */
     /* (borrowed, nullable) Read atomically.  Once it is not 0 the search ends with the best plan so

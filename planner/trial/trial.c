@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "base/order.h"
+#include "base/units.h"
 #include "planner/bounds/plan_bound.h"
 #include "planner/partition/partitions.h"
 
@@ -12,7 +13,24 @@ static void
 found_free(PlanFound *found)
 {
     plan_free(found->plan);
+    g_free(found->choices);
     g_free(found);
+}
+
+void
+plan_found_keep(GPtrArray *found, guint most)
+{
+    g_autoptr(GHashTable) known = g_hash_table_new(g_str_hash, g_str_equal);
+    guint n = 0;
+
+    for (guint i = 0; i < found->len && n < most; i++) {
+        PlanFound *one = found->pdata[i];
+        if (one->choices != NULL && !g_hash_table_add(known, one->choices))
+            continue;
+        found->pdata[i] = found->pdata[n];
+        found->pdata[n++] = one;
+    }
+    g_ptr_array_set_size(found, (gint)n);
 }
 
 int
@@ -141,20 +159,39 @@ plan_trial_most_usable_bytes(const Workload *workload)
     return most;
 }
 
-/* What is worse than top + 1 plans of this point is of no interest. */
+/* What is worse than top + 1 plans of this point, no two of them alike, is of no interest. */
 static void
 lower_limit(PlanTrial *trial)
 {
     const GPtrArray *found = trial->outcome->found;
     const guint top = (guint)trial->evaluation->space->request->top;
+    guint n = 0;
 
     if (found->len <= top)
         return;
-    g_autofree int64_t *values = g_new(int64_t, found->len);
+    g_autoptr(GHashTable) known = g_hash_table_new(g_str_hash, g_str_equal);
+    g_autofree PlanFound **sorted = g_memdup2(found->pdata, found->len * sizeof *sorted);
+    qsort(sorted, found->len, sizeof *sorted, plan_found_compare);
     for (guint i = 0; i < found->len; i++)
-        values[i] = ((PlanFound *)found->pdata[i])->first;
-    qsort(values, found->len, sizeof *values, order_int64s);
-    trial->limit = MIN(trial->limit, values[top]);
+        if ((sorted[i]->choices == NULL || g_hash_table_add(known, sorted[i]->choices)) &&
+            n++ == top) {
+            trial->limit = MIN(trial->limit, sorted[i]->first);
+            return;
+        }
+}
+
+/* (owned, nullable) PlanFound.choices of @plan. */
+static char *
+choices_of(const PlanRequest *request, const Plan *plan)
+{
+    const PlanDegrees *d = &plan->degrees;
+
+    if (request->top == 0)
+        return NULL;
+    return g_strdup_printf(INT " " INT " " INT " " INT " " INT " " INT " " INT " %s %d %s %d %d %d",
+                           d->dp, d->tp, d->pp, d->vpp, d->cp, d->ep, plan->micro_batch,
+                           plan->schedule, plan->slices->len > 1, plan_recompute_name(plan),
+                           plan->zero_stage, plan->offload, plan->sequence_parallel);
 }
 
 /* Whether plans are simulated without following links: where least memory is asked for, which links
@@ -219,6 +256,7 @@ simulate(PlanTrial *trial, const Plan *plan, const Workload *workload, const Sch
         .index = trial->point->index,
         .order = order,
         .is_rough = rough,
+        .choices = choices_of(trial->evaluation->space->request, plan),
     };
     /* @plan may be a copy of one that was predicted. */
     g_clear_pointer(&found->plan->predicted, report_free);

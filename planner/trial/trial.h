@@ -40,7 +40,13 @@ typedef struct {
     int64_t first;                /* the objective: time in ns, or bytes */
     int64_t second, index, order; /* ties: the other one of the two, the point, the plan there */
     bool is_rough; /* second is only a bound on the time, and predicted is not to be used */
+    char *choices; /* (owned, nullable) what a person would change; NULL: nobody asks for others */
 } PlanFound;
+
+/* Keeps the first @most plans of @found, which is in order; of plans with the same choices only the
+ * first.  Choices are degrees, micro-batch, schedule, whether sequences are sliced, recompute, ZeRO,
+ * offload and sequence parallelism; stages, slices and the order of ranks are none. */
+void plan_found_keep(GPtrArray *found, guint most);
 
 /* The total order of plans, of PlanFound **: by first, second, index, order; smaller is better. */
 int plan_found_compare(const void *a, const void *b);

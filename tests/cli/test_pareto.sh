@@ -60,6 +60,15 @@ on_front "$W/front.tsv"
 "$DEGAS" plan $job --top 12 -o "$W/top.json" >"$W/out" 2>"$W/err"
 has '^best \*' "the fastest of --top is marked"
 has '^[0-9]*  *[0-9]' "what is beaten is not"
+has '^the others against the best' "what the others lose is said"
+has '^  2  *[+=].* [a-z].* [a-z-]* [+-]' "by how much, what differs, and where the time goes"
+json "no two are alike" "
+def choices(p):
+    kinds = {s['recompute'] for s in p['stages']}
+    return (tuple(sorted(p['degrees'].items())), p['micro_batch'], p['schedule'], len(p['slices']) > 1,
+            kinds.pop() if len(kinds) == 1 else 'mixed', p['zero_stage'], p['offload'], p['sequence_parallel'])
+plans = [d] + d['alternatives']
+assert len({choices(p) for p in plans}) == len(plans) == 13, sorted(map(choices, plans))" "$W/top.json"
 runs 0 "the next best plans as a table" plot "$W/top.json" -o "$W/top.tsv"
 on_front "$W/top.tsv"
 [ "$(wc -l <"$W/top.tsv")" = 14 ]
