@@ -158,7 +158,23 @@ reduction_s(const PlanRequest *request, int32_t zero_stage, const ProfileGroup *
     return seconds;
 }
 
-/* In the order that @d says. */
+/* Seconds of adding up the gradients of a table that the first and the last rank both have. */
+static double
+tied_s(const PlanRequest *request, const PlanDegrees *d, const PlanLayerCost *cost,
+       const int64_t n[PLAN_PART_N])
+{
+    const ProfileMesh mesh = plan_layer_mesh(request, d);
+
+    if (cost->tied_parameters == 0 || d->pp == 1 || request->conventions.overlap_dp ||
+        (n[PLAN_PART_EMBEDDING] > 0) == (n[PLAN_PART_HEAD] > 0))
+        return 0.0;
+    const ProfileGroup pair = profile_group_pair(&mesh, 0, d->pp - 1);
+    return profile_cost_collective_s(
+        request->profile, MODEL_COMM_ALL_REDUCE,
+        cost->tied_parameters * dtype_bytes(request->conventions.grad_dtype), &pair);
+}
+
+/* In the order that @d says, where all groups lie alike. */
 static double
 order_end_s(const PlanRequest *request, const PlanDegrees *d, int32_t zero_stage, int64_t n_dense,
             int64_t n_expert)
@@ -202,14 +218,15 @@ plan_sketch_end_s(const PlanRequest *request, const PlanLayerCost *cost, const P
         dense += n[i] * cost->parts[i].dense_parameters;
         expert += n[i] * cost->parts[i].expert_parameters;
     }
-    const double update_s = step_s(request, point, dense, expert);
-    if (!plan_sketch_ranks_are_alike(request, &point->degrees))
-        return update_s;
+    const bool alike = plan_sketch_ranks_are_alike(request, &point->degrees);
     for (uint32_t orders = plan_point_orders(point); orders != 0; orders &= orders - 1) {
         d.rank_order = g_bit_nth_lsf(orders, -1);
-        least_s = fmin(least_s, order_end_s(request, &d, point->zero_stage, dense, expert));
+        least_s =
+            fmin(least_s,
+                 tied_s(request, &d, cost, n) +
+                     (alike ? order_end_s(request, &d, point->zero_stage, dense, expert) : 0.0));
     }
-    return least_s + update_s;
+    return least_s + step_s(request, point, dense, expert);
 }
 
 double
