@@ -276,13 +276,34 @@ message_to(const WorkloadBuild *build, int32_t chain, int32_t stage, int32_t to,
     return message_between(build, rank, workload_build_stage(build, chain, to)->rank, bytes);
 }
 
+/* Whether @stage and the one @n before it lie, as the stages beside them do, on the same ranks. */
+static bool
+same_places(const WorkloadBuild *build, int32_t chain, int32_t stage, int32_t n)
+{
+    if (stage - n < 1 || stage + 1 >= build->n_stages)
+        return false;
+    for (int32_t k = stage - 1; k <= stage + 1; k++)
+        if (workload_build_stage(build, chain, k)->rank !=
+            workload_build_stage(build, chain, k - n)->rank)
+            return false;
+    return true;
+}
+
+/* @op is one of the Workload's ops, and those of the stages before are done. */
 static void
 set_messages(const WorkloadBuild *build, int32_t chain, int32_t stage, int32_t class_,
              int32_t slice, WorkloadOp *op)
 {
     const ModelShape shape = workload_build_shape(build, class_, slice);
     const int64_t bytes = model_boundary_bytes(build->arch, &shape);
+    const int32_t n_ranks = (int32_t)build->plan->degrees.pp;
 
+    if (same_places(build, chain, stage, n_ranks)) {
+        const WorkloadOp *before = op - (ptrdiff_t)n_ranks * build->n_classes * build->n_slices;
+        op->forward_message = before->forward_message;
+        op->backward_message = before->backward_message;
+        return;
+    }
     op->forward_message = message_to(build, chain, stage, stage + 1, bytes);
     op->backward_message = message_to(build, chain, stage, stage - 1, bytes);
 }
