@@ -4,6 +4,7 @@
 
 #include "base/units.h"
 #include "planner/search.h"
+#include "profiles/workload/memory.h"
 
 /* Clusters are extended up to so many times their size. */
 #define MAX_FACTOR 64
@@ -31,27 +32,49 @@ append_plan(GString *text, const Plan *plan)
 
 /* --- changes --- */
 
+/* What a plan may use: the request's limit, or the memory of the device that has least. */
+static int64_t
+limit_of(const PlanRequest *request)
+{
+    const ModelCluster *cluster = request->profile->cluster;
+    int64_t limit = INT64_MAX;
+
+    if (request->memory_limit_bytes > 0)
+        return request->memory_limit_bytes;
+    for (guint i = 0; i < cluster->nodes->len; i++) {
+        const ModelNodes *nodes = &g_array_index(cluster->nodes, ModelNodes, i);
+        limit = MIN(
+            limit, g_array_index(cluster->devices, ModelDevice, (guint)nodes->device).memory_bytes);
+    }
+    return limit;
+}
+
+/* Whether the state of each parameter, once on any of @n devices, is more than fits: no split, ZeRO
+ * stage or recompute changes that. */
+static bool
+state_is_large(const PlanRequest *request, int64_t n)
+{
+    const WorkloadParameterBytes bytes =
+        workload_parameter_bytes(request->dtype, &request->conventions);
+    const double weights = request->offload_parameters ? 0.0 : (double)bytes.weight_bytes;
+    const double optimizer =
+        request->offload == PLAN_OFFLOAD_NONE ? (double)bytes.optimizer_bytes : 0.0;
+    const double each = weights + (double)bytes.gradient_bytes + optimizer;
+
+    return (double)model_parameters(request->arch) * each * (1.0 - 1e-9) >
+           (double)limit_of(request) * (double)n;
+}
+
 /* Whether the changed request has a plan that fits; (owned, nullable) that plan. */
 static Plan *
 fits(const PlanRequest *request, PlanEvaluateFunc evaluate, void *user_data)
 {
     g_autoptr(Plan) plan = plan_search_least(request, evaluate, user_data);
 
-    /* Predicted without a limit: compared with the request's or the devices'. */
-    if (plan == NULL)
-        return NULL;
-    int64_t limit = request->memory_limit_bytes;
-    if (limit == 0) {
-        const ModelCluster *cluster = request->profile->cluster;
-        limit = INT64_MAX;
-        for (guint i = 0; i < cluster->nodes->len; i++) {
-            const ModelNodes *nodes = &g_array_index(cluster->nodes, ModelNodes, i);
-            limit = MIN(
-                limit,
-                g_array_index(cluster->devices, ModelDevice, (guint)nodes->device).memory_bytes);
-        }
-    }
-    return plan->predicted->peak_memory_bytes <= limit ? g_steal_pointer(&plan) : NULL;
+    /* Predicted without a limit. */
+    return plan != NULL && plan->predicted->peak_memory_bytes <= limit_of(request)
+               ? g_steal_pointer(&plan)
+               : NULL;
 }
 
 /* What is released of a request, in the order in which it is tried. */
@@ -174,9 +197,12 @@ extended(const PlanRequest *request, const Profile *profile, int64_t n)
 static bool
 append_change(GString *text, const PlanRequest *request, PlanEvaluateFunc evaluate, void *user_data)
 {
+    int64_t n = request->n_devices > 0 ? request->n_devices
+                                       : model_cluster_n_devices(request->profile->cluster);
+
     for (Release which = 0; which < RELEASE_N; which++) {
         PlanRequest changed = *request;
-        if (!release(&changed, which))
+        if (!release(&changed, which) || state_is_large(&changed, n))
             continue;
         g_autoptr(Plan) plan = fits(&changed, evaluate, user_data);
         if (plan == NULL)
@@ -184,11 +210,11 @@ append_change(GString *text, const PlanRequest *request, PlanEvaluateFunc evalua
         append_flag(text, which, plan);
         return true;
     }
-    int64_t n = request->n_devices > 0 ? request->n_devices
-                                       : model_cluster_n_devices(request->profile->cluster);
     for (int64_t factor = 2; factor <= MAX_FACTOR; factor *= 2) {
         if (__builtin_mul_overflow(n, 2, &n) || n > SCHEDULE_MAX_RANKS)
             break;
+        if (state_is_large(request, n))
+            continue;
         g_autoptr(Profile) profile = profile_copy(request->profile);
         model_cluster_free(profile->cluster);
         profile->cluster = model_cluster_resized(request->profile->cluster, n);
