@@ -72,7 +72,7 @@ LIBRARY_SOURCES := $(foreach f,$(LOWER_simulator) simulator planner cli/library 
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
 .SECONDARY:
-.PHONY: all libdegas demo test run-tests test-long bench loop validate validation-page check-page frameworks-page bundle \
+.PHONY: all libdegas demo test run-tests test-long bench loop gallery validate validation-page check-page frameworks-page bundle \
 	gpu-check check format clean packages install uninstall deb
 
 # The plugins first: their kernels take longest.
@@ -179,6 +179,10 @@ bench: all $(BENCHES)
 # Predicted beside measured on this machine's CPU: writes docs/loop.md.
 loop: all $(B)/tests/bench/gauge_cores
 	@GAUGE=$(B)/tests/bench/gauge_cores scripts/loop.sh
+
+# The pictures of docs/gallery.md and docs/tutorial.md by the commands in them; CHECK=1 writes nothing, and fails where one is another now.
+gallery: all
+	@for page in docs/gallery.md docs/tutorial.md; do scripts/gallery.sh $(if $(CHECK),--check) $$page || exit 1; done
 
 # Predictions beside published measurements; the table of docs/validation.md.
 VALIDATION ?= ../shared/validation

@@ -48,7 +48,7 @@ do for [p=1:n_panels] {
         set xlabel 'time ['.time_unit.']' font face(11) tc rgb faint offset 0,0.3
     }
     set label 1 name[p] at screen x_at(left),y_at(top[p]-28) font bold(14) tc rgb ink
-    set label 2 about[p] at screen x_at(left),y_at(top[p]-11) font face(11) tc rgb faint
+    set label 2 about[p] at screen x_at(left),y_at(top[p]-11) left font face(11) tc rgb faint
     # What is left of this is bubble.
     set object 1 rectangle from 0,-0.5 to end[p],rows[p]-0.5 fc rgb bubble_color fs solid noborder \
         behind
@@ -64,7 +64,7 @@ do for [p=1:n_panels] {
             with vectors nohead lw box_px[p]*unit lc rgb variable title 'ops', \
          'data.tsv' using ($1 == p-1 && $3 == 1 ? $11/time_scale : NaN):($2/every[p]+0.32):($9/time_scale):(0):10 \
             with vectors nohead lw 0.3*box_px[p]*unit lc rgb variable title 'beside', \
-         'labels.tsv' using ($1 == p-1 ? $3/time_scale : NaN):($2/every[p]):4:5 \
+         'labels.tsv' using ($1 == p-1 && copy_left[p] <= 0 ? $3/time_scale : NaN):($2/every[p]):4:5 \
             with labels center font face(label_px[p]) tc rgb variable title 'labels'
     unset label 3
     unset label 4
