@@ -4,6 +4,7 @@
 # commands of its section print.
 # usage: gallery.sh [--check] [PAGE]
 #   --check  writes nothing; fails where a picture that would be written differs (if the gnuplot is the same version)
+# Exit status 1: a command or a picture failed; 3: all ran, but a number or a picture of the page is another one now.
 set -eu
 check=
 [ "${1:-}" != --check ] || { check=1 && shift; }
@@ -25,6 +26,10 @@ complain() {
     echo "gallery: $1" >&2
     failed=1
 }
+differs() {
+    echo "gallery: $1" >&2
+    [ "$failed" != 0 ] || failed=3
+}
 n=1
 while [ -e "$work/$n.text" ]; do
     mkdir "$work/$n"
@@ -35,7 +40,7 @@ while [ -e "$work/$n.text" ]; do
     }
     grep -o '`[0-9][^`]*`' "$work/$n.text" | tr -d '`' >"$work/numbers" || true
     while read -r number; do
-        grep -qF -- "$number" "$work/out" || complain "section $n says $number, which its commands do not print"
+        grep -qF -- "$number" "$work/out" || differs "section $n says $number, which its commands do not print"
     done <"$work/numbers"
     for picture in $(sed -n 's/^!\[.*\](\(.*\))$/\1/p' "$work/$n.text"); do
         made=$work/$n/${picture##*/}
@@ -46,7 +51,7 @@ while [ -e "$work/$n.text" ]; do
             cp "$made" "$folder/"
         elif ! cmp -s "$made" "$folder/${picture##*/}"; then
             if grep -qs "$(gnuplot --version)" "$folder/gnuplot.txt"; then
-                complain "$picture is not what its commands draw now"
+                differs "$picture is not what its commands draw now"
             else
                 echo "gallery: $picture is of another gnuplot: not compared" >&2
             fi

@@ -58,6 +58,22 @@ runs 0 "memory as text" plot "$W/memory.report.json"
 has '^ *0 .*|W.*A' "bars of letters"
 has '^W weights .*A activations' "and what they mean"
 
+# The first of two is six times shorter, so that it has a magnified copy: what follows it still begins at the left edge, and
+# the numbers of micro-batches stand in the copy and in the large panel, 2 x 8 ops on each of 4 ranks.
+if command -v gnuplot >/dev/null 2>&1; then
+    "$DEGAS" simulate --schedule-file "$W/s.json" --op-times F=6,B=12 --trace "$W/six.trace.json" >/dev/null
+    runs 0 "a magnified copy" plot "$W/one.trace.json" "$W/six.trace.json" --names "small,large" -o "$W/copy.svg"
+    grep -q 'magnified' "$W/copy.svg" &&
+        [ "$(grep -B1 '<text>.*micro-batches: iteration' "$W/copy.svg" | grep -c 'text-anchor="start"')" = 2 ]
+    report $? "both panels' lines begin at their left edge" "$(grep -B1 'micro-batches' "$W/copy.svg")"
+    # And the names of the ranks, twice.
+    labels=$(grep -c '<text>[0-7]</text>' "$W/copy.svg")
+    [ "$labels" = 136 ]
+    report $? "labels are not upon each other in the small one" "$labels"
+else
+    skip "a magnified copy" "gnuplot is not installed"
+fi
+
 # --- the page ---
 runs 0 "one page" simulate --schedule-file "$W/s.json" --op-times F=1,B=2 --html "$W/r.html"
 grep -q "Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'" \
