@@ -443,7 +443,7 @@ run(Options *options, GError **error)
     if (json && g_strcmp0(path, "-") == 0)
         options_fail(options, "json", "the profile goes to stdout already");
     if (!options_finish(options, error) || !output_folder_check(path, error) ||
-        !output_folder_check(html, error))
+        !page_check(options, error))
         return -1;
     validation_runs_init(&work.runs);
     work.profile = request_load_cluster(options_argument(options, 0), error);
@@ -455,7 +455,7 @@ run(Options *options, GError **error)
     profile_write(product, NULL, profile);
     if (!output_json(product, path, error))
         return -1;
-    const bool is_silent = json || strcmp(path, "-") == 0;
+    const bool is_silent = json || strcmp(path, "-") == 0 || page_takes_stdout(options);
     if (html != NULL)
         output_keep(is_silent);
     if (!is_silent || html != NULL) {

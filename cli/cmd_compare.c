@@ -361,7 +361,7 @@ run(Options *options, GError **error)
     Breakdown breakdowns[MAX_FILES];
     Comparison comparisons[MAX_FILES];
 
-    if (!options_finish(options, error) || !output_folder_check(html, error))
+    if (!page_check(options, error))
         return -1;
     for (size_t i = 0; i < n_files; i++)
         if (!breakdown_load(options_argument(options, i), &breakdowns[i], error))
@@ -373,8 +373,9 @@ run(Options *options, GError **error)
                                       .tolerance_fraction = tolerance};
         compare(&comparisons[i]);
     }
-    const bool is_silent = options_has(options, "json") || output != NULL;
-    if (is_silent && !output_json(to_json(options, comparisons, n), output, error))
+    const bool is_json = options_has(options, "json") || output != NULL;
+    const bool is_silent = is_json || page_takes_stdout(options);
+    if (is_json && !output_json(to_json(options, comparisons, n), output, error))
         return -1;
     if (html != NULL)
         output_keep(is_silent);

@@ -244,7 +244,7 @@ write_product(const Job *job, const Plan *any, const Explanation *explanation, O
 {
     const char *path = options_string(options, "output", NULL);
     const bool json = options_has(options, "json"), is_page = options_has(options, "html");
-    const bool is_silent = json || g_strcmp0(path, "-") == 0;
+    const bool is_silent = json || g_strcmp0(path, "-") == 0 || page_takes_stdout(options);
     if (json || path != NULL) {
         g_autoptr(JsonWriter) writer = job_write_open(job);
         size_t n_bytes;
@@ -328,7 +328,7 @@ run(Options *options, GError **error)
     int64_t n_front = 0;
 
     if (!output_folder_check(options_string(options, "output", NULL), error) ||
-        !output_folder_check(options_string(options, "html", NULL), error))
+        !page_check(options, error))
         return -1;
     g_autoptr(Request) request =
         request_load(options_argument(options, 0), options_argument(options, 1), options,

@@ -225,7 +225,8 @@ write_products(const Run *run, const RunReport *report, Options *options, GError
     if ((json || output != NULL) && !output_json(run_report_json(report), output, error))
         return false;
     const bool is_page = options_has(options, "html");
-    const bool is_silent = json || g_strcmp0(output, "-") == 0 || g_strcmp0(trace, "-") == 0;
+    const bool is_silent = json || g_strcmp0(output, "-") == 0 || g_strcmp0(trace, "-") == 0 ||
+                           page_takes_stdout(options);
     if (is_page)
         output_keep(is_silent);
     if (!is_silent || is_page)
@@ -367,8 +368,7 @@ run(Options *options, GError **error)
     RunReport report;
     Progress progress = {0};
 
-    if (!read_run(options, &one.exec, error) ||
-        !output_folder_check(options_string(options, "html", NULL), error))
+    if (!read_run(options, &one.exec, error) || !page_check(options, error))
         return -1;
     if (exec_transport_kind(one.exec.transport)->in_processes && g_str_equal(path, "-")) {
         g_set_error(error, CMD_ERROR, CMD_ERROR_USAGE,

@@ -487,7 +487,7 @@ print(const Sweep *sweep, Options *options, GError **error)
 {
     static const char *const files[] = {"output", "csv", "plot"};
     const bool json = options_has(options, "json"), is_page = options_has(options, "html");
-    bool is_silent = json;
+    bool is_silent = json || page_takes_stdout(options);
 
     for (size_t i = 0; i < G_N_ELEMENTS(files); i++)
         is_silent |= g_strcmp0(options_string(options, files[i], NULL), "-") == 0;

@@ -104,7 +104,7 @@ write_products(const Validation *validation, const char *cluster_name, Options *
         !output_json(validation_write(validation, cluster_name), json ? NULL : path, error))
         return false;
     if (html != NULL)
-        output_keep(json);
+        output_keep(json || page_takes_stdout(options));
     if (!json || html != NULL)
         validation_print(validation);
     if (html == NULL)
@@ -135,8 +135,7 @@ run(Options *options, GError **error)
     g_autoptr(Profile) cluster = NULL;
     g_auto(Validation) validation = {0};
 
-    if (!options_finish(options, error) ||
-        !output_folder_check(options_string(options, "html", NULL), error))
+    if (!page_check(options, error))
         return -1;
     if (options_n_arguments(options) == 2) {
         cluster = request_load_cluster(options_argument(options, 0), error);

@@ -15,6 +15,23 @@ struct HtmlPage {
     const char *policy;            /* what the policy allows besides */
 };
 
+bool
+page_takes_stdout(Options *options)
+{
+    return g_strcmp0(options_string(options, "html", NULL), "-") == 0;
+}
+
+bool
+page_check(Options *options, GError **error)
+{
+    if (page_takes_stdout(options) &&
+        (options_has(options, "json") ||
+         g_strcmp0(options_string(options, "output", NULL), "-") == 0))
+        options_fail(options, "html", "stdout can hold one product only");
+    return options_finish(options, error) &&
+           output_folder_check(options_string(options, "html", NULL), error);
+}
+
 HtmlPage *
 page_new(const char *title)
 {
@@ -297,12 +314,8 @@ page_text(const HtmlPage *page, const char *footer)
     const struct {
         const char *name;
         const GString *value;
-    } values[] = {{"policy", policy},
-                  {"title", title},
-                  {"about", page->about},
-                  {"cards", page->cards},
-                  {"body", page->body},
-                  {"footer", below}};
+    } values[] = {{"policy", policy},     {"title", title},     {"about", page->about},
+                  {"cards", page->cards}, {"body", page->body}, {"footer", below}};
     const char *rest, *mark;
 
     g_assert(template != NULL);

@@ -25,6 +25,12 @@
             .common = true                                                                         \
     }
 
+/* Checks --html before long work: that its folder is there, and that stdout has one product only.
+ * G_FILE_ERROR, CMD_ERROR_USAGE. */
+bool page_check(Options *options, GError **error);
+/* Whether the page goes to stdout, so that nothing else may. */
+bool page_takes_stdout(Options *options);
+
 typedef struct HtmlPage HtmlPage;
 
 /* Returns: (owned) an empty page.  @title is escaped. */

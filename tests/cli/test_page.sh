@@ -80,6 +80,11 @@ runs 0 "three of them, quietly" compare "$W/1f1b.json" "$W/naive.json" "$W/1f1b.
 [ ! -s "$W/out" ] && [ "$(grep -c '<div class="bar">' "$W/three.html")" = 3 ]
 report $? "a bar for each"
 
+runs 0 "on stdout" compare "$W/1f1b.json" "$W/naive.json" --html -
+cmp -s "$W/out" "$W/compare.html"
+report $? "the page alone" "$(head -3 "$W/out")"
+fails 2 'one product' "and nothing else" compare "$W/1f1b.json" "$W/naive.json" --html - --json
+
 # --- validate and calibrate ---
 cat >"$W/m.csv" <<'CSV'
 source,id,gpu,gpus,model,layers,hidden,heads,vocab,seq,global_batch,micro_batch,dp,tp,pp,schedule,recompute,dtype,measured_iter_ms,status
