@@ -84,7 +84,7 @@ Maintainer: $maintainer
 Installed-Size: $(du -sk --apparent-size "$root/usr" | cut -f1)
 Depends: $(needs Depends)
 Recommends: gnuplot-nox | gnuplot, libopenblas0-pthread | libopenblas0${mpi:+, $mpi}
-Suggests: openmpi-bin
+Suggests: openmpi-bin, libmicrohttpd12
 Section: science
 Priority: optional
 Description: planner and simulator of distributed training of Transformers
