@@ -5,12 +5,14 @@
 #include "base/order.h"
 #include "base/units.h"
 #include "cli/draw/describe.h"
+#include "cli/draw/describe_sweep.h"
 #include "cli/draw/plot.h"
 #include "cli/explain/explain.h"
 #include "cli/request/command.h"
 #include "cli/request/output.h"
 #include "cli/request/request.h"
 #include "cli/request/searches.h"
+#include "cli/request/sizes.h"
 
 static const OptionInfo options_table[] = {
     {"explain", NULL,
@@ -191,9 +193,10 @@ print_search(const Plan *plan)
                   plan->search.simulated);
 }
 
-/* @any  as of find_any() */
+/* @any    as of find_any()
+ * @sweep  (nullable) the sizes of which this is the answer */
 static void
-print_for_people(const Job *job, const Plan *any)
+print_for_people(const Job *job, const Plan *any, const Sweep *sweep)
 {
     const Plan *plan = job->plan;
     g_autoptr(GPtrArray) plans = g_ptr_array_new();
@@ -201,6 +204,10 @@ print_for_people(const Job *job, const Plan *any)
     g_ptr_array_add(plans, (void *)plan);
     for (guint i = 0; plan->alternatives != NULL && i < plan->alternatives->len; i++)
         g_ptr_array_add(plans, g_ptr_array_index(plan->alternatives, i));
+    if (sweep != NULL) {
+        describe_sweep(sweep);
+        output_text("\n");
+    }
     describe_job(job);
     output_text("\n");
     describe_plans((const Plan *const *)plans->pdata, plans->len);
@@ -239,8 +246,8 @@ write_page(const Job *job, Options *options, GError **error)
 
 /* The plan as a file, on stdout, in words. */
 static bool
-write_product(const Job *job, const Plan *any, const Explanation *explanation, Options *options,
-              GError **error)
+write_product(const Job *job, const Plan *any, const Explanation *explanation, const Sweep *sweep,
+              Options *options, GError **error)
 {
     const char *path = options_string(options, "output", NULL);
     const bool json = options_has(options, "json"), is_page = options_has(options, "html");
@@ -264,7 +271,7 @@ write_product(const Job *job, const Plan *any, const Explanation *explanation, O
     }
     if (is_page)
         output_keep(is_silent);
-    print_for_people(job, any);
+    print_for_people(job, any, sweep);
     if (explanation != NULL)
         explain_print(explanation);
     if (is_page && !write_page(job, options, error))
@@ -321,30 +328,76 @@ check_pareto(Options *options, const Request *request, int64_t *n, GError **erro
     return options_finish(options, error);
 }
 
+/* The plan of @request: that of the answer of @sizes, or searched now.  NULL with @error; where it
+ * is stopped (@interrupted) the best so far. */
+static Plan *
+search(Request *request, Options *options, const Sizes *sizes, GError **interrupted, GError **error)
+{
+    g_autoptr(GPtrArray) searches = searches_new();
+    Request *asked = request_copy(request);
+
+    if (sizes->sweep != NULL && !options_has(options, "explain")) {
+        request_free(asked);
+        return plan_copy(searches_at(sizes->searches, sweep_answer(sizes->sweep)->search)->plan);
+    }
+    if (options_has(options, "explain"))
+        asked->plan.top = MAX(asked->plan.top, 1);
+    asked->plan.waits = true;
+    searches_add(searches, asked, 1);
+    searches_run(searches, request->plan.threads, "plans", interrupted);
+    const Search *only = searches_at(searches, 0);
+    if (only->plan != NULL || only->so_far != NULL)
+        return plan_copy(only->plan != NULL ? only->plan : only->so_far);
+    if (*interrupted != NULL)
+        fail_interrupted("no plan was found yet", error);
+    else
+        g_propagate_error(error, g_error_copy(only->error));
+    return NULL;
+}
+
+/* Several sizes: which cluster and number of devices is the answer.  Returns: (owned, nullable) the
+ * request of that size; NULL with CMD_ERROR_NO or what failed.  @answer is what was planned. */
+static Request *
+choose_size(Options *options, Sizes *answer, GError **interrupted, GError **error)
+{
+    if (!sizes_run(answer, options, interrupted, error))
+        return NULL;
+    const SweepPoint *point = sweep_answer(answer->sweep);
+    if (point != NULL)
+        return request_copy(searches_at(answer->searches, point->search)->request);
+    if (*interrupted != NULL) {
+        fail_interrupted("no plan that makes it was found yet", error);
+        return NULL;
+    }
+    describe_sweep(answer->sweep);
+    cmd_fail(error, CMD_ERROR_NO, "no size that was planned makes it");
+    return NULL;
+}
+
 static int
 run(Options *options, GError **error)
 {
     g_autoptr(GError) interrupted = NULL;
+    g_auto(Sizes) sizes = {0};
     int64_t n_front = 0;
 
     if (!output_folder_check(options_string(options, "output", NULL), error) ||
         !page_check(options, error))
         return -1;
     g_autoptr(Request) request =
-        request_load(options_argument(options, 0), options_argument(options, 1), options,
-                     REQUEST_SEARCHED, error);
+        sizes_are_asked(options)
+            ? choose_size(options, &sizes, &interrupted, error)
+            : request_load(options_argument(options, 0), options_argument(options, 1), options,
+                           REQUEST_SEARCHED, error);
     if (request == NULL)
         return -1;
     const int64_t top = request->plan.top;
     if (!check_pareto(options, request, &n_front, error))
         return -1;
-    request->plan.stop = cmd_interrupt_watch();
-    if (options_has(options, "explain"))
-        request->plan.top = MAX(top, 1);
-    g_autoptr(Plan) plan = plan_search(&request->plan, job_evaluate, NULL, error);
-    const bool is_interrupted = g_atomic_int_get(request->plan.stop) != 0;
+    g_autoptr(Plan) plan = search(request, options, &sizes, &interrupted, error);
+    const bool is_interrupted = interrupted != NULL;
     if (plan == NULL)
-        return is_interrupted ? fail_interrupted("no plan was found yet", error) : -1;
+        return -1;
     g_autoptr(Plan) spare = take_runner_up(plan, top);
     g_autoptr(Plan) any =
         is_interrupted ? NULL
@@ -355,7 +408,7 @@ run(Options *options, GError **error)
         find_front(request, plan, n_front, &interrupted);
     g_autoptr(Job) job = job_new(model_arch_copy(request->arch), profile_copy(request->profile),
                                  g_steal_pointer(&plan));
-    if (!write_product(job, any, explanation, options, error))
+    if (!write_product(job, any, explanation, sizes.sweep, options, error))
         return -1;
     if (is_interrupted)
         return fail_interrupted("this is the best plan so far", error);
@@ -377,12 +430,19 @@ const Command cmd_plan = {
         "  degas plan llama3-70b dgx-h100 --gpus 64 --global-batch 512 --seq-len 8192\n"
         "  degas plan gpt3-175b p3.16xlarge --gpus 384 --global-batch 2 --tp 8 --pp 48\n"
         "\n"
+        "  degas plan llama3-8b dgx-h100,dgx-b200 --price 2.5,4 --global-batch 512 \\\n"
+        "      --tokens 15T --within 60d --budget 2M\n"
+        "\n"
+        "Of several clusters (with commas, and their prices), and of as many devices as\n"
+        "--within and --budget need, the cheapest plan that makes it is the answer.\n"
+        "\n"
         "A --framework is planned for what it can run; what that costs is the last line.\n"
         "\n"
         "Exit status 1: no plan fits; stderr names the limit and what would fit.  Exit\n"
         "status 9: the search was interrupted (Ctrl-C); the best plan so far is written.\n",
-    .options = {options_table, request_options, request_search_options},
-    .headings = {"Output", "The job and its split", "The search"},
+    .options = {options_table, sizes_options, request_options, request_search_options},
+    .headings = {"Output", "Several clusters, a deadline, a budget", "The job and its split",
+                 "The search"},
     .min_arguments = 2,
     .max_arguments = 2,
     .common = true,

@@ -49,6 +49,15 @@ compare_by_memory(const void *a, const void *b)
     return compare_by_time(a, b);
 }
 
+/* Whether the walk over the points goes on: until it is stopped, and has a plan where the request
+ * waits for one. */
+static bool
+goes_on(const PlanRun *run)
+{
+    return !plan_evaluation_is_stopped(&run->evaluation) ||
+           (run->request->waits && run->total.found->len == 0);
+}
+
 /* Whole sequences, or the request's slices, at up to @max_points points. */
 static void
 search_points(PlanRun *run, int64_t max_points)
@@ -60,7 +69,7 @@ search_points(PlanRun *run, int64_t max_points)
     int size = PLAN_FIRST_WAVE;
 
     wave->evaluate = plan_evaluate_point;
-    for (guint i = 0; i < n && max_points > 0 && !plan_evaluation_is_stopped(&run->evaluation);) {
+    for (guint i = 0; i < n && max_points > 0 && goes_on(run);) {
         wave->n = 0;
         for (; i < n && wave->n < size; i++) {
             const PlanPoint *point = points[i];
@@ -404,15 +413,34 @@ drop_single_stages(PlanSpace *space)
     g_array_set_size(space->points, n);
 }
 
+/* Replaces @seed by a copy of the best plan of @run, if it is better. */
+static void
+keep_seed(const PlanRun *run, PlanFound *seed)
+{
+    const PlanFound *found = run->total.found->len == 0 ? NULL : run->total.found->pdata[0];
+
+    if (found == NULL || (seed->plan != NULL && seed->first <= found->first))
+        return;
+    plan_free(seed->plan);
+    *seed = *found;
+    seed->plan = plan_copy(found->plan);
+    seed->plan->lower_bound_s = seed->plan->optimality_gap_fraction = NAN;
+    seed->plan->search.considered = run->total.considered;
+    seed->plan->search.pruned = run->total.pruned;
+    seed->plan->search.simulated = run->total.simulated;
+    seed->plan->search.infeasible = run->total.infeasible;
+}
+
 /*
  * Searches @narrow, which allows less than the request and does not choose slices.
  * @limit      objective values above it are of no interest.
  * @pipelines  plans of one stage are of no interest.
+ * @seed       takes the best plan, if it is better.
  * Returns: (owned) GPtrArray of PlanFound *, the best narrow->top + 1, in order.
  */
 static GPtrArray *
 search_narrow(const PlanRequest *narrow, int64_t limit, bool pipelines, PlanEvaluateFunc evaluate,
-              void *user_data)
+              void *user_data, PlanFound *seed)
 {
     const PlanSpaceLimits limits = {plan_request_largest_memory(narrow), limit, -1, 0};
     g_autoptr(PlanSpace) space = plan_space_new(narrow, &limits, NULL);
@@ -425,6 +453,7 @@ search_narrow(const PlanRequest *narrow, int64_t limit, bool pipelines, PlanEval
     plan_run_init(&run, narrow, space, evaluate, user_data);
     run.known_limit = limit;
     search_points(&run, INT64_MAX);
+    keep_seed(&run, seed);
     return g_steal_pointer(&run.total.found);
 }
 
@@ -440,7 +469,8 @@ limit_of(const PlanRequest *request, const GPtrArray *found, int64_t limit)
 /* The objective of the last plan kept of whole sequences at the degrees that the request is told
  * of; INT64_MAX: it is not told, or nothing fits there. */
 static int64_t
-find_near_limit(const PlanRequest *request, PlanEvaluateFunc evaluate, void *user_data)
+find_near_limit(const PlanRequest *request, PlanEvaluateFunc evaluate, void *user_data,
+                PlanFound *seed)
 {
     PlanRequest narrow = *request;
 
@@ -453,7 +483,8 @@ find_near_limit(const PlanRequest *request, PlanEvaluateFunc evaluate, void *use
     narrow.rank_order = MAX(PLAN_RANK_ORDER_DEFAULT, request->rank_order);
     if (request->slices_mode == PLAN_SLICES_AUTO)
         narrow.slices_mode = PLAN_SLICES_OFF;
-    g_autoptr(GPtrArray) found = search_narrow(&narrow, INT64_MAX, false, evaluate, user_data);
+    g_autoptr(GPtrArray) found =
+        search_narrow(&narrow, INT64_MAX, false, evaluate, user_data, seed);
     return limit_of(request, found, INT64_MAX);
 }
 
@@ -463,14 +494,14 @@ find_near_limit(const PlanRequest *request, PlanEvaluateFunc evaluate, void *use
  * of its best pipeline are nearer; INT64_MAX if the request rules it out or it fits nowhere.
  */
 static int64_t
-find_limit(const PlanRequest *request, PlanEvaluateFunc evaluate, void *user_data)
+find_limit(const PlanRequest *request, PlanEvaluateFunc evaluate, void *user_data, PlanFound *seed)
 {
     const char *const schedules[] = {schedule_family_usual(1, false)->name, NULL};
     PlanRequest narrow = *request;
 
     if (request->objective == PLAN_OBJECTIVE_MEMORY)
         return INT64_MAX;
-    const int64_t near = find_near_limit(request, evaluate, user_data);
+    const int64_t near = find_near_limit(request, evaluate, user_data, seed);
     if (near < INT64_MAX || request->schedules != NULL || request->vpp > 1 || request->cp > 1)
         return near;
     narrow.schedules = schedules;
@@ -478,26 +509,61 @@ find_limit(const PlanRequest *request, PlanEvaluateFunc evaluate, void *user_dat
     narrow.rank_order = MAX(PLAN_RANK_ORDER_DEFAULT, request->rank_order);
     if (request->slices_mode == PLAN_SLICES_AUTO)
         narrow.slices_mode = PLAN_SLICES_OFF;
-    g_autoptr(GPtrArray) first = search_narrow(&narrow, INT64_MAX, false, evaluate, user_data);
+    g_autoptr(GPtrArray) first =
+        search_narrow(&narrow, INT64_MAX, false, evaluate, user_data, seed);
     const int64_t limit = limit_of(request, first, INT64_MAX);
     if (first->len == 0)
         return limit;
     g_autoptr(GPtrArray) second = NULL;
-    const Plan *seed = ((PlanFound *)first->pdata[0])->plan;
-    if (seed->degrees.pp == 1) {
+    const Plan *near_plan = ((PlanFound *)first->pdata[0])->plan;
+    if (near_plan->degrees.pp == 1) {
         const int64_t most = limit < NO_LIMIT ? limit + limit / 2 : INT64_MAX;
-        second = search_narrow(&narrow, most, true, evaluate, user_data);
+        second = search_narrow(&narrow, most, true, evaluate, user_data, seed);
         if (second->len == 0)
             return limit;
-        seed = ((PlanFound *)second->pdata[0])->plan;
+        near_plan = ((PlanFound *)second->pdata[0])->plan;
     }
-    const PlanDegrees *d = &seed->degrees;
+    const PlanDegrees *d = &near_plan->degrees;
     narrow.dp = d->dp, narrow.tp = d->tp, narrow.pp = d->pp, narrow.ep = d->ep;
     narrow.schedules = request->schedules;
     narrow.vpp = request->vpp;
-    g_autoptr(GPtrArray) third = search_narrow(&narrow, limit, false, evaluate, user_data);
+    g_autoptr(GPtrArray) third = search_narrow(&narrow, limit, false, evaluate, user_data, seed);
     return limit_of(request, third, limit);
 }
+
+/* Takes the plan out of @seed, exactly simulated; NULL with @error. */
+static Plan *
+take_seed(PlanFound *seed, const PlanRequest *request, PlanEvaluateFunc evaluate, void *user_data,
+          GError **error)
+{
+    g_autoptr(Plan) plan = g_steal_pointer(&seed->plan);
+    g_autoptr(Workload) workload = NULL;
+    Report *report;
+
+    if (!seed->is_rough)
+        return g_steal_pointer(&plan);
+    workload =
+        workload_new(request->arch, request->profile, plan, request->memory_limit_bytes, error);
+    if (workload == NULL || !evaluate(plan, workload, INT64_MAX, &report, user_data, error))
+        return NULL;
+    report_free(plan->predicted);
+    plan->predicted = report;
+    return g_steal_pointer(&plan);
+}
+
+static bool
+is_request_stopped(const PlanRequest *request)
+{
+    return request->stop != NULL && g_atomic_int_get(request->stop) != 0;
+}
+
+static void
+seed_clear(PlanFound *seed)
+{
+    plan_free(g_steal_pointer(&seed->plan));
+}
+typedef PlanFound Seed;
+G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(Seed, seed_clear)
 
 /* With the number of devices that @request says.  @advises: what would fit is looked for where
  * nothing does. */
@@ -505,7 +571,15 @@ static Plan *
 search_once(const PlanRequest *request, PlanEvaluateFunc evaluate, void *user_data, bool advises,
             GError **error)
 {
-    const int64_t time_ns = find_limit(request, evaluate, user_data);
+    g_auto(Seed) seed = {0};
+    const int64_t time_ns = find_limit(request, evaluate, user_data, &seed);
+    /* To enumerate the whole space may take longer than who stops a search waits. */
+    if (is_request_stopped(request) && (seed.plan != NULL || !request->waits)) {
+        if (seed.plan != NULL)
+            return take_seed(&seed, request, evaluate, user_data, error);
+        g_set_error(error, PLAN_ERROR, PLAN_ERROR_INFEASIBLE, "stopped before any plan was found");
+        return NULL;
+    }
     const bool slices = request->slices_mode == PLAN_SLICES_AUTO;
     const PlanSpaceLimits limits = {
         .memory_bytes = plan_request_largest_memory(request),
@@ -530,6 +604,8 @@ search_once(const PlanRequest *request, PlanEvaluateFunc evaluate, void *user_da
     /* A point that cannot be priced or simulated is no plan; it matters if there is no other. */
     if (run.total.found->len > 0)
         return answer(&run);
+    if (is_stopped && seed.plan != NULL)
+        return take_seed(&seed, request, evaluate, user_data, error);
     if (is_stopped)
         g_set_error(error, PLAN_ERROR, PLAN_ERROR_INFEASIBLE, "stopped before any plan was found");
     else if (run.total.error != NULL)
@@ -584,6 +660,8 @@ search_numbers(const PlanRequest *request, PlanEvaluateFunc evaluate, void *user
 
     for (int64_t n = 1; n <= has; n = n < has ? MIN(2 * n, has) : has + 1) {
         PlanRequest at = *request;
+        if (best != NULL && is_request_stopped(request))
+            break;
         at.n_devices = n;
         Plan *plan = search_once(&at, evaluate, user_data, false, NULL);
         if (plan == NULL)

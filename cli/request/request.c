@@ -118,7 +118,8 @@ const OptionInfo request_options[] = {
      .list = plan_framework_names, .common = true},
     {"optimizer-step", "on|off",
      "whether the iteration ends with the optimizer's step; default: as the framework does"},
-    {"price", "X", "price of one device for an hour; default: the cluster's"},
+    {"price", "X",
+     "price of one device for an hour, of several clusters with commas; default: the cluster's"},
     {"currency", "TEXT", "currency of --price; default: the cluster's, or USD"},
     {"set", "KEY=VALUE,...",
      "what if the cluster were another: any of memory=141GB, memory-bandwidth=4.8TB/s, "

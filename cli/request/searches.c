@@ -25,6 +25,7 @@ search_free(void *data)
 
     request_free(search->request);
     plan_free(search->plan);
+    plan_free(search->so_far);
     g_clear_error(&search->error);
     g_free(search);
 }
@@ -61,7 +62,8 @@ run_search(void *data, void *user_data)
     /* What was stopped is no answer. */
     search->is_done = g_atomic_int_get(work->stop) == 0;
     if (!search->is_done) {
-        plan_free(g_steal_pointer(&search->plan));
+        plan_free(search->so_far);
+        search->so_far = g_steal_pointer(&search->plan);
         g_clear_error(&search->error);
     }
     g_async_queue_push(work->ended, search);

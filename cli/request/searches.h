@@ -19,6 +19,7 @@ typedef struct {
     double weight;    /* how long it may take, relative to the others */
     bool is_done;     /* it ended, with a plan or an error */
     Plan *plan;       /* (owned, nullable) */
+    Plan *so_far;     /* (owned, nullable) the best plan that a stopped search has found */
     GError *error;    /* (owned, nullable) why there is none */
 } Search;
 

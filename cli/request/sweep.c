@@ -24,6 +24,7 @@ static const JsonField request_fields[] = {
     {"seq_len", POINT(seq_len), 0, JSON_MAX_INT},
     {"feasible", POINT(is_feasible)},
     {"reason", POINT(reason), .flags = JSON_OPTIONAL | JSON_NULLABLE},
+    {"cluster", POINT(cluster), .flags = JSON_OPTIONAL | JSON_NULLABLE | JSON_SPARSE},
     {.key = NULL},
 };
 static const JsonField degree_fields[] = {
@@ -83,6 +84,9 @@ static const JsonField sweep_fields[] = {
     {"dtype", SWEEP(dtype)},
     {"objective", SWEEP(objective)},
     {"tokens", SWEEP(tokens), 0, 1e300, JSON_NULLABLE},
+    {"within_days", SWEEP(within_days), 0, 1e300, JSON_OPTIONAL | JSON_NULLABLE | JSON_SPARSE,
+     .usual = NAN},
+    {"budget", SWEEP(budget), 0, 1e300, JSON_OPTIONAL | JSON_NULLABLE | JSON_SPARSE, .usual = NAN},
     {"price_per_device_hour", SWEEP(price_per_device_hour), 0, 1e300, JSON_NULLABLE},
     {"currency", SWEEP(currency), .flags = JSON_OPTIONAL | JSON_NULLABLE},
     {"price_source", SWEEP(price_source), .flags = JSON_OPTIONAL | JSON_NULLABLE},
@@ -126,7 +130,7 @@ sweep_new(void)
 {
     Sweep *sweep = g_new0(Sweep, 1);
 
-    sweep->tokens = NAN;
+    sweep->tokens = sweep->within_days = sweep->budget = NAN;
     sweep->points = g_array_new(FALSE, FALSE, sizeof(SweepPoint));
     g_array_set_clear_func(sweep->points, point_clear);
     return sweep;
@@ -264,6 +268,43 @@ sweep_best(const Sweep *sweep, size_t offset, int sign)
     return best;
 }
 
+bool
+sweep_makes_it(const Sweep *sweep, const SweepPoint *point)
+{
+    return point->is_feasible && !(point->effective_days > sweep->within_days) &&
+           !(point->effective_cost > sweep->budget);
+}
+
+/* What the answer has least of, in any unit. */
+static double
+spent(const Sweep *sweep, const SweepPoint *point)
+{
+    if (isnan(sweep->tokens))
+        return g_str_equal(sweep->objective, "cost")     ? point->cost_per_iteration
+               : g_str_equal(sweep->objective, "energy") ? point->energy_per_iteration_j
+               : g_str_equal(sweep->objective, "memory") ? (double)point->peak_memory_bytes
+                                                         : point->iteration_s;
+    if (isnan(sweep->within_days) && isfinite(sweep->budget))
+        return point->effective_days;
+    return isfinite(point->effective_cost) ? point->effective_cost
+                                           : point->effective_days * (double)point->n_devices;
+}
+
+const SweepPoint *
+sweep_answer(const Sweep *sweep)
+{
+    const SweepPoint *best = NULL;
+
+    for (guint i = 0; i < sweep->points->len; i++) {
+        const SweepPoint *point = sweep_at(sweep, i);
+
+        if (sweep_makes_it(sweep, point) &&
+            (best == NULL || spent(sweep, point) < spent(sweep, best)))
+            best = point;
+    }
+    return best;
+}
+
 /* --- files --- */
 
 static void
@@ -302,7 +343,8 @@ static void
 read_fields(JsonDoc *doc, const JsonValue *object, const JsonField *fields, void *record)
 {
     for (const JsonField *field = fields; field->key != NULL; field++)
-        if (field->type == JSON_DOUBLE && !json_has(doc, object, field->key))
+        if (field->type == JSON_DOUBLE && (field->flags & JSON_OPTIONAL) == 0 &&
+            !json_has(doc, object, field->key))
             json_fail(doc, object, "\"%s\" is missing", field->key);
     json_fields_read(doc, object, fields, record);
 }

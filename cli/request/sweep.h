@@ -18,6 +18,8 @@ typedef struct {
     int64_t n_devices, global_batch, seq_len;
     bool is_feasible;
     char *reason;        /* (owned, nullable) why there is no plan */
+    char *cluster;       /* (owned, nullable) its cluster; NULL: the sweep has one */
+    guint search;        /* of which search it is (sizes.h); not in files */
     PlanDegrees degrees; /* the order of ranks in a file is rank_order */
     int64_t micro_batch, n_micro_batches, n_slices, zero_stage;
     char *schedule, *recompute, *offload, *rank_order; /* (owned, nullable) */
@@ -47,6 +49,7 @@ typedef struct {
     char *model, *cluster;         /* (owned) names */
     char *dtype, *objective;       /* (owned) */
     double tokens;                 /* of the whole training; NaN: not asked for */
+    double within_days, budget;    /* what it may take and cost; NaN: anything */
     double price_per_device_hour;  /* 0: unknown */
     char *currency, *price_source; /* (owned, nullable) */
     SweepReliability reliability;
@@ -74,6 +77,17 @@ sweep_at(const Sweep *sweep, guint i)
 {
     return &g_array_index(sweep->points, SweepPoint, i);
 }
+
+/* Whether @point has a plan that ends within the days and costs no more than the budget. */
+bool sweep_makes_it(const Sweep *sweep, const SweepPoint *point);
+
+/*
+ * The answer: of the points that make it the one that costs least, or with a budget alone the one
+ * that ends first; where prices are not known the one that takes the least device time.  Without
+ * tokens to train, that of which an iteration takes least of the sweep's objective.
+ * Returns: (borrowed, nullable) the first of equal ones; NULL: none makes it.
+ */
+const SweepPoint *sweep_answer(const Sweep *sweep);
 
 /* Whether the points differ in a column of int64_t, @offset bytes into SweepPoint. */
 bool sweep_varies(const Sweep *sweep, size_t offset);

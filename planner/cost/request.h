@@ -61,6 +61,7 @@ typedef struct {
     /* (borrowed, nullable) Read atomically.  Once it is not 0 the search ends with the best plan so
      * far, and its lower bound then covers all that was not looked at. */
     const int *stop;
+    bool waits; /* a search that is stopped before it has any plan goes on until it has the first */
     /* Degrees at which a plan may be good, where they are open; 0: nothing is known.  A search that
      * is told so ends sooner, with the same plan and other counts. */
     int64_t near_tp, near_pp;

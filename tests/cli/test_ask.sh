@@ -1,5 +1,6 @@
 #!/bin/sh
-# What is asked in a person's terms: what-ifs of a cluster, one's own clusters, models and jobs.
+# What is asked in a person's terms: what-ifs of a cluster, one's own clusters, models and jobs, several clusters, deadlines
+# and budgets.
 # Test runner: first.
 . tests/cli/tap.sh
 
@@ -105,5 +106,65 @@ sed -i 's/^colour: red/set: {memory: 141 GB, network: 800 Gbps}/' "$W/job.yaml"
 runs 0 "what-ifs of a job file" plan "$W/job.yaml" --json
 json "are those of --set" "assert d['cluster']['cluster']['devices'][0]['memory_bytes'] == 141e9"
 fails 2 'an argument is missing' "a file that is no job" plan "$W/cluster.yaml" --global-batch 8
+
+# --- several clusters, a deadline, a budget ---
+
+ask="gpt2-124m dgx-h100,dgx-a100-80g --price 4,1 --global-batch 480 --schedule 1f1b --slices off --pp 1 --tp 1 --cp 1 --zero 1"
+# shellcheck disable=SC2086
+runs 0 "several clusters" sweep $ask --gpus 8,16 --tokens 100B --json
+cp "$W/out" "$W/two.json"
+json "cluster by cluster, each with its price" "
+assert [(p['cluster'], p['n_devices']) for p in d['points']] == [
+    (c, n) for c in ('dgx-h100', 'dgx-a100-80g') for n in (8, 16)]
+for p in d['points']:
+    price = 4 if p['cluster'] == 'dgx-h100' else 1
+    assert abs(p['cost'] / (p['days'] * 24 * p['n_devices'] * price) - 1) < 1e-9
+assert 'within_days' not in d and 'budget' not in d"
+# shellcheck disable=SC2086
+runs 0 "a deadline and a budget" sweep $ask --tokens 100B --within 6h --budget 2K --json
+cp "$W/out" "$W/asked.json"
+json "numbers of devices grow until it is made, and are looked at between" "
+assert d['within_days'] == 0.25 and d['budget'] == 2000
+for c in ('dgx-h100', 'dgx-a100-80g'):
+    n = {p['n_devices']: p for p in d['points'] if p['cluster'] == c}
+    most = max(n)
+    assert n[most]['effective_days'] <= 0.25 < n[most // 2]['effective_days'], c
+    assert all(k == most or k > most // 2 or k & (k - 1) == 0 for k in n) and all(k % 8 == 0 for k in n)"
+# shellcheck disable=SC2086
+runs 0 "plan says the cheapest that makes it" plan $ask --tokens 100B --within 6h --budget 2K -o "$W/cheapest.json"
+has '^cheapest in time   [0-9]* devices of dgx-[a-z0-9-]*: 0.[0-9]* days, [0-9.]* USD$' "in words"
+json "and writes its plan" "
+s = json.load(open('$W/asked.json'))
+best = min((p for p in s['points'] if p['feasible'] and p['effective_days'] <= 0.25 and p['effective_cost'] <= 2000),
+           key=lambda p: p['effective_cost'])
+g = d['degrees']
+assert d['cluster']['name'] == best['cluster'] and g['dp'] * g['tp'] * g['pp'] * g['cp'] == best['n_devices']
+assert d['predicted']['iteration_s'] == best['iteration_s']" "$W/cheapest.json"
+# shellcheck disable=SC2086
+runs 0 "a budget alone" plan $ask --gpus 8,16 --tokens 100B --budget 1K
+has '^fastest in budget  16 devices of dgx-h100' "buys the fastest"
+# shellcheck disable=SC2086
+runs 1 "a deadline that is not made" sweep $ask --gpus 8 --tokens 100B --within 1h --budget 400
+has '^nothing makes it' "is told"
+has '^fastest in budget  8 devices of dgx-h100' "with the nearest"
+# shellcheck disable=SC2086
+runs 0 "without tokens the fastest cluster" plan $ask --gpus 8 --json
+json "is the answer" "assert d['cluster']['name'] == 'dgx-h100'"
+# shellcheck disable=SC2086
+runs 0 "the cheapest cluster" plan $ask --gpus 8 --objective cost --json
+json "is another" "assert d['cluster']['name'] == 'dgx-a100-80g'"
+one="gpt2-124m dgx-h100 --global-batch 480 --schedule 1f1b --slices off --pp 1 --tp 1 --cp 1 --zero 1"
+# shellcheck disable=SC2086
+{
+    fails 2 'price of dgx-h100 is not known; --price' "a budget without a price" plan $one --tokens 1B --budget 10
+    fails 2 'needs --tokens' "a deadline without tokens" plan $one --within 1d
+    fails 2 'expected one price, or one of each of the 1 clusters' "more prices than clusters" plan $one --price 1,2 --tokens 1B
+    fails 2 'price of dgx-a100-80g is not known' "money that is half known" \
+        plan gpt2-124m dgx-h100,dgx-a100-80g --global-batch 256 --tokens 1B --within 1d
+    fails 2 'did you mean "dgx-h100"' "a cluster of several that is not there" plan gpt2-124m dgx-b200,dgx-h10 --global-batch 8
+    fails 2 'draws one cluster' "a picture of two clusters" sweep $ask --gpus 8 --plot "$W/x.svg"
+    runs 0 "a deadline without a price" plan $one --tokens 100B --within 1d
+}
+has '^least device time  8 devices: .*--price would say' "says what it can"
 
 finish

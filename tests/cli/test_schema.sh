@@ -27,6 +27,8 @@ runs 0 "a plan" plan llama3-8b dgx-h100 --global-batch 64 --gpus 16 --pp 2 --vpp
     --framework megatron-core --explain --top 1 -o "$W/plan.json"
 runs 0 "a report, a trace" simulate "$W/plan.json" --jitter 3%,5 --explain -o "$W/report.json" --trace "$W/trace.json"
 runs 0 "a sweep" sweep llama3-8b dgx-h100 --gpus 1,8 --global-batch 64 --tp 1 --pp 1 --cp 1 --tokens 1T --price 2 -o "$W/sweep.json"
+runs 0 "a sweep of two clusters" sweep gpt2-124m dgx-h100,dgx-a100-80g --gpus 8 --global-batch 64 --tp 1 --pp 1 --cp 1 \
+    --tokens 1B --price 2 --within 9d --budget 1M -o "$W/sweep2.json"
 runs 0 "a schedule" schedule dualpipe --pp 4 --microbatches 8 -o "$W/schedule.json"
 runs 0 "a model" show mixtral-8x7b --json
 cp "$W/out" "$W/model.json"

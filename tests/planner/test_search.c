@@ -4,6 +4,7 @@
  */
 #include <math.h>
 
+#include "base/units.h"
 #include "tests/planner/search_case.h"
 
 /* --- the answer --- */
@@ -64,6 +65,51 @@ test_alternatives_are_the_next_best(void)
         g_assert_true(plan_check(other, arch->n_layers, NULL));
     }
     g_clear_pointer(&flights, plan_memo_free);
+}
+
+/* --- stopped --- */
+
+static void
+test_stopped_has_the_first_plan_if_it_waits(void)
+{
+    static const int stop = 1;
+    static const struct {
+        int64_t vpp;
+        PlanObjective objective;
+        bool waits;
+    } cases[] = {
+        {0, PLAN_OBJECTIVE_TIME, true},    {2, PLAN_OBJECTIVE_TIME, true}, /* no narrower search */
+        {0, PLAN_OBJECTIVE_MEMORY, true},  {0, PLAN_OBJECTIVE_ENERGY, true},
+        {0, PLAN_OBJECTIVE_TIME, false},   {2, PLAN_OBJECTIVE_TIME, false},
+        {0, PLAN_OBJECTIVE_ENERGY, false},
+    };
+    g_autoptr(ModelArch) arch = small_arch(8, 0, 8192);
+    g_autoptr(Profile) profile = cluster_of("p3.16xlarge", 8);
+
+    for (size_t i = 0; i < G_N_ELEMENTS(cases); i++) {
+        PlanRequest request = request_of(arch, profile, 16);
+        g_autoptr(GError) error = NULL;
+
+        flights = plan_memo_new();
+        request.vpp = cases[i].vpp;
+        request.objective = cases[i].objective;
+        request.stop = &stop;
+        request.waits = cases[i].waits;
+        g_autoptr(Plan) plan = plan_search(&request, simulate, NULL, &error);
+        g_clear_pointer(&flights, plan_memo_free);
+        if (!cases[i].waits) {
+            g_assert_null(plan);
+            g_assert_error(error, PLAN_ERROR, PLAN_ERROR_INFEASIBLE);
+            g_assert_nonnull(strstr(error->message, "stopped"));
+            continue;
+        }
+        g_assert_no_error(error);
+        g_assert_true(plan->predicted->fits && plan->predicted->iteration_ns > 0);
+        g_assert_true(plan_check(plan, arch->n_layers, NULL));
+        /* What was not looked at may be faster, but not than the bound. */
+        g_assert_true(isnan(plan->lower_bound_s) ||
+                      plan->lower_bound_s <= units_s_from_ns(plan->predicted->iteration_ns));
+    }
 }
 
 /* --- objectives --- */
@@ -321,6 +367,8 @@ main(int argc, char **argv)
                     test_threads_do_not_change_the_answer);
     g_test_add_func("/planner/search/alternatives-are-the-next-best",
                     test_alternatives_are_the_next_best);
+    g_test_add_func("/planner/search/stopped-has-the-first-plan-if-it-waits",
+                    test_stopped_has_the_first_plan_if_it_waits);
     g_test_add_func("/planner/search/cost-chooses-the-number-of-devices",
                     test_cost_chooses_the_number_of_devices);
     g_test_add_func("/planner/search/energy-chooses-the-number-of-devices",
