@@ -13,6 +13,7 @@
 #include "cli/request/request.h"
 #include "cli/request/searches.h"
 #include "cli/request/sizes.h"
+#include "cli/validate/accuracy.h"
 
 static const OptionInfo options_table[] = {
     {"explain", NULL,
@@ -22,6 +23,10 @@ static const OptionInfo options_table[] = {
     {"pareto", "N",
      "also find up to N plans that take longer and need less memory: the Pareto front"},
     PAGE_OPTION,
+    {"fit-probability", "P",
+     "how likely the plan has to fit, e.g. 95%, judged by how far predicted peaks of published "
+     "runs "
+     "were off; default: the predicted peak fits"},
     {"json", NULL, "print the plan file on stdout"},
     {"output", "FILE", "write the plan to FILE (- is stdout)", .common = true},
     {NULL, NULL, NULL},
@@ -193,10 +198,185 @@ print_search(const Plan *plan)
                   plan->search.simulated);
 }
 
-/* @any    as of find_any()
- * @sweep  (nullable) the sizes of which this is the answer */
+/* --- what was measured --- */
+
+/* Whether rows of @profile time layers split over @tp. */
+static bool
+is_tp_measured(const Profile *profile, int64_t tp)
+{
+    for (guint i = 0; i < profile->measurements->len; i++) {
+        const ProfileMeasurement *row =
+            &g_array_index(profile->measurements, ProfileMeasurement, i);
+
+        if (row->op == PROFILE_OP_LAYER && row->tp == tp)
+            return true;
+    }
+    return false;
+}
+
+/*
+ * (owned, nullable) Where the layers of the model were measured, but not at the tensor-parallel
+ * degree of @plan, so that its times are modelled: the fastest plan at a degree that was; NULL: @plan
+ * is of measured times, the degree was asked for, or there is no other.
+ */
+static Plan *
+find_measured(const Request *request, const Plan *plan, GError **error)
+{
+    g_autoptr(GPtrArray) searches = searches_new();
+    const Plan *best = NULL;
+
+    if (!profile_matches(request->profile, request->arch) || request->plan.tp > 0 ||
+        is_tp_measured(request->profile, plan->degrees.tp))
+        return NULL;
+    for (int64_t tp = 1; tp <= plan_n_devices(plan); tp++) {
+        if (!is_tp_measured(request->profile, tp))
+            continue;
+        Request *changed = request_copy(request);
+        changed->plan.tp = tp;
+        changed->plan.top = 0;
+        changed->plan.is_terse = true;
+        searches_add(searches, changed, 1);
+    }
+    if (searches->len == 0 || !searches_run(searches, request->plan.threads, "measured", error))
+        return NULL;
+    for (guint i = 0; i < searches->len; i++) {
+        const Plan *found = searches_at(searches, i)->plan;
+
+        if (found != NULL &&
+            (best == NULL || found->predicted->iteration_ns < best->predicted->iteration_ns))
+            best = found;
+    }
+    return best == NULL ? NULL : plan_copy(best);
+}
+
+/* Tells on stderr that modelled times won against @measured (nullable). */
 static void
-print_for_people(const Job *job, const Plan *any, const Sweep *sweep)
+note_measured(const Plan *measured, const Plan *plan)
+{
+    if (measured == NULL)
+        return;
+    g_autofree char *split = describe_split(&measured->degrees);
+    const double fraction =
+        (double)measured->predicted->iteration_ns / (double)plan->predicted->iteration_ns - 1;
+
+    output_note("note: at tp " INT " no layer was measured, its times are modelled; of measured "
+                "times the fastest plan is %s, predicted to take %s, %s more: --tp " INT
+                " gives it",
+                plan->degrees.tp, split,
+                output_seconds(units_s_from_ns(measured->predicted->iteration_ns)).text,
+                output_percent(fraction).text, measured->degrees.tp);
+}
+
+/* Tells on stderr that there are more ranks than the profile, of @cluster, has devices. */
+static void
+note_ranks(const Plan *plan, const char *cluster)
+{
+    g_autoptr(Profile) profile = profile_load(cluster, NULL);
+    const int64_t has = profile == NULL ? 0 : model_cluster_n_devices(profile->cluster);
+
+    if (profile != NULL && profile->measurements->len > 0 && plan_n_devices(plan) > has)
+        output_note(
+            "note: %s was measured on " INT " device%s; " INT
+            " are planned as if there were more such nodes, and would share them if run here",
+            cluster, has, has == 1 ? "" : "s", plan_n_devices(plan));
+}
+
+/* --- how right it is --- */
+
+/* "megatron-core on H100-SXM5-80GB" */
+static char *
+accuracy_name(const Accuracy *accuracy)
+{
+    const char *framework = *accuracy->framework == 0 ? "any framework" : accuracy->framework;
+
+    return *accuracy->device == 0 ? g_strdup_printf("%s on any device", framework)
+                                  : g_strdup_printf("%s on %s", framework, accuracy->device);
+}
+
+/* Prints by how much predictions of published runs on such devices were off, and how likely the plan
+ * fits, judged by their memory.
+ * @limit_bytes  the device's memory, where the plan's limit is less; 0: the plan's. */
+static void
+print_accuracy(const Job *job, int64_t limit_bytes)
+{
+    const char *framework = plan_framework(job->plan->conventions.framework)->name;
+    const char *device = g_array_index(job->profile->cluster->devices, ModelDevice, 0).name;
+    const Report *report = job->plan->predicted;
+    g_auto(Accuracy) time = {0}, memory = {0};
+
+    if (report == NULL || report->sources.measured_fraction > 0)
+        return; /* docs/loop.md has those of measured profiles */
+    if (job->profile->cluster->devices->len > 1) {
+        output_text(
+            "error of such predictions: not known, no published run was on several kinds of "
+            "device\n");
+        return;
+    }
+    if (accuracy_find(VALIDATION_TIME, framework, device, false, &time)) {
+        g_autofree char *name = accuracy_name(&time);
+
+        output_printf("error of such predictions: %s on average, 9 of 10 within %s (" INT
+                      " published runs, %s)\n",
+                      output_percent(time.mean_fraction).text,
+                      output_percent(time.p90_fraction).text, time.n, name);
+    } else {
+        output_printf("error of such predictions: not known, no published run on %s was compared\n",
+                      device);
+    }
+    if (limit_bytes == 0)
+        limit_bytes = report->memory_limit_bytes;
+    if (limit_bytes <= 0 || report->peak_memory_bytes <= 0 ||
+        !accuracy_find(VALIDATION_MEMORY, framework, device, true, &memory))
+        return;
+    g_autofree char *name = accuracy_name(&memory);
+    output_printf("fits with a probability of %s, as far as measured peaks were off (" INT
+                  " published runs, %s)\n",
+                  output_percent(accuracy_share(&memory, (double)limit_bytes /
+                                                             (double)report->peak_memory_bytes))
+                      .text,
+                  memory.n, name);
+}
+
+/* --fit-probability: lowers the memory limit so that so many of the measured peaks would have kept
+ * the device's. */
+static bool
+set_fit_probability(Request *request, Options *options, int64_t *limit_bytes, GError **error)
+{
+    const double share = options_quantity(options, "fit-probability", UNITS_KIND_FRACTION, NAN);
+    const GArray *devices = request->profile->cluster->devices;
+    g_auto(Accuracy) memory = {0};
+
+    if (!options_has(options, "fit-probability"))
+        return true;
+    if (!(share > 0 && share <= 1))
+        options_fail(options, "fit-probability", "expected a share above 0 and at most 1");
+    if (devices->len > 1 && request->plan.memory_limit_bytes == 0)
+        options_fail(options, "fit-probability",
+                     "several kinds of device: give --memory-limit, too");
+    if (!options_finish(options, error))
+        return false;
+    const ModelDevice *device = &g_array_index(devices, ModelDevice, 0);
+    const int64_t limit = request->plan.memory_limit_bytes > 0 ? request->plan.memory_limit_bytes
+                                                               : device->memory_bytes;
+    if (!accuracy_find(VALIDATION_MEMORY, plan_framework(request->plan.conventions.framework)->name,
+                       device->name, true, &memory))
+        return cmd_fail(error, CMD_ERROR_NO, "--fit-probability: no measured peak is known");
+    *limit_bytes = limit;
+    request->plan.memory_limit_bytes =
+        (int64_t)((double)limit / MAX(1.0, accuracy_ratio(&memory, share)));
+    return true;
+}
+
+/* What is said of a plan besides; all (borrowed). */
+typedef struct {
+    const Plan *any;                /* (nullable) as of find_any() */
+    const Explanation *explanation; /* (nullable) */
+    const Sweep *sweep;             /* (nullable) the sizes of which the plan is the answer */
+    int64_t limit_bytes;            /* as of print_accuracy() */
+} Beside;
+
+static void
+print_for_people(const Job *job, const Beside *beside)
 {
     const Plan *plan = job->plan;
     g_autoptr(GPtrArray) plans = g_ptr_array_new();
@@ -204,8 +384,8 @@ print_for_people(const Job *job, const Plan *any, const Sweep *sweep)
     g_ptr_array_add(plans, (void *)plan);
     for (guint i = 0; plan->alternatives != NULL && i < plan->alternatives->len; i++)
         g_ptr_array_add(plans, g_ptr_array_index(plan->alternatives, i));
-    if (sweep != NULL) {
-        describe_sweep(sweep);
+    if (beside->sweep != NULL) {
+        describe_sweep(beside->sweep);
         output_text("\n");
     }
     describe_job(job);
@@ -215,12 +395,15 @@ print_for_people(const Job *job, const Plan *any, const Sweep *sweep)
         explain_print_alternatives(plan);
     output_text("\n");
     describe_stages(plan);
+    describe_devices(job);
     if (plan->predicted != NULL)
         describe_report(plan->predicted, job->profile->cluster->currency, 8);
     output_text("\n");
+    describe_utilisation(job);
+    print_accuracy(job, beside->limit_bytes);
     print_search(plan);
-    if (any != NULL)
-        print_any(any, plan);
+    if (beside->any != NULL)
+        print_any(beside->any, plan);
 }
 
 /* The plan simulated, and what was printed of it (output_keep()), on one page. */
@@ -246,8 +429,7 @@ write_page(const Job *job, Options *options, GError **error)
 
 /* The plan as a file, on stdout, in words. */
 static bool
-write_product(const Job *job, const Plan *any, const Explanation *explanation, const Sweep *sweep,
-              Options *options, GError **error)
+write_product(const Job *job, const Beside *beside, Options *options, GError **error)
 {
     const char *path = options_string(options, "output", NULL);
     const bool json = options_has(options, "json"), is_page = options_has(options, "html");
@@ -256,10 +438,10 @@ write_product(const Job *job, const Plan *any, const Explanation *explanation, c
         g_autoptr(JsonWriter) writer = job_write_open(job);
         size_t n_bytes;
 
-        if (any != NULL)
-            write_any(writer, any);
-        if (explanation != NULL)
-            explain_write(writer, explanation);
+        if (beside->any != NULL)
+            write_any(writer, beside->any);
+        if (beside->explanation != NULL)
+            explain_write(writer, beside->explanation);
         json_write_object_end(writer);
         g_autofree char *text = json_writer_steal(writer, &n_bytes);
         if (path != NULL && !file_write(path, text, n_bytes, error))
@@ -271,9 +453,9 @@ write_product(const Job *job, const Plan *any, const Explanation *explanation, c
     }
     if (is_page)
         output_keep(is_silent);
-    print_for_people(job, any, sweep);
-    if (explanation != NULL)
-        explain_print(explanation);
+    print_for_people(job, beside);
+    if (beside->explanation != NULL)
+        explain_print(beside->explanation);
     if (is_page && !write_page(job, options, error))
         return false;
     if (path != NULL && !is_silent)
@@ -336,7 +518,8 @@ search(Request *request, Options *options, const Sizes *sizes, GError **interrup
     g_autoptr(GPtrArray) searches = searches_new();
     Request *asked = request_copy(request);
 
-    if (sizes->sweep != NULL && !options_has(options, "explain")) {
+    if (sizes->sweep != NULL && !options_has(options, "explain") &&
+        !options_has(options, "fit-probability")) {
         request_free(asked);
         return plan_copy(searches_at(sizes->searches, sweep_answer(sizes->sweep)->search)->plan);
     }
@@ -379,7 +562,7 @@ run(Options *options, GError **error)
 {
     g_autoptr(GError) interrupted = NULL;
     g_auto(Sizes) sizes = {0};
-    int64_t n_front = 0;
+    int64_t n_front = 0, limit_bytes = 0;
 
     if (!output_folder_check(options_string(options, "output", NULL), error) ||
         !page_check(options, error))
@@ -392,7 +575,8 @@ run(Options *options, GError **error)
     if (request == NULL)
         return -1;
     const int64_t top = request->plan.top;
-    if (!check_pareto(options, request, &n_front, error))
+    if (!check_pareto(options, request, &n_front, error) ||
+        !set_fit_probability(request, options, &limit_bytes, error))
         return -1;
     g_autoptr(Plan) plan = search(request, options, &sizes, &interrupted, error);
     const bool is_interrupted = interrupted != NULL;
@@ -406,9 +590,14 @@ run(Options *options, GError **error)
         interrupted == NULL ? explain(options, request, plan, spare, &interrupted) : NULL;
     if (n_front > 0 && interrupted == NULL && !is_interrupted)
         find_front(request, plan, n_front, &interrupted);
+    g_autoptr(Plan) measured = is_interrupted ? NULL : find_measured(request, plan, &interrupted);
+    note_measured(measured, plan);
+    if (sizes.sweep == NULL)
+        note_ranks(plan, options_argument(options, 1));
     g_autoptr(Job) job = job_new(model_arch_copy(request->arch), profile_copy(request->profile),
                                  g_steal_pointer(&plan));
-    if (!write_product(job, any, explanation, sizes.sweep, options, error))
+    const Beside beside = {any, explanation, sizes.sweep, limit_bytes};
+    if (!write_product(job, &beside, options, error))
         return -1;
     if (is_interrupted)
         return fail_interrupted("this is the best plan so far", error);

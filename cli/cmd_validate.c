@@ -6,6 +6,7 @@
 #include "cli/request/command.h"
 #include "cli/request/output.h"
 #include "cli/request/request.h"
+#include "cli/validate/accuracy.h"
 #include "cli/validate/report.h"
 
 static const OptionInfo options_table[] = {
@@ -15,6 +16,8 @@ static const OptionInfo options_table[] = {
     {"requests", "FILE", "write each row as a request, a line for simulate --batch"},
     {"page", "FILE.md",
      "write a page with the results to FILE.md, and its pictures to pictures/ beside it"},
+    {"accuracy", "FILE",
+     "write the errors by framework and device, from which plan takes error bars"},
     {"skip-bad-rows", NULL, "name rows with mistakes on stderr and use the others"},
     {"folds", "K",
      "also calibrate: cut each set of rows into K parts, fit to all parts but one, and show the "
@@ -99,6 +102,11 @@ write_products(const Validation *validation, const char *cluster_name, Options *
     if (requests != NULL && !write_requests(validation, requests, error))
         return false;
     if (page != NULL && !validation_page_write(validation, page, error))
+        return false;
+    const char *accuracy = options_string(options, "accuracy", NULL);
+    if (accuracy != NULL &&
+        !output_json(accuracy_write(validation->runs.cases, validation->predictions), accuracy,
+                     error))
         return false;
     if ((path != NULL || json) &&
         !output_json(validation_write(validation, cluster_name), json ? NULL : path, error))

@@ -518,8 +518,11 @@ model_boundary_bytes(const ModelArch *arch, const ModelShape *shape)
 
 /* --- FLOPs --- */
 
+#define ALL_OPS (-1)
+
+/* Of one sequence's forward: of all ops, or of @only. */
 static double
-part_flops(const ModelArch *arch, ModelPart part, int64_t layer, int64_t seq_len)
+part_flops(const ModelArch *arch, ModelPart part, int64_t layer, int64_t seq_len, int only)
 {
     const ModelShape shape = {
         .batch = 1,
@@ -535,8 +538,24 @@ part_flops(const ModelArch *arch, ModelPart part, int64_t layer, int64_t seq_len
     double flops = 0.0;
 
     for (size_t i = 0; i < n_ops; i++)
-        flops += ops[i].forward_flops;
+        flops += only == ALL_OPS || (int)ops[i].kind == only ? ops[i].forward_flops : 0;
     return flops;
+}
+
+/* Forward and backward of all layers and the head. */
+static double
+iteration_flops(const ModelArch *arch, double n_sequences, int64_t seq_len, int only)
+{
+    int64_t n_moe = model_n_moe_layers(arch);
+    double flops = part_flops(arch, MODEL_PART_HEAD, 0, seq_len, only);
+
+    if (n_moe < arch->n_layers)
+        flops +=
+            (double)(arch->n_layers - n_moe) * part_flops(arch, MODEL_PART_LAYER, 0, seq_len, only);
+    if (n_moe > 0)
+        flops +=
+            (double)n_moe * part_flops(arch, MODEL_PART_LAYER, arch->n_layers - 1, seq_len, only);
+    return 3.0 * n_sequences * flops;
 }
 
 double
@@ -544,13 +563,18 @@ model_flops_per_iteration(const ModelArch *arch, double n_sequences, int64_t seq
 {
     g_return_val_if_fail(arch != NULL && seq_len >= 1, 0.0);
 
-    int64_t n_moe = model_n_moe_layers(arch);
-    double flops = part_flops(arch, MODEL_PART_HEAD, 0, seq_len);
-    if (n_moe < arch->n_layers)
-        flops += (double)(arch->n_layers - n_moe) * part_flops(arch, MODEL_PART_LAYER, 0, seq_len);
-    if (n_moe > 0)
-        flops += (double)n_moe * part_flops(arch, MODEL_PART_LAYER, arch->n_layers - 1, seq_len);
-    return 3.0 * n_sequences * flops;
+    return iteration_flops(arch, n_sequences, seq_len, ALL_OPS);
+}
+
+double
+model_causal_fraction(const ModelArch *arch, int64_t seq_len)
+{
+    g_return_val_if_fail(arch != NULL && seq_len >= 1, 1.0);
+
+    const double all = iteration_flops(arch, 1, seq_len, ALL_OPS);
+    const double scores = iteration_flops(arch, 1, seq_len, MODEL_OP_ATTENTION);
+
+    return all > 0 ? 1 - scores * (double)(seq_len - 1) / (double)(2 * seq_len) / all : 1;
 }
 
 /* --- shapes --- */

@@ -244,3 +244,7 @@ int64_t model_boundary_bytes(const ModelArch *arch, const ModelShape *shape);
  * model FLOP utilisation: three times the forward's, 2 for each multiply-add, all scores of causal
  * attention (the convention of 2104.04473), nothing for recompute. */
 double model_flops_per_iteration(const ModelArch *arch, double n_sequences, int64_t seq_len);
+
+/* The share of these FLOPs that a causal model needs: of the scores of s tokens only s (s + 1) / 2 of
+ * s^2.  Model FLOP utilisation times it is what "causal MFU" counts. */
+double model_causal_fraction(const ModelArch *arch, int64_t seq_len);

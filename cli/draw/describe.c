@@ -6,6 +6,7 @@
 #include "base/units.h"
 #include "cli/request/output.h"
 #include "cli/draw/timeline.h"
+#include "models/ops.h"
 #include "schedule/rank_order.h"
 
 #define MAX_TIMELINE_ROWS 32
@@ -144,6 +145,74 @@ describe_stages(const Plan *plan)
     if (has_other_order(plan))
         output_printf("ranks in the order %s, the fastest dimension first\n",
                       plan_rank_order_names[plan->degrees.rank_order]);
+}
+
+/* Appends ", ranks 0 to 7 H100-SXM5-80GB" of a run of devices of one kind. */
+static void
+append_run(GString *text, const ModelCluster *cluster, int64_t first, int64_t last)
+{
+    g_autofree char *name = text_escape(model_cluster_device(cluster, first)->name, 60);
+
+    if (first == last)
+        g_string_append_printf(text, "%s" INT " %s", text->len == 0 ? "rank " : ", ", first, name);
+    else
+        g_string_append_printf(text, "%s" INT " to " INT " %s", text->len == 0 ? "ranks " : ", ",
+                               first, last, name);
+}
+
+/* (owned) The devices of pipeline rank @stage, in runs of one kind. */
+static char *
+devices_text(const ModelCluster *cluster, const PlanDegrees *degrees, int64_t stage)
+{
+    GString *text = g_string_new(NULL);
+    int64_t first = plan_stage_device(degrees, stage, 0), last = first;
+
+    for (int64_t i = 1; i < plan_stage_devices(degrees); i++) {
+        const int64_t device = plan_stage_device(degrees, stage, i);
+
+        if (device == last + 1 &&
+            model_cluster_device(cluster, device) == model_cluster_device(cluster, first)) {
+            last = device;
+            continue;
+        }
+        append_run(text, cluster, first, last);
+        first = last = device;
+    }
+    append_run(text, cluster, first, last);
+    return g_string_free(text, FALSE);
+}
+
+void
+describe_devices(const Job *job)
+{
+    const ModelCluster *cluster = job->profile->cluster;
+    const PlanDegrees *degrees = &job->plan->degrees;
+    const int64_t n = plan_n_devices(job->plan);
+    bool is_mixed = false;
+
+    for (int64_t i = 1; !is_mixed && i < n; i++)
+        is_mixed = model_cluster_device(cluster, i) != model_cluster_device(cluster, 0);
+    if (!is_mixed)
+        return;
+    for (int64_t stage = 0; stage < degrees->pp; stage++) {
+        g_autofree char *text = devices_text(cluster, degrees, stage);
+
+        output_printf("pipeline rank " INT "  %s\n", stage, text);
+    }
+}
+
+void
+describe_utilisation(const Job *job)
+{
+    const double share = model_causal_fraction(job->arch, job->plan->seq_len);
+    const Report *report = job->plan->predicted;
+
+    if (report != NULL && isfinite(report->model_flops_utilization_fraction))
+        output_printf(
+            "MFU %s counts all attention scores, as published numbers do; %s counts those "
+            "that a causal model needs\n",
+            output_percent(report->model_flops_utilization_fraction).text,
+            output_percent(share * report->model_flops_utilization_fraction).text);
 }
 
 /* --- reports --- */

@@ -29,6 +29,12 @@ bool describe_owner_is_used(const Report *report, TraceMemoryOwner owner);
 /* Prints how layers are laid over stages, the batch over micro-batches, sequences over slices. */
 void describe_stages(const Plan *plan);
 
+/* Of a plan on devices of several kinds: prints on which of them each pipeline rank lies. */
+void describe_devices(const Job *job);
+
+/* Prints the model FLOP utilisation beside the one that counts what a causal model needs. */
+void describe_utilisation(const Job *job);
+
 /* Prints the iteration, its throughput, where its time goes, its memory, and a row for each rank;
  * of more than @max_rows ranks, so many evenly spaced ones.
  * @currency  (nullable) of the cluster's prices. */

@@ -32,6 +32,7 @@ static const JsonField source_fields[] = {
     {"recompute", SOURCE(recompute)},
     {"sequence_parallel", SOURCE(sequence_parallel), .flags = JSON_OPTIONAL},
     {"expert_tp", SOURCE(expert_tp), .flags = JSON_OPTIONAL},
+    {"functional", SOURCE(is_functional), .flags = JSON_OPTIONAL},
     {"vocab", SOURCE(vocab), 1, JSON_MAX_INT, JSON_OPTIONAL},
     {"vocab_multiple", SOURCE(vocab_multiple), 1, JSON_MAX_INT, JSON_OPTIONAL},
     {"vocab_cut", SOURCE(vocab_cut), .flags = JSON_OPTIONAL},

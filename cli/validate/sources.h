@@ -37,6 +37,8 @@ typedef struct {
     const char *dtype, *recompute;
     bool sequence_parallel; /* with tp */
     bool expert_tp;         /* tp ranks share experts */
+    bool
+        is_functional; /* its runs are tests of functions, of a few layers: their times say no accuracy */
     int64_t vocab;          /* 0: the models have no embedding, head or loss */
     int64_t vocab_multiple; /* a vocabulary is padded to a multiple of this times tp; 0: not */
     bool vocab_cut;         /* a vocabulary is cut to a multiple of tp */

@@ -167,4 +167,77 @@ one="gpt2-124m dgx-h100 --global-batch 480 --schedule 1f1b --slices off --pp 1 -
 }
 has '^least device time  8 devices: .*--price would say' "says what it can"
 
+# --- how right it is ---
+
+# shellcheck disable=SC2086
+runs 0 "a plan of a framework and a device with published runs" plan gpt3-13b dgx-h100 --gpus 16 --global-batch 32 --tp 4 --pp 2 \
+    --schedule 1f1b --slices off --framework megatron-core
+cp "$W/out" "$W/told"
+has '^MFU [0-9.]* % counts all attention scores, as published numbers do; [0-9.]* %' "causal MFU beside the convention"
+json "the error is that of these runs" "
+import re
+told = open('$W/told').read()
+row = [r for r in d['time'] if (r['framework'], r['device']) == ('megatron-core', 'H100-SXM5-80GB')][0]
+m = re.search(r'error of such predictions: (\S+) % on average, 9 of 10 within (\S+) % \((\d+) published', told)
+assert abs(float(m[1]) - 100 * row['mean_fraction']) < 0.1, (m[0], row)
+assert abs(float(m[2]) - 100 * row['p90_fraction']) < 0.1 and int(m[3]) == row['n']
+used, limit = map(float, re.search(r'memory (\S+) GiB of (\S+) GiB', told).groups())
+memory = [r for r in d['memory'] if (r['framework'], r['device']) == ('megatron-core', 'H100-SXM5-80GB')][0]
+share = float(re.search(r'fits with a probability of (\S+) %', told)[1]) / 100
+q = memory['measured_over_predicted']
+assert len(q) == 21 and q == sorted(q)
+below = sum(x <= limit / used for x in q) - 1
+assert below / 20 - 0.01 <= share <= (below + 1) / 20 + 0.01, (share, below, limit / used)
+# causal: of s^2 scores s (s + 1) / 2 are needed; 13b: 40 layers of 12 h^2 s products and 2 s^2 h of scores, and the head
+s, h, l, v = 2048, 5120, 40, 50257
+scores = l * 4 * s * s * h
+all_ = l * 24 * s * h * h + scores + 2 * s * h * v
+a, b = map(float, re.search(r'MFU (\S+) % counts .*; (\S+) %', told).groups())
+assert abs(b / a - (1 - scores / 2 / all_)) < 0.01, (b / a, 1 - scores / 2 / all_)" cli/validate/accuracy.json
+few="gpt3-13b dgx-h100 --gpus 8 --global-batch 8 --schedule 1f1b --slices off --pp 1 --cp 1 --framework megatron-core"
+# shellcheck disable=SC2086
+runs 0 "a plan that fits" plan $few --json
+cp "$W/out" "$W/any.json"
+# shellcheck disable=SC2086
+runs 0 "a plan that fits for sure" plan $few --fit-probability 100% --json
+json "keeps the limit less the largest error" "
+q = [r for r in json.load(open('cli/validate/accuracy.json'))['memory']
+     if (r['framework'], r['device']) == ('megatron-core', 'H100-SXM5-80GB')][0]['measured_over_predicted']
+assert d['predicted']['memory_limit_bytes'] == int(80 * 2**30 / max(1, q[-1]))
+assert d['predicted']['peak_memory_bytes'] <= d['predicted']['memory_limit_bytes']"
+# shellcheck disable=SC2086
+fails 2 'more than the whole' "a probability that is none" plan $few --fit-probability 2
+runs 0 "a device without published runs" plan gpt2-124m mi325x --gpus 8 --global-batch 8 --schedule 1f1b --slices off
+has '^error of such predictions: not known' "says so"
+
+# Modelled times never win silently, and ranks beyond what was measured are told.
+if command -v python3 >/dev/null 2>&1; then
+    python3 - "$W" <<'PY'
+import json, sys
+p = json.load(open(sys.argv[1] + '/profile.json'))
+p.update(measured_model=json.load(open('models/gpt-mini.json')), measured_dtype='bf16', measured_concurrency=8)
+p['measured'] = [{'op': 'layer', 'pass': k, 'batch': 1, 'tokens': 256, 'context': 0, 'tp': 1, 'median_s': t}
+                 for k, t in (('forward', 1.0), ('backward', 2.0))]
+json.dump(p, open(sys.argv[1] + '/slow.json', 'w'))
+p['measured'] = []
+del p['measured_model'], p['measured_dtype'], p['measured_concurrency']
+q = json.load(open('profiles/dgx-a100-80g.json'))['cluster']
+p['cluster']['devices'] += q['devices']
+p['cluster']['nodes'].append({'device': q['devices'][0]['name'], 'n_devices': 8, 'n_nodes': 1})
+json.dump(p, open(sys.argv[1] + '/mixed.json', 'w'))
+PY
+    runs 0 "a plan of modelled times" plan gpt-mini "$W/slow.json" --gpus 2 --global-batch 8 --schedule 1f1b --slices off --dp 1 --pp 1 --cp 1
+    runs 0 "a plan where only tp 1 was measured" plan gpt-mini "$W/slow.json" --gpus 2 --global-batch 8 --schedule 1f1b --slices off --cp 1
+    grep -q '^degas: note: at tp 2 no layer was measured, its times are modelled; of measured times the fastest plan is .*--tp 1' "$W/err"
+    report $? "says which plan the measured times would choose" "$(cat "$W/err")"
+    runs 0 "more ranks than were measured" plan gpt-mini "$W/slow.json" --gpus 16 --global-batch 16 --tp 1 --pp 1 --cp 1
+    grep -q 'was measured on 8 devices; 16 are planned' "$W/err"
+    report $? "are told" "$(cat "$W/err")"
+    runs 0 "two kinds of device" plan gpt2-124m "$W/mixed.json" --global-batch 32 --pp 2 --tp 1 --cp 1 --schedule 1f1b --slices off
+    has '^pipeline rank 0  ranks 0 to 7 H100-SXM-96GB$' "which rank is on which"
+    has '^pipeline rank 1  ranks 8 to 15 A100-SXM4-80GB$' "of both"
+else
+    skip "modelled beside measured" "python3 is not installed"
+fi
+
 finish
