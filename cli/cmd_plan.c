@@ -188,7 +188,7 @@ write_any(JsonWriter *writer, const Plan *any)
 static void
 print_search(const Plan *plan)
 {
-    if (isfinite(plan->lower_bound_s))
+    if (plan->lower_bound_s > 0)
         output_printf("no plan of this space is faster than %s: at most %s to gain\n",
                       output_seconds(plan->lower_bound_s).text,
                       output_percent(plan->optimality_gap_fraction).text);

@@ -424,7 +424,9 @@ keep_seed(const PlanRun *run, PlanFound *seed)
     plan_free(seed->plan);
     *seed = *found;
     seed->plan = plan_copy(found->plan);
-    seed->plan->lower_bound_s = seed->plan->optimality_gap_fraction = NAN;
+    /* Nothing is known of the space that was not enumerated. */
+    seed->plan->lower_bound_s = 0.0;
+    seed->plan->optimality_gap_fraction = 1.0;
     seed->plan->search.considered = run->total.considered;
     seed->plan->search.pruned = run->total.pruned;
     seed->plan->search.simulated = run->total.simulated;
