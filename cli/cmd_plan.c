@@ -397,7 +397,7 @@ print_for_people(const Job *job, const Beside *beside)
     describe_stages(plan);
     describe_devices(job);
     if (plan->predicted != NULL)
-        describe_report(plan->predicted, job->profile->cluster->currency, 8);
+        describe_report(plan->predicted, plan, job->profile->cluster->currency, 8);
     output_text("\n");
     describe_utilisation(job);
     print_accuracy(job, beside->limit_bytes);

@@ -315,7 +315,7 @@ show_plan(JsonDoc *doc, Options *options, GError **error)
     describe_plans(&plan, 1);
     output_text("\n");
     describe_stages(plan);
-    describe_report(simulation.result.report, job->profile->cluster->currency, 16);
+    describe_report(simulation.result.report, job->plan, job->profile->cluster->currency, 16);
     output_text("\n");
     describe_timeline(simulation.result.trace, false);
     return 0;
@@ -341,7 +341,7 @@ show_report(JsonDoc *doc, GError **error)
 
     if (!json_doc_finish(doc, error))
         return -1;
-    describe_report(report, NULL, 16);
+    describe_report(report, NULL, NULL, 16);
     return 0;
 }
 
@@ -361,7 +361,7 @@ show_schedule(const char *path, GError **error)
         cmd_blame_file(path, error);
         return -1;
     }
-    describe_schedule(schedule, result.report);
+    describe_schedule(schedule, result.report, true);
     describe_timeline(result.trace, true);
     return 0;
 }

@@ -184,8 +184,8 @@ write_products(const JobSimulation *simulation, const Job *job, Options *options
         return true;
     if (job != NULL)
         describe_job(job);
-    describe_report(simulation->result.report, job == NULL ? NULL : job->profile->cluster->currency,
-                    8);
+    describe_report(simulation->result.report, job == NULL ? NULL : job->plan,
+                    job == NULL ? NULL : job->profile->cluster->currency, 8);
     output_text("\n");
     describe_timeline(simulation->result.trace, job == NULL);
     return !explain || explain_costs_print(job, simulation->result.report, error);

@@ -98,6 +98,61 @@ is_on_front(const Plan *plan, const Plan *const *plans, size_t n)
     return true;
 }
 
+/* What "dp" of a breakdown is: without replicas it is what the two copies of a tied table, on the first
+ * and the last pipeline rank, exchange.  @plan  (nullable) */
+static const char *
+dp_name(const Plan *plan)
+{
+    return plan != NULL && plan->degrees.dp == 1 && plan->degrees.cp == 1 ? "tied table" : "dp";
+}
+
+/* Appends ", bubble 1.2 s more" where @part of a plan takes more (@sign 1) or less (-1) than that of
+ * the best. */
+static void
+append_difference(GString *text, const char *name, double seconds, int sign, double whole_s)
+{
+    if (sign * seconds > 0.001 * whole_s)
+        g_string_append_printf(text, "%s%s %s %s", text->len == 0 ? "" : ", ", name,
+                               output_seconds(fabs(seconds)).text, sign > 0 ? "more" : "less");
+}
+
+/* Prints what plan number @i + 1 loses against the best: which parts of its iteration are longer, and
+ * which are shorter. */
+static void
+print_loss(const Plan *best, const Plan *plan, size_t i)
+{
+    const Report *a = best->predicted, *b = plan->predicted;
+    const struct {
+        const char *name;
+        double seconds;
+    } parts[] = {
+        {"compute", b->breakdown.compute_s - a->breakdown.compute_s},
+        {"recompute", b->breakdown.recompute_s - a->breakdown.recompute_s},
+        {"tp", b->breakdown.tp_s - a->breakdown.tp_s},
+        {"pp", b->breakdown.pp_s - a->breakdown.pp_s},
+        {dp_name(plan), b->breakdown.dp_s - a->breakdown.dp_s},
+        {"cp", b->breakdown.cp_s - a->breakdown.cp_s},
+        {"ep", b->breakdown.ep_s - a->breakdown.ep_s},
+        {"optimizer", b->breakdown.optimizer_s - a->breakdown.optimizer_s},
+        {"bubble", b->breakdown.bubble_s - a->breakdown.bubble_s},
+    };
+    const double whole_s = units_s_from_ns(a->iteration_ns);
+    const double loss_s = units_s_from_ns(b->iteration_ns) - whole_s;
+    g_autoptr(GString) text = g_string_new(NULL);
+
+    for (int sign = 1; sign >= -1; sign -= 2)
+        for (size_t k = 0; k < G_N_ELEMENTS(parts); k++)
+            append_difference(text, parts[k].name, parts[k].seconds, sign, whole_s);
+    output_printf("%zu takes %s %s%s%s", i + 1, output_seconds(fabs(loss_s)).text,
+                  loss_s < 0 ? "less" : "more", text->len == 0 ? "" : ": ", text->str);
+    if (b->peak_memory_bytes != a->peak_memory_bytes)
+        output_printf(
+            "; it needs %s %s",
+            units_format_bytes(fabs((double)(b->peak_memory_bytes - a->peak_memory_bytes))).text,
+            b->peak_memory_bytes > a->peak_memory_bytes ? "more" : "less");
+    output_text("\n");
+}
+
 void
 describe_plans(const Plan *const *plans, size_t n)
 {
@@ -118,6 +173,9 @@ describe_plans(const Plan *const *plans, size_t n)
     output_table_print(table, 0);
     if (n > 1)
         output_text("* of these none is faster and smaller\n");
+    for (size_t i = 1; i < n; i++)
+        if (plans[0]->predicted != NULL && plans[i]->predicted != NULL)
+            print_loss(plans[0], plans[i], i);
 }
 
 void
@@ -241,12 +299,12 @@ print_shares(const char *title, const Share *shares, size_t n, double whole)
 }
 
 static void
-print_breakdown(const Report *report)
+print_breakdown(const Report *report, const Plan *plan)
 {
     const Share parts[] = {
         {"compute", report->breakdown.compute_s}, {"recompute", report->breakdown.recompute_s},
         {"tp", report->breakdown.tp_s},           {"pp", report->breakdown.pp_s},
-        {"dp", report->breakdown.dp_s},           {"cp", report->breakdown.cp_s},
+        {dp_name(plan), report->breakdown.dp_s},  {"cp", report->breakdown.cp_s},
         {"ep", report->breakdown.ep_s},           {"optimizer", report->breakdown.optimizer_s},
         {"bubble", report->breakdown.bubble_s},
     };
@@ -319,7 +377,7 @@ print_jitter(const Report *report)
 }
 
 static void
-print_totals(const Report *report, const char *currency)
+print_totals(const Report *report, const Plan *plan, const char *currency)
 {
     output_printf("iteration %s, bubble %s",
                   output_seconds(units_s_from_ns(report->iteration_ns)).text,
@@ -331,7 +389,7 @@ print_totals(const Report *report, const char *currency)
                       units_format_flops(report->model_flops_per_s_per_device).text,
                       output_percent(report->model_flops_utilization_fraction).text);
     output_text("\n");
-    print_breakdown(report);
+    print_breakdown(report, plan);
     print_sources(report);
     if (report->peak_memory_bytes > 0) {
         output_printf("memory %s", units_format_bytes((double)report->peak_memory_bytes).text);
@@ -402,9 +460,9 @@ print_ranks(const Report *report, guint max_rows)
 }
 
 void
-describe_report(const Report *report, const char *currency, guint max_rows)
+describe_report(const Report *report, const Plan *plan, const char *currency, guint max_rows)
 {
-    print_totals(report, currency);
+    print_totals(report, plan, currency);
     print_ranks(report, max_rows);
 }
 
@@ -443,8 +501,14 @@ describe_timeline(const Trace *trace, bool is_unitless)
     output_text(text->str);
 }
 
+static UnitsText
+time_text(int64_t ns, bool is_unitless)
+{
+    return is_unitless ? output_number(units_s_from_ns(ns)) : output_seconds(units_s_from_ns(ns));
+}
+
 void
-describe_schedule(const Schedule *schedule, const Report *report)
+describe_schedule(const Schedule *schedule, const Report *report, bool is_unitless)
 {
     const ScheduleFamily *family = schedule_family_find(schedule->name, NULL);
     g_autoptr(GArray) in_flight = g_array_new(FALSE, FALSE, sizeof(int64_t));
@@ -458,7 +522,7 @@ describe_schedule(const Schedule *schedule, const Report *report)
     g_autofree char *name = text_escape(schedule->name, 60);
     output_printf("%s: %s\n", name, family == NULL ? "" : family->summary);
     output_printf("makespan %s, longest rank %s, bubble %s, in flight %s\n\n",
-                  output_number(units_s_from_ns(report->iteration_ns)).text,
-                  output_number(units_s_from_ns(report->span_ns)).text,
+                  time_text(report->iteration_ns, is_unitless).text,
+                  time_text(report->span_ns, is_unitless).text,
                   output_percent(report->bubble_fraction).text, in_flight_text);
 }

@@ -37,11 +37,13 @@ void describe_utilisation(const Job *job);
 
 /* Prints the iteration, its throughput, where its time goes, its memory, and a row for each rank;
  * of more than @max_rows ranks, so many evenly spaced ones.
+ * @plan      (nullable) of which it is
  * @currency  (nullable) of the cluster's prices. */
-void describe_report(const Report *report, const char *currency, guint max_rows);
+void describe_report(const Report *report, const Plan *plan, const char *currency, guint max_rows);
 
-/* Prints what a bare schedule is, and its bubble with the op times of @report. */
-void describe_schedule(const Schedule *schedule, const Report *report);
+/* Prints what a bare schedule is, and its bubble with the op times of @report.
+ * @is_unitless  they are counts, not seconds. */
+void describe_schedule(const Schedule *schedule, const Report *report, bool is_unitless);
 
 /* Prints the timeline of @trace as text, with its legend.
  * @is_unitless  its times are counts, as of a bare schedule: the axis has no unit. */

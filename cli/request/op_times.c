@@ -111,6 +111,41 @@ op_times_of_a_rank(OpTimes *times)
     times->of_a_rank = true;
 }
 
+static void
+set_value(OpTimes *times, int name, double value)
+{
+    Given *given = &times->given[name];
+
+    g_clear_pointer(&given->values, g_array_unref);
+    given->axis = BY_STAGE;
+    given->values = g_array_new(FALSE, FALSE, sizeof(double));
+    g_array_append_val(given->values, value);
+}
+
+void
+op_times_of_workload(OpTimes *times, const Workload *workload)
+{
+    const int64_t n_stages = (int64_t)workload->n_chains * workload->n_stages;
+    double sums[COMM + 1] = {0};
+    int64_t n_messages = 0;
+
+    for (int64_t stage = 0; stage < n_stages; stage++)
+        for (int32_t slice = 0; slice < workload->n_slices; slice++) {
+            /* class 0: full micro-batches */
+            const WorkloadOp *op =
+                &workload->ops[stage * workload->n_classes * workload->n_slices + slice];
+
+            for (int kind = 0; kind < SCHEDULE_OP_N; kind++)
+                sums[kind] += units_s_from_ns(op->time_ns[kind]);
+            sums[COMM] += units_s_from_ns(op->forward_message.ns);
+            n_messages += op->forward_message.ns > 0;
+        }
+    for (int kind = 0; kind < SCHEDULE_OP_N; kind++)
+        set_value(times, kind, sums[kind] / (double)(workload->n_chains * workload->n_ranks));
+    set_value(times, COMM, n_messages == 0 ? 0 : sums[COMM] / (double)n_messages);
+    times->of_a_rank = true;
+}
+
 void
 op_times_free(OpTimes *times)
 {

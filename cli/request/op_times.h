@@ -29,6 +29,10 @@ OpTimes *op_times_usual(void);
 /* From now on compute times are those of ranks-many equal stages: where a schedule's chain has more,
  * each op takes so much less, so that different schedules do the same work. */
 void op_times_of_a_rank(OpTimes *times);
+/* Takes the times of @workload: of each kind of op those of one micro-batch on one pipeline rank, all
+ * its chunks and slices together, and of a message, each the mean over ranks; op_times_of_a_rank()
+ * follows. */
+void op_times_of_workload(OpTimes *times, const Workload *workload);
 void op_times_free(OpTimes *times);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(OpTimes, op_times_free)
 

@@ -240,4 +240,36 @@ else
     skip "modelled beside measured" "python3 is not installed"
 fi
 
+# --- why others lose, true durations ---
+
+p4="gpt2-1.5b dgx-h100 --gpus 4 --dp 1 --tp 1 --pp 4 --cp 1 --global-batch 16 --schedule 1f1b --slices off"
+# shellcheck disable=SC2086
+runs 0 "the next best plans" plan $p4 --top 2 -o "$W/p4.json"
+cp "$W/out" "$W/told"
+json "lose in words what their iterations have more of" "
+import re
+told = open('$W/told').read()
+for i, a in enumerate(d['alternatives'], 2):
+    line = re.search(r'(?m)^%d takes (\S+) (\S+) more: (.*)$' % i, told)
+    loss = a['predicted']['iteration_s'] - d['predicted']['iteration_s']
+    assert abs(float(line[1]) * {'us': 1e-6, 'ms': 1e-3, 's': 1}[line[2]] - loss) < 0.01 * loss, (line[0], loss)
+    for part in ('compute', 'recompute', 'bubble'):
+        more = a['predicted']['breakdown_s'][part] - d['predicted']['breakdown_s'][part]
+        said = re.search(r'(?:^|, )%s (\S+) (\S+) (more|less)' % part, line[3])
+        assert (said is not None) == (abs(more) > 0.001 * d['predicted']['iteration_s']), (part, more, line[0])
+        assert said is None or (said[3] == 'more') == (more > 0)" "$W/p4.json"
+grep -q '^of it .*, tied table [0-9.]* %' "$W/told" && ! grep -q '^of it .*dp ' "$W/told"
+report $? "the exchange of tied tables is not called data parallel where dp is 1" "$(grep '^of it' "$W/told")"
+runs 0 "schedules with the times of a plan" schedule 1f1b zb-h1 --times-of "$W/p4.json" --microbatches 8
+cp "$W/out" "$W/told"
+json "take what its ops take" "
+import re
+told = open('$W/told').read()
+made, bubble = zip(*re.findall(r'makespan (\S+) ms, longest rank .* bubble (\S+) %', told))
+assert abs(float(bubble[0]) - 100 * 3 / 11) < 0.5 and float(made[1]) < float(made[0]) # (p - 1) / (m + p - 1)
+b = d['predicted']['breakdown_s']
+work = 1e3 * (b['compute'] + b['recompute']) # of a rank, without the optimizer
+assert abs(float(made[0]) * 8 / 11 / work - 1) < 0.02, (made, work)" "$W/p4.json"
+fails 2 'gives them, too' "two sources of times" schedule 1f1b --times-of "$W/p4.json" --op-times F=1
+
 finish
