@@ -1,6 +1,7 @@
 # degas: make, make demo, make test, make test-long, make bench, make loop, make validate, make bundle,
 # make gpu-check, make check, make install, make uninstall, make deb; prints what it found.
 # make libdegas: the C library, which make install then installs, too.
+# make fuzz, make torture, make mutants: docs/quality.md.
 # Options: SAN=address,undefined or SAN=thread, CUDA=0|1, MPI=0|1, CC, MPICC, CFLAGS, LDFLAGS, OPT,
 # PREFIX=/usr/local and DESTDIR= (make install), V=1 (whole commands instead of a line per file), -jN (one job per core unless given).
 
@@ -143,6 +144,11 @@ $(B)/tests/torture/faults.so: tests/torture/faults.c
 	@mkdir -p $(@D)
 	$(call say,LD,$@)$(CC) $(CFLAGS_ALL) -fPIC -shared -o $@ $< $(LDFLAGS)
 
+# Fuzzing: tests/fuzz/targets.c has the program's main file in it.
+FUZZ := $(B)/tests/fuzz/driver
+$(B)/tests/fuzz/%: $(B)/tests/fuzz/%.o $(B)/tests/fuzz/targets.o $(foreach l,cli $(LOWER_cli),$(call ARCHIVE,$(l))) $(GLIB_LOCKS)
+	$(call say,LD,$@)$(CC) -o $@ $^ $(LIBS_ALL)
+
 .PHONY: check-packages
 check-packages:
 	@pkg-config --exists glib-2.0 libcjson yaml-0.1 zlib 2>/dev/null || { \
@@ -160,18 +166,34 @@ test:
 	@$(MAKE) --no-print-directory run-tests
 
 # What tests of the command line run too is built before them: no two of them build at once.
-run-tests: all $(TEST_PROGRAMS) $(TORTURE) $(BENCHES) $(B)/tests/bench/gauge_cores $(EMULATED)
+run-tests: all $(TEST_PROGRAMS) $(TORTURE) $(FUZZ) $(BENCHES) $(B)/tests/bench/gauge_cores $(EMULATED)
 	@scripts/run_tests.sh $(TEST_PROGRAMS) $(sort $(wildcard tests/lint/test_*.sh tests/cli/test_*.sh))
 
 # What is long by nature (tests/long): some 20 minutes on 2 cores, and never over 30.  MEGATRON=DIR is a checkout of
 # Megatron-LM, whose arguments exports are then read by.
-test-long: all $(TORTURE) $(B)/tests/executor/test_matrix $(B)/tests/executor/test_torch $(B)/tests/planner/test_bounds_hold \
+test-long: all $(TORTURE) $(FUZZ) $(B)/tests/executor/test_matrix $(B)/tests/executor/test_torch $(B)/tests/planner/test_bounds_hold \
 		$(B)/tests/planner/test_search_space
 	@TEST_BUILD=$(B) LIMIT_S=1500 scripts/run_tests.sh $(sort $(wildcard tests/long/*.sh))
 
 # What the frameworks' own code says of exported plans: the table of docs/frameworks.md.
 frameworks-page: all $(B)/tests/executor/test_torch
 	@PAGE=docs/frameworks.md TEST_BUILD=$(B) LIMIT_S=1500 scripts/run_tests.sh tests/long/exports.sh
+
+.PHONY: fuzz torture mutants
+# libFuzzer on each target for FUZZ_S seconds, or where there is no clang our own mutations; then random requests.
+FUZZ_S ?= 60
+fuzz: $(FUZZ)
+	@FUZZ_S=$(FUZZ_S) scripts/fuzz.sh $(FUZZ)
+
+# Every command while each call of the system fails, and 300 signals for each command that writes.
+torture: all $(TORTURE)
+	@$(B)/tests/torture/torture ./degas $(B)/tests/torture/faults.so
+	@$(B)/tests/torture/torture ./degas $(B)/tests/torture/faults.so --signals 300
+
+# How many small mistakes the unit tests notice.
+N_MUTANTS ?= 500
+mutants: $(TEST_PROGRAMS)
+	@scripts/mutants.py --build $(B) --n $(N_MUTANTS)
 
 bench: all $(BENCHES)
 	@scripts/bench.sh $(BENCHES)

@@ -303,7 +303,8 @@ show_plan(JsonDoc *doc, Options *options, GError **error)
     if (options_has(options, "json"))
         return output_json(job_write(job), NULL, error) ? 0 : -1;
     SimGlimpse glimpse;
-    g_autofree bool *is_shown = describe_glimpse((int32_t)job->plan->degrees.pp, &glimpse);
+    G_GNUC_UNUSED g_autofree bool *is_shown =
+        describe_glimpse((int32_t)job->plan->degrees.pp, &glimpse);
     const JobOptions how = {.want_trace = true, .glimpse = &glimpse};
     if (!job_simulate(job, &how, &simulation, error)) {
         cmd_blame_file(json_doc_name(doc), error);

@@ -239,7 +239,7 @@ run_job(const Job *job, int64_t memory_limit_bytes, Options *options, GError **e
         return -1;
     SimGlimpse glimpse;
     expect_ops(job->plan);
-    g_autofree bool *is_shown = describe_glimpse((int32_t)job->plan->degrees.pp, &glimpse);
+    G_GNUC_UNUSED g_autofree bool *is_shown = describe_glimpse((int32_t)job->plan->degrees.pp, &glimpse);
     const JobOptions how = {
         .memory_limit_bytes = memory_limit_bytes,
         .want_trace = needs_all_events(options) || !is_report_only(options),

@@ -67,7 +67,8 @@ cross_validate(Validation *validation, int64_t n_folds, int64_t n_threads)
         const ValidationSet *set = &conventions->sets[i];
         g_auto(Calibration) calibration = {0};
 
-        calibration_init(&calibration, validation->runs.cases, set, set->quantity, n_threads);
+        calibration_init(&calibration, validation->runs.cases, set,
+                         (ValidationQuantity)set->quantity, n_threads);
         if (calibration.cases->len >= 2)
             validation->folds[i] = calibration_cross_validate(&calibration, n_folds);
     }

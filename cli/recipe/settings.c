@@ -222,7 +222,6 @@ recipe_int(RecipeSettings *settings, const char *key, int64_t min, int64_t max, 
     *to = 0;
     if (g_str_has_suffix(text, ".0"))
         text[strlen(text) - 2] = 0;
-    g_autoptr(GError) error = NULL;
     double number;
     if (units_parse_int64(text, key, min, max, &value, NULL))
         return value;

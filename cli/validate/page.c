@@ -218,8 +218,8 @@ points_of(const Validation *validation, const ValidationSet *set, double per_uni
 
     for (guint i = 0; i < validation->runs.cases->len; i++) {
         const ValidationCase *one = validation->runs.cases->pdata[i];
-        const double error =
-            validation_error_of(set->quantity, one->row, &validation->predictions[i]);
+        const double error = validation_error_of((ValidationQuantity)set->quantity, one->row,
+                                                 &validation->predictions[i]);
         const double measured =
             (set->quantity == VALIDATION_TIME ? one->row->iteration_s : one->row->memory_bytes) *
             per_unit;
@@ -509,9 +509,10 @@ append_residuals(GString *text, const Validation *validation, const ValidationSe
 
         if (!validation_set_has(set, one->row))
             continue;
-        errors[cases->len] = folds != NULL ? held_out_error(folds, one)
-                                           : validation_error_of(set->quantity, one->row,
-                                                                 &validation->predictions[i]);
+        errors[cases->len] = folds != NULL
+                                 ? held_out_error(folds, one)
+                                 : validation_error_of((ValidationQuantity)set->quantity, one->row,
+                                                       &validation->predictions[i]);
         g_ptr_array_add(cases, (void *)one);
     }
     g_autoptr(GArray) columns = residual_columns(cases, errors, MAX_COLUMNS);

@@ -73,7 +73,7 @@ exec_nccl_library(GError **error)
     static GMutex mutex;
     static ExecNccl nccl;
     static bool is_open;
-    g_autoptr(GMutexLocker) locker = g_mutex_locker_new(&mutex);
+    G_GNUC_UNUSED g_autoptr(GMutexLocker) locker = g_mutex_locker_new(&mutex);
 
     is_open = is_open || open_library(&nccl, error);
     return is_open ? &nccl : NULL;

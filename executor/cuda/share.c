@@ -128,7 +128,7 @@ open_green_stream(int device, int index, int n, ExecCudaShare *share)
 {
     static GMutex mutex;
     static Shares all[MAX_DEVICES][MAX_SHARES + 1];
-    g_autoptr(GMutexLocker) locker = g_mutex_locker_new(&mutex);
+    G_GNUC_UNUSED g_autoptr(GMutexLocker) locker = g_mutex_locker_new(&mutex);
     Driver driver = {0};
 
     share->device = device;

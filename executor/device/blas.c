@@ -116,7 +116,7 @@ exec_blas_open(GError **error)
     static GMutex mutex;
     static ExecBlas blas;
     void (*set_threads)(int) = NULL;
-    g_autoptr(GMutexLocker) locker = g_mutex_locker_new(&mutex);
+    G_GNUC_UNUSED g_autoptr(GMutexLocker) locker = g_mutex_locker_new(&mutex);
 
     if (blas.sgemm != NULL)
         return &blas;

@@ -67,7 +67,7 @@ exec_plugin_symbol(const char *name, const char *symbol, const char *wanted_by, 
 {
     static GMutex mutex;
     static GHashTable *open; /* name -> handle; never freed: plugins are not closed */
-    g_autoptr(GMutexLocker) locker = g_mutex_locker_new(&mutex);
+    G_GNUC_UNUSED g_autoptr(GMutexLocker) locker = g_mutex_locker_new(&mutex);
 
     if (open == NULL)
         open = g_hash_table_new(g_str_hash, g_str_equal);
