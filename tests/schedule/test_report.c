@@ -124,6 +124,21 @@ test_refuses(void)
     }
 }
 
+/* Of equals the first. */
+static void
+test_peak_owner_holds_most(void)
+{
+    for (int most = 0; most < TRACE_MEMORY_N; most++) {
+        ReportRank rank = {0};
+
+        for (int owner = most; owner < TRACE_MEMORY_N; owner++)
+            rank.memory_bytes[owner] = 5;
+        g_assert_cmpint(report_peak_owner(&rank), ==, most);
+        rank.memory_bytes[0] = 4;
+        g_assert_cmpint(report_peak_owner(&rank), ==, most == 0 ? 1 : most);
+    }
+}
+
 int
 main(int argc, char **argv)
 {
@@ -131,5 +146,6 @@ main(int argc, char **argv)
     g_test_add_func("/schedule/report/round-trip", test_round_trip);
     g_test_add_func("/schedule/report/copy-is-apart", test_copy_is_apart);
     g_test_add_func("/schedule/report/refuses", test_refuses);
+    g_test_add_func("/schedule/report/peak-owner-holds-most", test_peak_owner_holds_most);
     return g_test_run();
 }

@@ -339,6 +339,10 @@ test_unknown_rates_are_nan(void)
     g_assert_true(report->model_flops_per_s_per_device != report->model_flops_per_s_per_device);
     g_assert_true(report->cost_per_iteration != report->cost_per_iteration);
     g_assert_true(report->energy_per_iteration_j != report->energy_per_iteration_j);
+    workload->n_devices = 8; /* whose power and price are not known */
+    g_autoptr(Report) second = simulate(schedule, workload);
+    g_assert_true(second->cost_per_iteration != second->cost_per_iteration);
+    g_assert_true(second->energy_per_iteration_j != second->energy_per_iteration_j);
 }
 
 int
