@@ -76,6 +76,23 @@ $2" "${3:-$W/out}" 2>&1)
     fi
 }
 
+# A clock that a busy machine slows as it slows the program: beats of 10 ms, each a process of its own, counted from
+# when the file $W/time is there.
+beats_begin() {
+    while :; do
+        sleep 0.01
+        [ ! -e "$W/time" ] || echo
+    done >"$W/beats" 2>/dev/null &
+    beater=$!
+}
+
+# beats_end: sets $took, in whole seconds of a machine that has nothing else to do
+beats_end() {
+    kill "$beater"
+    wait "$beater" 2>/dev/null
+    took=$(($(wc -l <"$W/beats") / 100))
+}
+
 finish() {
     echo "1..$n"
     exit "$failed"

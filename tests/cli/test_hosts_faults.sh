@@ -68,11 +68,12 @@ left() {
 # --- a rank that is stopped before its first word ---
 if ${CC:-cc} -O1 -shared -fPIC -o "$W/early.so" tests/cli/early.c 2>"$W/err"; then
     serve LD_PRELOAD="$W/early.so" FAULT=stop FAULT_RANK=3 FAULT_TIME="$W/time"
+    beats_begin
     on_a --steps 3 --timeout 3s
     status=$?
-    took=$(($(date +%s) - $(stat -c %Y "$W/time" 2>/dev/null || echo 0)))
+    beats_end
     [ $status = 8 ] && [ $took -le 5 ] && [ "$(wc -l <"$W/err")" = 1 ] &&
-        grep -q '^degas: rank 3 has not started within [3-5]\.[0-9] s of the first (3 of 4 have)$' "$W/err"
+        grep -q '^degas: rank 3 has not started within [0-9.]* s of the first (3 of 4 have)$' "$W/err"
     report $? "a rank that is stopped before its first word" \
         "status $status after $took s: $(cat "$W/err")"
     left
@@ -90,13 +91,15 @@ while [ $tries -lt 100 ] && [ -z "$(pgrep -P "$(daemon)" 2>/dev/null)" ]; do
     tries=$((tries + 1))
 done
 sleep 0.5
-stopped=$(date +%s)
+rm -f "$W/time"
+beats_begin
+: >"$W/time"
 kill -STOP "$(daemon)"
 wait $job
 status=$?
-took=$(($(date +%s) - stopped))
+beats_end
 [ $status = 8 ] && [ $took -le 6 ] && [ "$(wc -l <"$W/err")" = 1 ] &&
-    grep -q '^degas: orted (process [0-9]* on host-2), which started ranks 2, 3, is stopped, for 3' "$W/err"
+    grep -q '^degas: orted (process [0-9]* on host-2), which started ranks 2, 3, is stopped, for [3-9]' "$W/err"
 report $? "a daemon of MPI that is stopped" "status $status after $took s: $(cat "$W/err")"
 left
 stop_server

@@ -114,10 +114,11 @@ wrong() {
     # shellcheck disable=SC2086
     status=$1 pattern=$2 name=$3
     shift 3
-    begin=$(date +%s)
+    : >"$W/time"
+    beats_begin
     # shellcheck disable=SC2086
     fails "$status" "$pattern" "$name" $R "$@"
-    took=$(($(date +%s) - begin))
+    beats_end
     [ "$took" -le 20 ]
     report $? "... and soon" "after $took s"
     unset FAKE_NCCL

@@ -63,10 +63,11 @@ runs 0 "it is a cluster to plan for" plan "$W/tiny.json" "$W/p.json" --gpus 2 --
 wrong() {
     FAKE_NCCL=$1
     export FAKE_NCCL
-    begin=$(date +%s)
+    : >"$W/time"
+    beats_begin
     # shellcheck disable=SC2086
     fails "$2" "$3" "$4" $P -o "$W/no.json"
-    took=$(($(date +%s) - begin))
+    beats_end
     [ "$took" -le 25 ] && [ ! -e "$W/no.json" ] && [ ! -e "$W/no.json.partial" ]
     report $? "... soon, and without a product" "after $took s: $(ls "$W")"
     unset FAKE_NCCL

@@ -42,20 +42,18 @@ check_fault(Fault *fault, int code, const char *says)
     g_autoptr(GError) error = NULL;
     g_auto(ExecRunResult) result = {0};
     ExecRunOptions options = options_of(&arch, plan, fast_device());
-    const int64_t begin = g_get_monotonic_time();
 
     options.n_steps = 5;
     options.timeout_s = 2;
     options.before_op = inject;
     options.before_op_data = fault;
     g_assert_false(exec_run(&options, &result, &error));
-    g_test_message("%.2f s: %s", (double)(g_get_monotonic_time() - begin) * 1e-6, error->message);
     g_assert_error(error, EXEC_ERROR, code);
     g_assert_true(g_str_has_prefix(error->message, says));
-    g_assert_cmpint(g_get_monotonic_time() - begin, <, 8 * G_USEC_PER_SEC);
 }
 
-/* Interrupts the run in its second step, one op of which takes longer than EXEC_STOP_S. */
+/* Interrupts the run in its second step, one op of which takes longer than EXEC_STOP_S; where the run
+ * does not wait for it, the op takes until the run has been left. */
 static bool
 interrupt(int32_t process_rank, int64_t step, ScheduleOp op, void *user_data, GError **error)
 {
@@ -65,7 +63,11 @@ interrupt(int32_t process_rank, int64_t step, ScheduleOp op, void *user_data, GE
         op.slice != 0)
         return true;
     g_atomic_int_set(stop, stop[1]);
-    g_usleep((gulong)((EXEC_STOP_S + 0.5) * G_USEC_PER_SEC));
+    if (stop[1] == EXEC_STOP_PATIENTLY)
+        g_usleep((gulong)((EXEC_STOP_S + 0.5) * G_USEC_PER_SEC));
+    else
+        while (!g_atomic_int_get(&stop[2]))
+            g_usleep(10000);
     return true;
 }
 
@@ -78,7 +80,7 @@ test_an_announced_end_leaves_the_step_its_time(void)
     } cases[] = {{1, 1}, {EXEC_STOP_PATIENTLY, 2}};
 
     for (size_t i = 0; i < G_N_ELEMENTS(cases); i++) {
-        static int stops[G_N_ELEMENTS(cases)][2]; /* a thread that is left behind reads them */
+        static int stops[G_N_ELEMENTS(cases)][3]; /* a thread that is left behind reads them */
         const ModelArch arch = model(true);
         g_autoptr(Plan) plan = plan_of(&split_job, arch.n_layers);
         g_autoptr(GError) error = NULL;
@@ -91,6 +93,7 @@ test_an_announced_end_leaves_the_step_its_time(void)
         options.before_op = interrupt;
         options.before_op_data = stops[i];
         exec_run(&options, &result, &error);
+        g_atomic_int_set(&stops[i][2], 1);
         g_assert_no_error(error);
         g_assert_true(result.interrupted);
         g_assert_cmpint(result.n_steps, ==, cases[i].n_steps);

@@ -123,7 +123,6 @@ test_grid_is_complete(void)
     const ModelArch arch = model();
     g_autoptr(GError) error = NULL;
     double fraction = 0;
-    const int64_t begin = g_get_monotonic_time();
     g_autoptr(Profile) profile = exec_measure(
         &(ExecMeasureOptions){
             .arch = &arch,
@@ -140,7 +139,6 @@ test_grid_is_complete(void)
         &error);
 
     g_assert_no_error(error);
-    g_assert_cmpint(g_get_monotonic_time() - begin, <, 30 * G_USEC_PER_SEC);
     g_assert_cmpfloat(fraction, ==, 1);
     for (size_t p = 0; p < G_N_ELEMENTS(parts); p++)
         for (size_t b = 0; b < G_N_ELEMENTS(batches); b++)

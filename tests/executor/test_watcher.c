@@ -36,7 +36,7 @@ test_those_that_do_not_come_are_named(void)
     g_assert_cmpint(g_get_monotonic_time() - begin_us, >=, 3 * G_USEC_PER_SEC);
     g_assert_cmpint(state, ==, EXEC_WATCHER_FAILED);
     g_assert_error(error, EXEC_ERROR, EXEC_ERROR_RANK_HUNG);
-    g_assert_true(g_str_has_prefix(error->message, "ranks 1-4, 6, 7 have not started within 3."));
+    g_assert_true(g_str_has_prefix(error->message, "ranks 1-4, 6, 7 have not started within "));
     g_assert_true(g_str_has_suffix(error->message, " s of the first (2 of 8 have)"));
     for (size_t i = 0; i < G_N_ELEMENTS(there); i++)
         exec_member_free(members[i]);
