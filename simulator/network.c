@@ -324,7 +324,8 @@ sim_network_init(SimNetwork *network, const SimProgram *program, GError **error)
     for (int32_t i = 0; i < network->n_links; i++)
         network->bytes_per_s[i] = links->bytes_per_s[i / 2];
     network->routes = g_new0(SimRoute, (size_t)MAX(n_routes, 1));
-    network->crossings = g_array_new(FALSE, FALSE, sizeof(SimCrossing));
+    /* With room, so that its data is there even where no route crosses another. */
+    network->crossings = g_array_sized_new(FALSE, FALSE, sizeof(SimCrossing), 1);
     for (int64_t cost = 0; cost < program->n_costs; cost++) {
         if (program->counts[cost] == 0) { /* nothing goes there */
             network->routes[sim_route_of_op(cost)] = (SimRoute){.visible = 1.0};
