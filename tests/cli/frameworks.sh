@@ -1,3 +1,4 @@
+# shellcheck shell=sh
 # Random jobs under a framework's rules; sourced after tests/cli/tap.sh.
 
 # jobs FRAMEWORK N SEED: the arguments of `degas plan` for N jobs, one on each line; the same for the same seed

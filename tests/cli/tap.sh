@@ -90,6 +90,7 @@ beats_begin() {
 beats_end() {
     kill "$beater"
     wait "$beater" 2>/dev/null
+    # shellcheck disable=SC2034
     took=$(($(wc -l <"$W/beats") / 100))
 }
 
