@@ -58,7 +58,7 @@
     X(kernel_s, 3e-6, 0.0, 1e-3, TIME, 1.5e-6, "ramp-up and drain of one kernel on the device")    \
     X(memory_kernel_s, 10e-6, 0.0, 1e-3, TIME, 10e-6,                                              \
       "the same of a kernel bound by memory, with the gap before it")                              \
-    X(host_kernel_s, 8e-6, 0.0, 1e-2, TIME, 4e-6, "host time to issue one kernel")                 \
+    X(host_kernel_s, 8e-6, 0.0, 1e-2, TIME, 1e-6, "host time to issue one kernel")                 \
     X(host_collective_s, 80e-6, 0.0, 1e-2, TIME, 40e-6, "host time to issue one collective")       \
     X(host_skew_s, 0.0, 0.0, 1e-2, TIME, 20e-6,                                                    \
       "host time that a collective waits for the slowest of its ranks, per rank")                  \
