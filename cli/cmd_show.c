@@ -35,11 +35,8 @@ static void G_GNUC_PRINTF(2, 3) print_fact(const char *name, const char *format,
 }
 
 static void
-print_widths(const ModelArch *arch)
+print_layer(const ModelArch *arch)
 {
-    print_fact("family", "%s", model_family_names[arch->family]);
-    print_fact("layers", INT, arch->n_layers);
-    print_fact("hidden", INT, arch->hidden);
     print_fact("heads", INT " of " INT " (keys and values: " INT ")", arch->n_heads, arch->head_dim,
                arch->n_kv_heads);
     print_fact("ffn hidden", INT, arch->ffn_hidden);
@@ -51,6 +48,64 @@ print_widths(const ModelArch *arch)
     if (arch->mla.kv_lora_rank > 0)
         print_fact("latent attention", "rank " INT " of keys and values, " INT " of queries",
                    arch->mla.kv_lora_rank, arch->mla.q_lora_rank);
+}
+
+/* "attention 40 x 128 (8), window 1024; experts 8 of 128 x 768" */
+static char *
+kind_text(const ModelArch *kind)
+{
+    GString *text = g_string_new(model_mixer_names[kind->mixer]);
+
+    if (model_has_mla(kind))
+        g_string_append_printf(text, " (latent: " INT ", " INT ")", kind->mla.kv_lora_rank,
+                               kind->mla.q_lora_rank);
+    if (model_has_attention(kind))
+        g_string_append_printf(text, ", " INT " heads of " INT " (keys and values: " INT ")",
+                               kind->n_heads, kind->head_dim, kind->n_kv_heads);
+    if (kind->window > 0 && model_has_attention(kind))
+        g_string_append_printf(text, ", window " INT, kind->window);
+    if (kind->chunk > 0 && model_has_attention(kind))
+        g_string_append_printf(text, ", chunks of " INT, kind->chunk);
+    if (kind->indexer.n_heads > 0 && model_has_attention(kind))
+        g_string_append_printf(text, ", " INT " keys of each query", kind->indexer.top_k);
+    if (model_has_state(kind))
+        g_string_append_printf(text, ", " INT " states of " INT " x " INT, kind->state.n_heads,
+                               kind->state.key_dim, kind->state.value_dim);
+    if (kind->ffn == MODEL_FFN_NONE)
+        g_string_append(text, "; no feed-forward");
+    else if (kind->experts.n_experts == 0)
+        g_string_append_printf(text, "; feed-forward " INT, kind->ffn_hidden);
+    else
+        g_string_append_printf(text, "; " INT " of " INT " experts of " INT ", " INT " shared",
+                               kind->experts.top_k, kind->experts.n_experts,
+                               kind->experts.ffn_hidden, kind->experts.n_shared);
+    return g_string_free(text, FALSE);
+}
+
+static void
+print_kinds(const ModelArch *arch)
+{
+    int64_t counts[MODEL_MAX_KINDS];
+
+    model_count_kinds(arch, counts);
+    for (int32_t i = 0; i < arch->n_kinds; i++) {
+        const ModelArch kind = model_kind_arch(arch, i);
+        g_autofree char *name = g_strdup_printf("  " INT " x %s", counts[i], arch->kinds[i].name);
+        g_autofree char *text = kind_text(&kind);
+        print_fact(name, "%s", text);
+    }
+}
+
+static void
+print_widths(const ModelArch *arch)
+{
+    print_fact("family", "%s", model_family_names[arch->family]);
+    print_fact("layers", INT, arch->n_layers);
+    print_fact("hidden", INT, arch->hidden);
+    if (arch->n_kinds > 0)
+        print_kinds(arch);
+    else
+        print_layer(arch);
     print_fact("vocabulary", INT "%s", arch->vocab, arch->tied_embeddings ? ", tied" : "");
     print_fact("longest sequence", INT, arch->max_seq_len);
 }
@@ -98,7 +153,6 @@ static void
 describe_model(const ModelArch *arch, const ModelShape *shape)
 {
     const double flops = model_flops_per_iteration(arch, 1, shape->tokens) / (double)shape->tokens;
-    const int64_t moe_layer = arch->experts.first_dense_layers;
 
     output_printf("%s\n", arch->name);
     if (arch->source != NULL)
@@ -112,10 +166,15 @@ describe_model(const ModelArch *arch, const ModelShape *shape)
     output_printf("\nops of one sequence of " INT " tokens on one of " INT
                   " tensor-parallel ranks, %s, flash attention\n",
                   shape->tokens, shape->tp, dtype_names[shape->dtype]);
-    if (!model_layer_is_moe(arch, 0))
-        print_ops(arch, MODEL_PART_LAYER, 0, shape, "a layer");
-    if (arch->experts.n_experts > 0 && moe_layer < arch->n_layers)
-        print_ops(arch, MODEL_PART_LAYER, moe_layer, shape, "a layer with experts");
+    for (int32_t i = 0; i < model_n_kinds(arch); i++) {
+        const int64_t layer = model_first_of_kind(arch, i);
+        g_autofree char *title =
+            arch->n_kinds > 0 ? g_strdup_printf("a layer, %s", model_kind_name(arch, i))
+            : model_layer_is_moe(arch, MAX(0, layer)) ? g_strdup("a layer with experts")
+                                                      : g_strdup("a layer");
+        if (layer >= 0)
+            print_ops(arch, MODEL_PART_LAYER, layer, shape, title);
+    }
     print_ops(arch, MODEL_PART_HEAD, 0, shape, "head and loss");
 }
 

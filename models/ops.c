@@ -1,5 +1,7 @@
 #include "models/ops.h"
 
+#include <math.h>
+
 #include "base/units.h"
 #include "models/ops_list.h"
 
@@ -14,12 +16,11 @@ static Heads
 heads_of_rank(const OpsList *list)
 {
     const ModelArch *arch = list->arch;
-    bool is_mla = arch->mla.kv_lora_rank > 0;
     Heads heads = {
         .heads = model_ceil_div(arch->n_heads, list->shape->tp),
         .kv_heads = model_ceil_div(arch->n_kv_heads, list->shape->tp),
         .qk_dim = arch->head_dim,
-        .v_dim = is_mla ? arch->mla.v_head_dim : arch->head_dim,
+        .v_dim = model_v_dim(arch),
     };
 
     heads.q_width = (double)heads.heads * (double)heads.qk_dim;
@@ -46,7 +47,11 @@ keep_qkv(const OpsList *list, ModelOp *op, double q_width, double kv_width)
 static void
 add_rope(OpsList *list, const Heads *heads)
 {
-    double elements = list->rows * (heads->q_width + heads->k_width);
+    const ModelArch *arch = list->arch;
+    /* Of a head that is rotated in part the rest stays where it is. */
+    const double part =
+        arch->rotary_dim > 0 ? (double)arch->rotary_dim / (double)arch->head_dim : 1.0;
+    double elements = list->rows * (heads->q_width + heads->k_width) * part;
     /* Eager: the rotated copies are new tensors; the values, a view, keep all that "qkv" wrote. */
     if (list->eager)
         ops_add_memory(list, "rope", 10.0 * elements * list->e, 11.0 * elements * list->e,
@@ -64,38 +69,69 @@ add_queries(OpsList *list, const Heads *heads, const char *name, int64_t columns
     const ModelArch *arch = list->arch;
 
     ops_add_tp_input(list, "attention_input", arch->hidden);
-    const bool bias = arch->qkv_bias && arch->mla.kv_lora_rank == 0;
+    const bool bias = arch->qkv_bias && !model_has_mla(arch);
     ModelOp *gemm = ops_add_gemm(list, name, list->rows, arch->hidden, columns, bias);
     keep_qkv(list, gemm, heads->q_width, kv_width);
     ops_add_tp_input_again(list, "attention_input_again", arch->hidden);
     return gemm;
 }
 
+/* Elements of the scales of queries' and keys' norms. */
+static double
+qk_norm_elements(const ModelArch *arch, const Heads *heads)
+{
+    switch (arch->qk_norm_kind) {
+    case MODEL_QK_NORM_HEAD:
+        return 2.0 * (double)arch->head_dim;
+    case MODEL_QK_NORM_PLAIN:
+        return 0.0;
+    default:
+        return heads->q_width + heads->k_width;
+    }
+}
+
 static void
 add_qkv(OpsList *list, const Heads *heads)
 {
     const ModelArch *arch = list->arch;
-    const int64_t q = heads->heads * arch->head_dim, kv = heads->kv_heads * arch->head_dim;
+    const int64_t k = heads->kv_heads * arch->head_dim, v = heads->kv_heads * heads->v_dim;
+    const int64_t q = model_qkv_columns(arch, list->shape->tp) - k - v;
     ModelOp *gemm;
 
     if (list->separate_matrices) {
         gemm = add_queries(list, heads, "q", q, 0.0);
-        keep_qkv(list, ops_add_next_gemm(list, "k", list->rows, arch->hidden, kv, arch->qkv_bias),
+        keep_qkv(list, ops_add_next_gemm(list, "k", list->rows, arch->hidden, k, arch->qkv_bias),
                  0.0, heads->k_width);
-        keep_qkv(list, ops_add_next_gemm(list, "v", list->rows, arch->hidden, kv, arch->qkv_bias),
+        keep_qkv(list, ops_add_next_gemm(list, "v", list->rows, arch->hidden, v, arch->qkv_bias),
                  0.0, heads->v_width);
         ops_add_input_sum(list, "attention_input_sum", list->rows * (double)arch->hidden, 3);
     } else {
-        gemm = add_queries(list, heads, "qkv", q + 2 * kv, heads->k_width + heads->v_width);
+        gemm = add_queries(list, heads, "qkv", q + k + v, heads->k_width + heads->v_width);
     }
     ops_keep_input(list, gemm, list->local_rows * (double)arch->hidden);
     if (arch->qk_norm) {
         double bytes = list->rows * (heads->q_width + heads->k_width) * list->e;
         ModelOp *op = ops_add_memory(list, "qk_norm", 2.0 * bytes, 3.0 * bytes, bytes, 2, 4);
 
-        op->weight_bytes = ops_bytes(2.0 * (double)arch->head_dim * list->e);
+        op->weight_bytes = ops_bytes(qk_norm_elements(arch, heads) * list->e);
         op->stored_operands = true;
     }
+}
+
+/* The sigmoid of the gate's columns, and the product with attention's result, each way; the gate is
+ * kept, and attention's result, which the product that follows does not read any more. */
+static void
+add_output_gate(OpsList *list, const Heads *heads)
+{
+    const ModelOutputGate kind = list->arch->output_gate;
+    const double result = list->rows * (double)heads->heads * (double)heads->v_dim * list->e;
+    const double gate =
+        kind == MODEL_OUTPUT_GATE_ELEMENT ? result : list->rows * (double)heads->heads * list->e;
+
+    if (kind == MODEL_OUTPUT_GATE_NONE || model_has_mla(list->arch))
+        return;
+    ops_add_memory(list, "output_gate", 2.0 * result + gate, 3.0 * result + 2.0 * gate,
+                   result + gate, 2, 2);
 }
 
 /* Queries of MLA come directly, or through a low-rank latent that needs no tp communication of its
@@ -152,6 +188,36 @@ add_kv_order(OpsList *list, double bytes)
     op->group = MODEL_GROUP_CP;
 }
 
+/* --- what of the scores is needed --- */
+
+/* Scores of the first @n queries of a sequence. */
+static double
+needed_scores(const ModelArch *arch, double n)
+{
+    const double window = (double)arch->window, chunk = (double)arch->chunk;
+
+    if (chunk > 0.0) {
+        const double rest = n - floor(n / chunk) * chunk;
+        return floor(n / chunk) * chunk * (chunk + 1.0) / 2.0 + rest * (rest + 1.0) / 2.0;
+    }
+    if (window == 0.0 || n <= window)
+        return n * (n + 1.0) / 2.0;
+    return window * (window + 1.0) / 2.0 + (n - window) * window;
+}
+
+/* Keys that the slice's queries see, its own among them. */
+static int64_t
+n_keys(const ModelArch *arch, const ModelShape *shape)
+{
+    int64_t before = shape->context;
+
+    if (arch->window > 0)
+        before = MIN(before, arch->window - 1);
+    if (arch->chunk > 0)
+        before = before % arch->chunk;
+    return before + shape->tokens;
+}
+
 /* Keys and values of the whole context pass round the ring of cp ranks; in backward again, and
  * their gradients with them  [ring attention, 2310.01889].  Or they are gathered, and the gradients
  * scattered  [Llama 3's, 2407.21783 3.3.2]. */
@@ -162,7 +228,7 @@ add_kv_exchange(OpsList *list, const Heads *heads)
     const bool gathers = shape->gathered_kv;
     const ModelComm there = gathers ? MODEL_COMM_ALL_GATHER : MODEL_COMM_RING_EXCHANGE;
     const ModelComm back = gathers ? MODEL_COMM_REDUCE_SCATTER : MODEL_COMM_RING_EXCHANGE;
-    double bytes = (double)shape->batch * ((double)shape->context + (double)shape->tokens) *
+    double bytes = (double)shape->batch * (double)n_keys(list->arch, shape) *
                    (heads->k_width + heads->v_width) * list->e;
 
     ops_add_collective(list, "kv_exchange", MODEL_GROUP_CP, there, there, bytes);
@@ -235,12 +301,67 @@ set_unfused(const OpsList *list, ModelOp *op, double scores)
 
 /* Rows of all tokens of some heads instead of all heads of some tokens: the way there, of @width
  * elements per row  [DeepSpeed-Ulysses, 2309.14509]. */
-static void
-add_head_exchange(OpsList *list, const char *name, double width)
+void
+ops_add_head_exchange(OpsList *list, const char *name, double width)
 {
-    if (list->shape->all_to_all)
+    if (list->shape->cp > 1)
         ops_add_collective(list, name, MODEL_GROUP_CP, MODEL_COMM_ALL_TO_ALL, MODEL_COMM_ALL_TO_ALL,
                            list->rows * width * list->e);
+}
+
+/* Of the @scores between all queries and all keys of the slice: sets what share of those that count
+ * is needed.  Returns: what share of them counts. */
+static double
+set_needed(const OpsList *list, double scores, ModelOp *op)
+{
+    const ModelShape *shape = list->shape;
+    const double begin = (double)shape->context, end = begin + (double)shape->tokens;
+    ModelArch bound = *list->arch;
+
+    /* Which keys an indexer chooses does not matter. */
+    if (bound.indexer.n_heads > 0)
+        bound.window = bound.indexer.top_k;
+    const double needed = needed_scores(&bound, end) - needed_scores(&bound, begin);
+    const double counted = fmin(scores, 2.0 * needed);
+    op->causal_fraction = needed / counted;
+    op->needed_fraction = needed / scores;
+    return counted / scores;
+}
+
+/* The scores by which each query's keys are chosen: two products, the scores of few small heads in
+ * the format of the stored weights, and the choice, which reads them twice.  Not trained with the
+ * rest: nothing of it has a gradient here. */
+static void
+add_indexer(OpsList *list)
+{
+    const ModelArch *arch = list->arch;
+    const ModelIndexer *indexer = &arch->indexer;
+    const int64_t input = arch->mla.q_lora_rank > 0 ? arch->mla.q_lora_rank : arch->hidden;
+    const double rows = list->rows;
+
+    if (indexer->n_heads == 0)
+        return;
+    ops_add_gemm(list, "index_queries", rows, input, indexer->n_heads * indexer->head_dim, false);
+    ops_add_gemm(list, "index_key", rows, arch->hidden, indexer->head_dim, false);
+    ops_add_gemm(list, "index_weights", rows, arch->hidden, indexer->n_heads, false);
+    ModelArch all = *arch;
+    all.window = all.chunk = 0;
+    const double begin = (double)list->shape->context;
+    const double needed =
+        needed_scores(&all, begin + (double)list->shape->tokens) - needed_scores(&all, begin);
+    ModelOp *op = ops_add(list, "index_scores", MODEL_OP_SCAN);
+    op->count = list->shape->batch * indexer->n_heads;
+    op->m = ops_bytes(rows / (double)list->shape->batch);
+    op->n = list->shape->context + list->shape->tokens;
+    op->k = indexer->head_dim;
+    op->forward_flops =
+        2.0 * (double)op->count * needed / (double)list->shape->cp * (double)indexer->head_dim;
+    /* The sums over heads in fp32, written, read and read again; the choice is kept. */
+    op->forward_bytes =
+        ops_bytes(12.0 * (double)list->shape->batch * needed / (double)list->shape->cp);
+    op->saved_bytes = ops_bytes(4.0 * rows * (double)MIN(indexer->top_k, op->n));
+    op->n_kernels_forward = 3;
+    op->core_attention = true;
 }
 
 static void
@@ -251,17 +372,22 @@ add_attention(OpsList *list, const Heads *heads)
     int64_t query_parts = shape->all_to_all ? 1 : shape->cp;
     double head_parts = shape->all_to_all ? (double)shape->cp : 1.0;
     double tokens = (double)shape->tokens, context = (double)shape->context;
-    double keys = context + tokens;
+    double keys = (double)n_keys(list->arch, shape);
+    const bool is_bound = list->arch->window > 0 || list->arch->chunk > 0;
     ModelOp *op = ops_add(list, "attention", MODEL_OP_ATTENTION);
 
     op->count = ops_bytes((double)shape->batch * (double)heads->heads / head_parts);
     op->m = model_ceil_div(shape->tokens, query_parts);
-    op->n = shape->context + shape->tokens;
+    op->n = n_keys(list->arch, shape);
     op->k = heads->qk_dim;
     op->causal_fraction = (context + (tokens + 1.0) / 2.0) / keys;
+    op->needed_fraction = op->causal_fraction;
     op->core_attention = true;
     const double scores = (double)op->count * (double)op->m * (double)op->n;
-    op->forward_flops = 2.0 * scores * ((double)heads->qk_dim + (double)heads->v_dim);
+    double counted = scores;
+    if (is_bound || list->arch->indexer.n_heads > 0)
+        counted *= set_needed(list, tokens * keys, op);
+    op->forward_flops = 2.0 * counted * ((double)heads->qk_dim + (double)heads->v_dim);
     op->backward_flops = 2.0 * op->forward_flops;
 
     const double q_bytes = list->rows * heads->q_width * list->e;
@@ -325,40 +451,78 @@ add_residual(OpsList *list, const char *name)
                    1 + list->masks);
 }
 
+/* Everything of attention from the layer's normed input to what is added to it. */
 static void
-add_layer(OpsList *list, int64_t layer)
+add_attention_mixer(OpsList *list)
 {
     const ModelArch *arch = list->arch;
-    Heads heads = heads_of_rank(list);
-    int64_t proj_rows = heads.heads * heads.v_dim;
-    const bool is_moe = model_layer_is_moe(arch, layer);
+    const Heads heads = heads_of_rank(list);
+    const int64_t proj_rows = heads.heads * heads.v_dim;
+    const bool all_to_all = list->shape->all_to_all;
 
-    list->scope = MODEL_SCOPE_ATTENTION;
-    ops_add_norm(list, "norm1", list->local_rows, arch->hidden);
-    if (arch->mla.kv_lora_rank > 0)
+    if (model_has_mla(arch))
         add_mla(list, &heads);
     else
         add_qkv(list, &heads);
-    if (arch->family == MODEL_FAMILY_LLAMA)
+    if (model_positions(arch) == MODEL_POSITIONS_ROTARY)
         add_rope(list, &heads);
-    if (!list->shape->all_to_all)
+    add_indexer(list);
+    if (!all_to_all)
         add_kv_exchange(list, &heads);
-    add_head_exchange(list, "heads_split", heads.q_width + heads.k_width + heads.v_width);
+    if (all_to_all)
+        ops_add_head_exchange(list, "heads_split", heads.q_width + heads.k_width + heads.v_width);
     add_attention(list, &heads);
     add_ring_merge(list, &heads);
-    add_head_exchange(list, "heads_merge", (double)proj_rows);
-    ModelOp *gemm = ops_add_gemm(list, "proj", list->rows, proj_rows, arch->hidden,
-                                 arch->family == MODEL_FAMILY_GPT || arch->proj_bias);
+    if (all_to_all)
+        ops_add_head_exchange(list, "heads_merge", (double)proj_rows);
+    add_output_gate(list, &heads);
+    ModelOp *gemm =
+        ops_add_gemm(list, "proj", list->rows, proj_rows, arch->hidden, model_has_proj_bias(arch));
     ops_keep_input(list, gemm, list->rows * (double)proj_rows);
     ops_add_tp_output(list, "attention_output", arch->hidden);
-    add_residual(list, "residual1");
+}
 
+/* The mixer's half of a layer. */
+static void
+add_mixer(OpsList *list)
+{
+    const ModelArch *arch = list->arch;
+
+    if (arch->mixer == MODEL_MIXER_NONE)
+        return;
+    list->scope = MODEL_SCOPE_ATTENTION;
+    if (arch->norm_place != MODEL_NORM_PLACE_POST)
+        ops_add_norm(list, "norm1", list->local_rows, arch->hidden);
+    if (model_has_attention(arch))
+        add_attention_mixer(list);
+    if (model_has_state(arch))
+        ops_add_state_mixer(list, !model_has_attention(arch));
+    if (arch->norm_place != MODEL_NORM_PLACE_PRE)
+        ops_add_norm(list, "post_norm1", list->local_rows, arch->hidden);
+    add_residual(list, "residual1");
+}
+
+/* The feed-forward's half. */
+static void
+add_ffn(OpsList *list)
+{
+    const ModelArch *arch = list->arch;
+    const bool is_moe = arch->experts.n_experts > 0;
+    /* In a parallel block the mixer has kept the input that both read. */
+    const bool shares =
+        arch->blocks == MODEL_BLOCKS_PARALLEL_ONE_NORM && arch->mixer != MODEL_MIXER_NONE;
+
+    if (arch->ffn == MODEL_FFN_NONE)
+        return;
     list->scope = is_moe ? MODEL_SCOPE_ROUTER : MODEL_SCOPE_LAYER;
-    ops_add_norm(list, "norm2", list->local_rows, arch->hidden);
+    if (arch->norm_place != MODEL_NORM_PLACE_POST && !shares)
+        ops_add_norm(list, "norm2", list->local_rows, arch->hidden);
     if (is_moe)
-        ops_add_experts(list);
+        ops_add_experts(list, !shares);
     else
-        ops_add_mlp(list);
+        ops_add_mlp(list, !shares);
+    if (arch->norm_place != MODEL_NORM_PLACE_PRE)
+        ops_add_norm(list, "post_norm2", list->local_rows, arch->hidden);
     add_residual(list, "residual2");
     ops_set_again(list);
 }
@@ -378,7 +542,7 @@ add_embedding(OpsList *list)
     ops_add_memory(list, "embedding", 2.0 * bytes, 3.0 * bytes + table_bytes, 8.0 * list->rows,
                    list->shape->tp > 1 ? 4 : 1, 2);
     ops_add_tp_output(list, "embedding_output", arch->hidden);
-    if (arch->family == MODEL_FAMILY_GPT) {
+    if (model_positions(arch) == MODEL_POSITIONS_LEARNED) {
         double elements = list->local_rows * h;
         double mask = list->masks ? 1.0 : 0.0;
 
@@ -386,6 +550,8 @@ add_embedding(OpsList *list)
                        elements * (2.0 * list->e + mask * (2.0 * list->e + 1.0)), elements * mask,
                        2 + list->masks, 1 + list->masks);
     }
+    if (arch->embedding_norm)
+        ops_add_norm(list, "embedding_norm", list->local_rows, arch->hidden);
 }
 
 /*
@@ -453,12 +619,19 @@ add_head(OpsList *list)
     const int64_t columns = model_ceil_div(arch->vocab, list->shape->tp);
 
     list->operand_e = list->e;
-    ops_add_norm(list, "final_norm", list->local_rows, arch->hidden);
+    if (!arch->no_final_norm)
+        ops_add_norm(list, "final_norm", list->local_rows, arch->hidden);
     ops_add_tp_input(list, "head_input", arch->hidden);
-    ModelOp *gemm = ops_add_gemm(list, "logits", list->rows, arch->hidden, columns, false);
+    ModelOp *gemm =
+        ops_add_gemm(list, "logits", list->rows, arch->hidden, columns, arch->head_bias);
     ops_keep_input(list, gemm, list->local_rows * (double)arch->hidden);
     gemm->output_stays = list->shape->loss_in_place;
     ops_add_tp_input_again(list, "head_input_again", arch->hidden);
+    if (arch->logits_cap > 0.0) {
+        /* c tanh(x / c), in place; its result gives its gradient. */
+        const double logits = list->rows * (double)columns * list->e;
+        ops_add_memory(list, "logits_cap", 2.0 * logits, 3.0 * logits, logits, 1, 1);
+    }
     const bool is_gathered = list->eager && !list->shape->splits_eager_loss;
     if (is_gathered)
         ops_add_collective(list, "logits_gather", MODEL_GROUP_TP, MODEL_COMM_ALL_GATHER,
@@ -477,9 +650,7 @@ static bool
 shape_is_sound(const ModelArch *arch, const ModelShape *shape)
 {
     return shape->batch >= 1 && shape->tokens >= 1 && shape->context >= 0 && shape->tp >= 1 &&
-           shape->cp >= 1 && shape->ep >= 1 && arch->n_heads % shape->tp == 0 &&
-           (arch->n_kv_heads % shape->tp == 0 || shape->tp % arch->n_kv_heads == 0) &&
-           shape->expert_imbalance >= 1.0;
+           shape->cp >= 1 && shape->ep >= 1 && shape->expert_imbalance >= 1.0;
 }
 
 size_t
@@ -489,7 +660,9 @@ model_ops(const ModelArch *arch, ModelPart part, int64_t layer, const ModelShape
     g_return_val_if_fail(arch != NULL && shape != NULL && ops != NULL, 0);
     g_return_val_if_fail(shape_is_sound(arch, shape), 0);
 
-    const ModelArch padded = model_arch_padded(arch, shape->tp, shape->vocab_multiple);
+    const ModelArch padded = part == MODEL_PART_LAYER
+                                 ? model_layer_arch(arch, layer)
+                                 : model_arch_padded(arch, shape->tp, shape->vocab_multiple);
     OpsList list = ops_list(&padded, shape, ops);
     switch (part) {
     case MODEL_PART_EMBEDDING:
@@ -497,7 +670,9 @@ model_ops(const ModelArch *arch, ModelPart part, int64_t layer, const ModelShape
             add_embedding(&list);
         break;
     case MODEL_PART_LAYER:
-        add_layer(&list, layer);
+        add_mixer(&list);
+        add_ffn(&list);
+        ops_set_again(&list);
         break;
     case MODEL_PART_HEAD:
         if (arch->vocab > 0)
@@ -518,11 +693,15 @@ model_boundary_bytes(const ModelArch *arch, const ModelShape *shape)
 
 /* --- FLOPs --- */
 
-#define ALL_OPS (-1)
+/* Which operations are counted. */
+typedef enum {
+    FLOPS_ALL,
+    FLOPS_IDLE, /* scores that count, and that no query needs */
+} Flops;
 
-/* Of one sequence's forward: of all ops, or of @only. */
+/* Of one sequence's forward. */
 static double
-part_flops(const ModelArch *arch, ModelPart part, int64_t layer, int64_t seq_len, int only)
+part_flops(const ModelArch *arch, ModelPart part, int64_t layer, int64_t seq_len, Flops which)
 {
     const ModelShape shape = {
         .batch = 1,
@@ -538,23 +717,25 @@ part_flops(const ModelArch *arch, ModelPart part, int64_t layer, int64_t seq_len
     double flops = 0.0;
 
     for (size_t i = 0; i < n_ops; i++)
-        flops += only == ALL_OPS || (int)ops[i].kind == only ? ops[i].forward_flops : 0;
+        flops += which == FLOPS_ALL ? ops[i].forward_flops
+                 : ops[i].kind == MODEL_OP_ATTENTION
+                     ? ops[i].forward_flops * (1.0 - ops[i].causal_fraction)
+                     : 0.0;
     return flops;
 }
 
 /* Forward and backward of all layers and the head. */
 static double
-iteration_flops(const ModelArch *arch, double n_sequences, int64_t seq_len, int only)
+iteration_flops(const ModelArch *arch, double n_sequences, int64_t seq_len, Flops which)
 {
-    int64_t n_moe = model_n_moe_layers(arch);
-    double flops = part_flops(arch, MODEL_PART_HEAD, 0, seq_len, only);
+    int64_t counts[MODEL_MAX_KINDS];
+    double flops = part_flops(arch, MODEL_PART_HEAD, 0, seq_len, which);
 
-    if (n_moe < arch->n_layers)
-        flops +=
-            (double)(arch->n_layers - n_moe) * part_flops(arch, MODEL_PART_LAYER, 0, seq_len, only);
-    if (n_moe > 0)
-        flops +=
-            (double)n_moe * part_flops(arch, MODEL_PART_LAYER, arch->n_layers - 1, seq_len, only);
+    model_count_kinds(arch, counts);
+    for (int32_t i = 0; i < model_n_kinds(arch); i++)
+        if (counts[i] > 0)
+            flops += (double)counts[i] * part_flops(arch, MODEL_PART_LAYER,
+                                                    model_first_of_kind(arch, i), seq_len, which);
     return 3.0 * n_sequences * flops;
 }
 
@@ -563,7 +744,7 @@ model_flops_per_iteration(const ModelArch *arch, double n_sequences, int64_t seq
 {
     g_return_val_if_fail(arch != NULL && seq_len >= 1, 0.0);
 
-    return iteration_flops(arch, n_sequences, seq_len, ALL_OPS);
+    return iteration_flops(arch, n_sequences, seq_len, FLOPS_ALL);
 }
 
 double
@@ -571,16 +752,17 @@ model_causal_fraction(const ModelArch *arch, int64_t seq_len)
 {
     g_return_val_if_fail(arch != NULL && seq_len >= 1, 1.0);
 
-    const double all = iteration_flops(arch, 1, seq_len, ALL_OPS);
-    const double scores = iteration_flops(arch, 1, seq_len, MODEL_OP_ATTENTION);
+    const double all = iteration_flops(arch, 1, seq_len, FLOPS_ALL);
 
-    return all > 0 ? 1 - scores * (double)(seq_len - 1) / (double)(2 * seq_len) / all : 1;
+    return all > 0 ? 1 - iteration_flops(arch, 1, seq_len, FLOPS_IDLE) / all : 1;
 }
 
 /* --- shapes --- */
 
 #define refuse(error, ...)                                                                         \
     (g_set_error(error, MODEL_ARCH_ERROR, MODEL_ARCH_ERROR_SHAPE, __VA_ARGS__), false)
+
+#define MAX_TP_LIMITS 6
 
 /* One divisor of the model; @tp may also be a multiple of it where @or_multiple. */
 typedef struct {
@@ -615,23 +797,42 @@ legal_tp(const TpLimit *limits, size_t n_limits, int64_t max)
     return g_string_free(g_steal_pointer(&text), FALSE);
 }
 
+/* What tp divides in layers like @arch. */
+static size_t
+tp_limits(const ModelArch *arch, TpLimit limits[MAX_TP_LIMITS])
+{
+    size_t n = 0;
+
+    if (model_has_attention(arch)) {
+        limits[n++] = (TpLimit){"heads", arch->n_heads, false};
+        limits[n++] = (TpLimit){"key/value heads", arch->n_kv_heads, true};
+    }
+    if (model_has_state(arch)) {
+        limits[n++] = (TpLimit){"heads of the state", arch->state.n_heads, false};
+        limits[n++] = (TpLimit){"key heads of the state", arch->state.n_key_heads, true};
+    }
+    if (arch->ffn != MODEL_FFN_NONE && arch->experts.n_experts == 0)
+        limits[n++] = (TpLimit){"MLP columns", arch->ffn_hidden, false};
+    if (model_shared_hidden(&arch->experts) > 0)
+        limits[n++] =
+            (TpLimit){"shared experts' columns", model_shared_hidden(&arch->experts), false};
+    return n;
+}
+
+/* Has limits of all kinds of layers, those with attention first. */
 static bool
 tp_check(const ModelArch *arch, int64_t tp, GError **error)
 {
-    const ModelExperts *experts = &arch->experts;
-    TpLimit limits[4];
+    TpLimit limits[MODEL_MAX_KINDS * MAX_TP_LIMITS];
     size_t n = 0;
 
-    limits[n++] = (TpLimit){"heads", arch->n_heads, false};
-    limits[n++] = (TpLimit){"key/value heads", arch->n_kv_heads, true};
-    if (model_n_moe_layers(arch) < arch->n_layers)
-        limits[n++] = (TpLimit){"MLP columns", arch->ffn_hidden, false};
-    if (experts->n_experts > 0 && experts->n_shared > 0)
-        limits[n++] =
-            (TpLimit){"shared experts' columns", experts->n_shared * experts->ffn_hidden, false};
+    for (int32_t i = 0; i < model_n_kinds(arch); i++) {
+        const ModelArch kind = model_kind_arch(arch, i);
+        n += tp_limits(&kind, limits + n);
+    }
     for (size_t i = 0; i < n; i++) {
         if (!tp_limit_holds(&limits[i], tp)) {
-            g_autofree char *legal = legal_tp(limits, n, MIN(arch->n_heads, 4096));
+            g_autofree char *legal = legal_tp(limits, n, MIN(limits[0].size, 4096));
 
             return refuse(error, "tp " INT " does not divide the " INT " %s of %s; legal: %s", tp,
                           limits[i].size, limits[i].what, arch->name, legal);
@@ -643,29 +844,47 @@ tp_check(const ModelArch *arch, int64_t tp, GError **error)
 static bool
 ep_check(const ModelArch *arch, int64_t ep, GError **error)
 {
-    int64_t n_experts = arch->experts.n_experts;
+    TpLimit limits[MODEL_MAX_KINDS];
+    size_t n = 0;
 
-    if (ep == 1 || (n_experts > 0 && n_experts % ep == 0))
-        return true;
-    if (n_experts == 0)
+    for (int32_t i = 0; i < model_n_kinds(arch); i++) {
+        const int64_t n_experts = model_kind_arch(arch, i).experts.n_experts;
+        if (n_experts > 0)
+            limits[n++] = (TpLimit){"experts", n_experts, false};
+    }
+    if (n == 0 && ep > 1)
         return refuse(error, "ep " INT ": %s has no experts; legal: 1", ep, arch->name);
-    const TpLimit limit = {"experts", n_experts, false};
-    g_autofree char *legal = legal_tp(&limit, 1, n_experts);
-    return refuse(error, "ep " INT " does not divide the " INT " experts of %s; legal: %s", ep,
-                  n_experts, arch->name, legal);
+    for (size_t i = 0; i < n; i++) {
+        if (limits[i].size % ep == 0)
+            continue;
+        g_autofree char *legal = legal_tp(limits, n, limits[i].size);
+        return refuse(error, "ep " INT " does not divide the " INT " experts of %s; legal: %s", ep,
+                      limits[i].size, arch->name, legal);
+    }
+    return true;
 }
 
-/* Shares of tokens become shares of heads. */
+/* Shares of tokens become shares of heads: where attention is asked to, around a scan always. */
 static bool
 cp_check(const ModelArch *arch, const ModelShape *shape, GError **error)
 {
-    if (!shape->all_to_all || (arch->n_heads % (shape->tp * shape->cp) == 0 &&
-                               arch->n_kv_heads % (shape->tp * shape->cp) == 0))
-        return true;
-    return refuse(error,
-                  "cp " INT " by all-to-all: tp * cp = " INT " must divide the " INT
-                  " heads and " INT " key/value heads of %s",
-                  shape->cp, shape->tp * shape->cp, arch->n_heads, arch->n_kv_heads, arch->name);
+    const int64_t parts = shape->tp * shape->cp;
+
+    for (int32_t i = 0; i < model_n_kinds(arch); i++) {
+        const ModelArch kind = model_kind_arch(arch, i);
+        if (shape->all_to_all && model_has_attention(&kind) &&
+            (kind.n_heads % parts != 0 || kind.n_kv_heads % parts != 0))
+            return refuse(error,
+                          "cp " INT " by all-to-all: tp * cp = " INT " must divide the " INT
+                          " heads and " INT " key/value heads of %s",
+                          shape->cp, parts, kind.n_heads, kind.n_kv_heads, arch->name);
+        if (shape->cp > 1 && model_has_state(&kind) && kind.state.n_heads % parts != 0)
+            return refuse(error,
+                          "cp " INT ": tp * cp = " INT " must divide the " INT
+                          " heads of the state of %s",
+                          shape->cp, parts, kind.state.n_heads, arch->name);
+    }
+    return true;
 }
 
 static bool
@@ -673,32 +892,30 @@ expert_tp_check(const ModelArch *arch, const ModelShape *shape, GError **error)
 {
     const int64_t etp = MAX(1, shape->etp);
 
-    if (shape->tp % etp == 0 &&
-        (arch->experts.n_experts == 0 || arch->experts.ffn_hidden % etp == 0))
-        return true;
-    return refuse(error,
-                  "expert tp " INT " does not divide tp " INT " and the " INT
-                  " columns of an expert of %s",
-                  etp, shape->tp, arch->experts.ffn_hidden, arch->name);
+    for (int32_t i = 0; i < model_n_kinds(arch); i++) {
+        const ModelExperts experts = model_kind_arch(arch, i).experts;
+        if (shape->tp % etp != 0 || (experts.n_experts > 0 && experts.ffn_hidden % etp != 0))
+            return refuse(error,
+                          "expert tp " INT " does not divide tp " INT " and the " INT
+                          " columns of an expert of %s",
+                          etp, shape->tp, experts.ffn_hidden, arch->name);
+    }
+    return true;
 }
 
 /* Whether no count of bytes of one layer reaches saturation. */
 static bool
 bytes_check(const ModelArch *arch, const ModelShape *shape, GError **error)
 {
-    const struct {
-        ModelPart part;
-        int64_t layer;
-    } parts[] = {
-        {MODEL_PART_EMBEDDING, 0},
-        {MODEL_PART_LAYER, 0},
-        {MODEL_PART_LAYER, arch->n_layers - 1},
-        {MODEL_PART_HEAD, 0},
-    };
     ModelOp ops[MODEL_MAX_OPS];
 
-    for (size_t i = 0; i < G_N_ELEMENTS(parts); i++) {
-        size_t n_ops = model_ops(arch, parts[i].part, parts[i].layer, shape, ops);
+    /* The ends, then the kinds. */
+    for (int32_t i = -2; i < model_n_kinds(arch); i++) {
+        const ModelPart part = i == -2   ? MODEL_PART_EMBEDDING
+                               : i == -1 ? MODEL_PART_HEAD
+                                         : MODEL_PART_LAYER;
+        const int64_t layer = i < 0 ? 0 : model_first_of_kind(arch, i);
+        size_t n_ops = layer < 0 ? 0 : model_ops(arch, part, layer, shape, ops);
         double bytes = 0.0;
 
         for (size_t j = 0; j < n_ops; j++)

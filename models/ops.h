@@ -52,6 +52,7 @@ typedef struct {
 typedef enum {
     MODEL_OP_GEMM,      /* count products C[m,n] = A[m,k] B[k,n]; B is a weight */
     MODEL_OP_ATTENTION, /* scores, softmax, values of `count` (sequence, head) pairs */
+    MODEL_OP_SCAN,      /* m tokens, n at once, pass `count` (sequence, head) states of k keys */
     MODEL_OP_MEMORY,    /* bound by memory traffic: norms, activations, residuals, loss */
     MODEL_OP_COLLECTIVE,
 } ModelOpKind;
@@ -101,7 +102,8 @@ typedef struct {
     /* GEMM: the shape of the forward product.  Attention: m query tokens, n key tokens (context +
      * tokens), head size k, count = sequences * heads. */
     int64_t count, m, n, k;
-    double causal_fraction; /* attention: the share of the m n scores that is needed */
+    double causal_fraction; /* attention: the share of the scores that count that is needed */
+    double needed_fraction; /* ... and of all m n scores; the same unless a window bounds them */
     double forward_flops;   /* 2 for each multiply-add; attention counts all scores */
     double backward_flops;  /* gradients of input and weight together, without recompute */
     /* Bytes of the weights: read in F and for the input's gradient, written for the weight's. */
@@ -149,7 +151,7 @@ typedef struct {
     int64_t late_backward_bytes, late_input_bytes;
 } ModelOp;
 
-#define MODEL_MAX_OPS 48
+#define MODEL_MAX_OPS 64
 /* Counts of bytes stop here: beyond any memory, and the sum of 1000 of them fits int64_t. */
 #define MODEL_MAX_BYTES (INT64_C(1) << 52)
 
@@ -168,12 +170,19 @@ bool model_shape_check(const ModelArch *arch, const ModelShape *shape, GError **
  *   layer      norm1, attention_input, qkv (separate matrices: q, k, v, attention_input_sum),
  *              attention_input_again, qk_norm, rope, kv_exchange,
  *              kv_gradient_exchange, kv_order, attention, attention_merge, proj, attention_output,
- *              residual1, norm2, and
- *   - dense    mlp_input, mlp_up (separate matrices: mlp_up, mlp_gate, mlp_input_sum), mlp_input_again, mlp_activation, mlp_down, mlp_output, residual2
+ *              residual1, norm2, and (post norms: post_norm1 after attention_output and post_norm2
+ *              before residual2, besides or in place of norm1 and norm2)
+ *   - dense    mlp_input, mlp_up (separate matrices: mlp_up, mlp_gate, mlp_input_sum), mlp_input_again,
+ *              mlp_activation, mlp_down, mlp_output, residual2
  *   - experts  router, route, experts_split, permute, dispatch, sort, experts_up, experts_activation,
  *              experts_down, sort_back, combine, unpermute, experts_merge, shared_input, shared_up,
  *              shared_input_again, shared_activation, shared_down, shared_output, residual2
  *   - MLA      in place of qkv: q_down, q_norm, kv_down, kv_norm, latent, q_up, kv_up, latent_again
+ *   - indexer  index_queries, index_key, index_weights, index_scores, before attention
+ *   - a state  in place of attention and what belongs to it: mixer_input, mixer_in, mixer_down,
+ *              mixer_up, mixer_input_again, conv, mixer_middle, mixer_steps, heads_split, scan,
+ *              heads_merge, mixer_norm, mixer_out, mixer_output
+ *   - latent   latent_down before permute, latent_up after unpermute; shared_gate, shared_gated
  *   head       final_norm, head_input, logits, head_input_again, loss_max, loss_target, loss_sum,
  *              (eager, not split: logits_gather instead of these three,) loss
  *
@@ -189,6 +198,12 @@ bool model_shape_check(const ModelArch *arch, const ModelShape *shape, GError **
  *   Korthikanti's table 2: s b h (10 + 24/t + 5 a s / (h t)), 34 s b h / t + 5 a s^2 b / t with
  *   sequence parallelism  [2205.05198].  family llama has no dropout.  The head keeps logits in
  *   fp32 (the softmax of 2205.05198 section 4.3): 4 bytes each.
+ *
+ * A window or chunks bound what attention computes and reads: op->n counts the keys that the slice
+ * touches, and of the scores twice those that are needed count, as causal attention counts all, at
+ * most m n.  A scan's work and state do not depend on the tokens before the slice; slices keep the
+ * state that they begin with, in fp32.  cp ranks exchange heads for tokens around a scan, as
+ * Megatron-Core's Mamba does.
  *
  * Tensor parallelism: identity forward and all-reduce backward before a column-split product, the
  * reverse after a row-split one  [1909.08053 figure 3: f, g]; with sequence parallelism all-gather

@@ -21,7 +21,7 @@ ops_list(const ModelArch *arch, const ModelShape *shape, ModelOp *ops)
         .tp_rows = (double)shape->batch * (double)model_ceil_div(tokens, shape->tp),
         .scope = MODEL_SCOPE_ITERATION,
         .eager = shape->eager,
-        .eager_norms = shape->eager_norms && arch->family == MODEL_FAMILY_LLAMA,
+        .eager_norms = shape->eager_norms && model_norm(arch) == MODEL_NORM_RMS,
         .separate_matrices = shape->separate_matrices && arch->family == MODEL_FAMILY_LLAMA,
         .masks = shape->dropout && arch->family == MODEL_FAMILY_GPT,
     };
@@ -124,7 +124,8 @@ ops_add_norm(OpsList *list, const char *name, double rows, int64_t width)
             ? ops_add_memory(list, name, elements * (4.0 * e + 28.0), elements * (8.0 * e + 76.0),
                              elements * (4.0 + 2.0 * e), 7, 13)
             : ops_add_memory(list, name, 2.0 * bytes, 3.0 * bytes, bytes, 1, 2);
-    double n_vectors = list->arch->family == MODEL_FAMILY_GPT ? 2.0 : 1.0;
+    const ModelNorm norm = model_norm(list->arch);
+    double n_vectors = norm == MODEL_NORM_LAYER ? 2.0 : norm == MODEL_NORM_PLAIN ? 0.0 : 1.0;
 
     op->weight_bytes = ops_bytes(n_vectors * (double)width * list->e);
     op->stored_operands = true;

@@ -11,7 +11,7 @@
 
 /* A list that is being made, and the sizes that all its ops share. */
 typedef struct {
-    const ModelArch *arch;
+    const ModelArch *arch; /* of the layer's kind, or the whole model where an end is listed */
     const ModelShape *shape;
     ModelOp *ops;
     size_t n;
@@ -72,6 +72,14 @@ void ops_add_tp_output(OpsList *list, const char *name, int64_t width);
 /* Sets what selective recompute repeats, and does not keep, of all ops of a layer. */
 void ops_set_again(OpsList *list);
 
-/* The second half of a layer without its residual; both are defined in ops_mlp.c. */
-void ops_add_mlp(OpsList *list);
-void ops_add_experts(OpsList *list);
+/* A layer's feed-forward without norm and residual; both are defined in ops_mlp.c.  @keeps_input:
+ * its first product keeps the layer's input, which the mixer of a parallel block has not kept. */
+void ops_add_mlp(OpsList *list, bool keeps_input);
+void ops_add_experts(OpsList *list, bool keeps_input);
+
+/* A mixer with a state, likewise without norm and residual: defined in ops_state.c. */
+void ops_add_state_mixer(OpsList *list, bool keeps_input);
+
+/* Rows of all tokens of some heads instead of all heads of some tokens, over cp ranks: the way
+ * there, of @width elements per row.  Defined in ops.c. */
+void ops_add_head_exchange(OpsList *list, const char *name, double width);

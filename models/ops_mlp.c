@@ -6,7 +6,7 @@
 static int64_t
 n_inputs(const ModelArch *arch)
 {
-    return arch->family == MODEL_FAMILY_GPT ? 1 : 2;
+    return model_is_gated(arch) ? 2 : 1;
 }
 
 static ModelOp *
@@ -16,7 +16,7 @@ add_activation(OpsList *list, const char *name, double rows, int64_t width)
     double bytes = rows * (double)width * list->e;
 
     /* SiLU (2), product (3); backward: the product's two (6), SiLU's (3).  SiLU's result stays. */
-    if (list->eager && list->arch->family == MODEL_FAMILY_LLAMA)
+    if (list->eager && model_is_gated(list->arch))
         return ops_add_memory(list, name, 5.0 * bytes, 9.0 * bytes, 3.0 * bytes, 2, 3);
     /* Backward reads the output's gradient and the inputs, and writes theirs. */
     return ops_add_memory(list, name, (inputs + 1.0) * bytes, (2.0 * inputs + 1.0) * bytes,
@@ -34,10 +34,10 @@ add_dense(OpsList *list, const DenseNames *names, int64_t columns)
 {
     const ModelArch *arch = list->arch;
     int64_t width = model_ceil_div(columns, list->shape->tp);
-    bool bias = arch->family == MODEL_FAMILY_GPT;
+    bool bias = model_has_mlp_bias(arch);
 
     ops_add_tp_input(list, names->input, arch->hidden);
-    const bool separate = list->separate_matrices;
+    const bool separate = list->separate_matrices && model_is_gated(arch);
     ModelOp *up = ops_add_gemm(list, names->up, list->rows, arch->hidden,
                                (separate ? 1 : n_inputs(arch)) * width, bias);
     if (separate) {
@@ -53,14 +53,15 @@ add_dense(OpsList *list, const DenseNames *names, int64_t columns)
 }
 
 void
-ops_add_mlp(OpsList *list)
+ops_add_mlp(OpsList *list, bool keeps_input)
 {
     static const DenseNames names = {"mlp_input",     "mlp_up",          "mlp_gate",
                                      "mlp_input_sum", "mlp_input_again", "mlp_activation",
                                      "mlp_down",      "mlp_output"};
     ModelOp *up = add_dense(list, &names, list->arch->ffn_hidden);
 
-    ops_keep_input(list, up, list->local_rows * (double)list->arch->hidden);
+    if (keeps_input)
+        ops_keep_input(list, up, list->local_rows * (double)list->arch->hidden);
 }
 
 /* The product of every local expert: @rows in all, shared evenly.  Fewer rows than experts: only so
@@ -68,7 +69,7 @@ ops_add_mlp(OpsList *list)
 static ModelOp *
 add_expert_gemm(OpsList *list, const char *name, double rows, int64_t k, int64_t n)
 {
-    bool bias = list->arch->family == MODEL_FAMILY_GPT;
+    bool bias = model_has_expert_bias(list->arch);
     int64_t n_local = model_ceil_div(list->arch->experts.n_experts, list->shape->ep);
     ModelOp *gemm = ops_add_gemm(list, name, rows, k, n, bias);
 
@@ -90,12 +91,20 @@ add_shared_experts(OpsList *list)
                                      "shared_input_sum", "shared_input_again", "shared_activation",
                                      "shared_down",      "shared_output"};
 
-    add_dense(list, &names, list->arch->experts.n_shared * list->arch->experts.ffn_hidden);
+    add_dense(list, &names, model_shared_hidden(&list->arch->experts));
+    if (list->arch->experts.shared_gate) {
+        /* A product with one column, its sigmoid, and the product of both. */
+        const double h = (double)list->arch->hidden, elements = list->rows * h;
+
+        ops_add_gemm(list, "shared_gate", list->rows, list->arch->hidden, 1, false);
+        ops_add_memory(list, "shared_gated", 2.0 * elements * list->e, 4.0 * elements * list->e,
+                       elements * list->e, 2, 3);
+    }
 }
 
 /* Which experts each row goes to: scores, top k, and the map that permutes rows. */
 static ModelOp *
-add_router(OpsList *list, double rows)
+add_router(OpsList *list, double rows, bool keeps_input)
 {
     const ModelExperts *experts = &list->arch->experts;
     double scores = rows * (double)experts->n_experts;
@@ -103,8 +112,10 @@ add_router(OpsList *list, double rows)
 
     const double operand_e = list->operand_e;
     list->operand_e = list->e;
-    ModelOp *op = ops_add_gemm(list, "router", rows, list->arch->hidden, experts->n_experts, false);
-    ops_keep_input(list, op, list->local_rows * (double)list->arch->hidden);
+    ModelOp *op = ops_add_gemm(list, "router", rows, list->arch->hidden, experts->n_experts,
+                               experts->router_bias);
+    if (keeps_input)
+        ops_keep_input(list, op, list->local_rows * (double)list->arch->hidden);
     list->operand_e = operand_e;
     /* Scores in fp32, read by the softmax or sigmoid and by top-k, written once; kept with the
      * chosen experts' indices and probabilities (4 bytes each).  Launches: cast, softmax, top-k,
@@ -124,24 +135,24 @@ columns_of(const ModelArch *arch, const ModelShape *shape)
     return (Columns){
         .q = (double)(model_ceil_div(arch->n_heads, shape->tp) * arch->head_dim),
         .kv = 2.0 * (double)(model_ceil_div(arch->n_kv_heads, shape->tp) * arch->head_dim),
-        .shared =
-            (double)model_ceil_div(arch->experts.n_shared * arch->experts.ffn_hidden, shape->tp),
+        .shared = (double)model_ceil_div(model_shared_hidden(&arch->experts), shape->tp),
     };
 }
 
-ModelScratchBytes
-model_scratch_bytes(const ModelArch *arch, const ModelShape *shape)
+static ModelScratchBytes
+kind_scratch_bytes(const ModelArch *arch, const ModelShape *shape)
 {
     const OpsList list = ops_list(arch, shape, NULL);
     const Columns c = columns_of(arch, shape);
     const double h = (double)arch->hidden;
-    const double dense =
-        model_layer_is_moe(arch, 0) ? 0.0 : (double)model_ceil_div(arch->ffn_hidden, shape->tp);
+    const double dense = arch->experts.n_experts > 0 || arch->ffn == MODEL_FFN_NONE
+                             ? 0.0
+                             : (double)model_ceil_div(arch->ffn_hidden, shape->tp);
     const double mlp = fmax(dense, c.shared);
     /* Of all cp ranks: K and V, either on its way, and the gradients in fp32. */
     const double ring = shape->cp > 1 ? (2.0 + 4.0 / list.e) * (double)shape->cp * c.kv : 0.0;
     /* GELU's gradient takes its result's place. */
-    const double active = arch->family == MODEL_FAMILY_GPT ? 0.0 : mlp;
+    const double active = model_is_gated(arch) ? mlp : 0.0;
     const double common = fmax(h, active) + (shape->sequence_parallel ? h : 0.0);
     const double up = (double)n_inputs(arch) * mlp;
 
@@ -150,6 +161,20 @@ model_scratch_bytes(const ModelArch *arch, const ModelShape *shape)
             ops_bytes(list.rows * (common + fmax(2.0 * c.q + c.kv + ring, fmax(h, up))) * list.e),
         .input_bytes = ops_bytes(list.rows * (common + fmax(c.q + ring, h)) * list.e),
     };
+}
+
+ModelScratchBytes
+model_scratch_bytes(const ModelArch *arch, const ModelShape *shape)
+{
+    ModelScratchBytes most = {0};
+
+    for (int32_t i = 0; i < model_n_kinds(arch); i++) {
+        const ModelArch kind = model_kind_arch(arch, i);
+        const ModelScratchBytes one = kind_scratch_bytes(&kind, shape);
+        most.backward_bytes = MAX(most.backward_bytes, one.backward_bytes);
+        most.input_bytes = MAX(most.input_bytes, one.input_bytes);
+    }
+    return most;
 }
 
 /*
@@ -181,6 +206,13 @@ set_row_blocks(const OpsList *list, double sent, double n, ModelOp *up, ModelOp 
         ops_bytes((backward + scores + list->rows * halves) * list->e + 4.0 * (n + sent));
 }
 
+/* Elements of a row that is at its experts, or on its way. */
+static int64_t
+row_elements(const ModelArch *arch)
+{
+    return arch->experts.latent > 0 ? arch->experts.latent : arch->hidden;
+}
+
 /* Carries rows to experts or back. */
 static void
 add_exchange(OpsList *list, const char *name, double received)
@@ -188,7 +220,7 @@ add_exchange(OpsList *list, const char *name, double received)
     const size_t before = list->n;
 
     ops_add_collective(list, name, MODEL_GROUP_EP, MODEL_COMM_ALL_TO_ALL, MODEL_COMM_ALL_TO_ALL,
-                       received * (double)list->arch->hidden * list->e);
+                       received * (double)row_elements(list->arch) * list->e);
     if (list->n > before && list->shape->one_copy)
         list->ops[before].copies = list->arch->experts.top_k;
 }
@@ -198,7 +230,7 @@ add_exchange(OpsList *list, const char *name, double received)
 static void
 add_sort(OpsList *list, const char *name, double received)
 {
-    const double bytes = 2.0 * received * (double)list->arch->hidden * list->e;
+    const double bytes = 2.0 * received * (double)row_elements(list->arch) * list->e;
 
     if (list->shape->sorts_received && list->shape->ep > 1 &&
         list->shape->ep < list->arch->experts.n_experts)
@@ -206,11 +238,12 @@ add_sort(OpsList *list, const char *name, double received)
 }
 
 void
-ops_add_experts(OpsList *list)
+ops_add_experts(OpsList *list, bool keeps_input)
 {
     const ModelArch *arch = list->arch;
     const ModelExperts *experts = &arch->experts;
-    double h = (double)arch->hidden;
+    const int64_t row = row_elements(arch);
+    double h = (double)row;
     double rows = list->tp_rows;
     double sent = rows * (double)experts->top_k;
     double received = sent * list->shape->expert_imbalance;
@@ -220,8 +253,11 @@ ops_add_experts(OpsList *list)
     double gathered = received * (double)etp;
     int64_t width = model_ceil_div(experts->ffn_hidden, etp);
 
-    ModelOp *route = add_router(list, rows);
+    ModelOp *route = add_router(list, rows, keeps_input);
     list->scope = MODEL_SCOPE_LAYER;
+    /* Narrow rows travel and reach the experts. */
+    if (experts->latent > 0)
+        ops_add_gemm(list, "latent_down", rows, arch->hidden, row, false);
     /* Without sequence parallelism the tp ranks hold the same rows: each dispatches its share, and
      * the results (in backward: the gradients) are gathered. */
     if (!sp)
@@ -235,14 +271,13 @@ ops_add_experts(OpsList *list)
     /* Ranks that share experts gather the rows of all of them, and add up their results. */
     ops_add_collective(list, "experts_gather", MODEL_GROUP_ETP, MODEL_COMM_ALL_GATHER,
                        MODEL_COMM_REDUCE_SCATTER, gathered * h * list->e);
-    ModelOp *up =
-        add_expert_gemm(list, "experts_up", gathered, arch->hidden, n_inputs(arch) * width);
+    ModelOp *up = add_expert_gemm(list, "experts_up", gathered, row, n_inputs(arch) * width);
     ModelOp *activation = add_activation(list, "experts_activation", gathered, width);
     /* GELU's result is multiplied with the router's probabilities, whose gradient needs it. */
-    if (arch->family == MODEL_FAMILY_GPT)
+    if (!model_is_gated(arch))
         activation->saved_bytes =
             ops_bytes((double)activation->saved_bytes + gathered * (double)width * list->e);
-    ModelOp *down = add_expert_gemm(list, "experts_down", gathered, width, arch->hidden);
+    ModelOp *down = add_expert_gemm(list, "experts_down", gathered, width, row);
     if (list->shape->row_blocks) {
         route->late = up->late = activation->late = down->late = true;
         /* Tables: five words for what is sent, three for what came. */
@@ -256,6 +291,11 @@ ops_add_experts(OpsList *list)
     if (!list->shape->fused_permute)
         ops_add_memory(list, "unpermute", permute_bytes, permute_bytes, 0.0, 1, 1)->memory_kind =
             MODEL_MEMORY_PERMUTE;
+    if (experts->latent > 0) {
+        ModelOp *wide = ops_add_gemm(list, "latent_up", rows, row, arch->hidden, false);
+        ops_keep_input(list, wide, rows * h);
+        h = (double)arch->hidden;
+    }
     if (!sp)
         ops_add_collective(list, "experts_merge", MODEL_GROUP_TP, MODEL_COMM_ALL_GATHER,
                            MODEL_COMM_NONE, list->rows * h * list->e);

@@ -141,10 +141,16 @@ profile_matches(const Profile *profile, const ModelArch *arch)
     g_return_val_if_fail(profile != NULL && arch != NULL, false);
 
     const ModelArch *measured = profile->measured_arch;
-    return measured != NULL && measured->family == arch->family &&
-           measured->hidden == arch->hidden && measured->n_heads == arch->n_heads &&
-           measured->n_kv_heads == arch->n_kv_heads && measured->head_dim == arch->head_dim &&
-           measured->ffn_hidden == arch->ffn_hidden && measured->vocab == arch->vocab &&
+    if (measured == NULL)
+        return false;
+    if (model_arch_unusual(arch) != NULL || model_arch_unusual(measured) != NULL) {
+        g_autofree char *difference = model_arch_difference(measured, arch);
+        return difference == NULL;
+    }
+    return measured->family == arch->family && measured->hidden == arch->hidden &&
+           measured->n_heads == arch->n_heads && measured->n_kv_heads == arch->n_kv_heads &&
+           measured->head_dim == arch->head_dim && measured->ffn_hidden == arch->ffn_hidden &&
+           measured->vocab == arch->vocab &&
            measured->experts.n_experts == arch->experts.n_experts &&
            measured->experts.top_k == arch->experts.top_k &&
            measured->experts.ffn_hidden == arch->experts.ffn_hidden &&

@@ -13,7 +13,7 @@
 #define ROWS_STEP 64
 #define STEP_FRACTION 16
 /* Kinds of layers, and of passes. */
-#define N_LAYERS 2
+#define N_LAYERS MODEL_MAX_KINDS
 #define N_PASSES 2
 
 static const ProfilePass passes[N_PASSES] = {PROFILE_PASS_FORWARD, PROFILE_PASS_BACKWARD};
@@ -77,12 +77,12 @@ static void
 fill_table(const Question *asked, int64_t first, Table *table)
 {
     const ModelArch *arch = asked->request->arch;
-    const int64_t layers[N_LAYERS] = {0, arch->n_layers - 1};
+    const int32_t n_kinds = model_n_kinds(arch);
     ProfileQuery queries[N_LAYERS];
     Interval one = {0};
 
-    for (int k = 0; k < N_LAYERS; k++) {
-        queries[k] = query_of(asked, first, layers[k]);
+    for (int k = 0; k < n_kinds; k++) {
+        queries[k] = query_of(asked, first, MAX(0, model_first_of_kind(arch, k)));
         for (int i = 0; i < N_PASSES; i++) {
             table->attention_s[k][i] = profile_cost_sliced_attention_floor_s(
                 asked->request->profile, &queries[k], passes[i]);
@@ -92,7 +92,7 @@ fill_table(const Question *asked, int64_t first, Table *table)
     for (int64_t begin = 0; begin < asked->most_rows; begin = one.end) {
         one.end =
             MIN(asked->most_rows, begin + MAX(1, begin / STEP_FRACTION / ROWS_STEP) * ROWS_STEP);
-        for (int k = 0; k < N_LAYERS; k++)
+        for (int k = 0; k < n_kinds; k++)
             for (int i = 0; i < N_PASSES; i++) {
                 queries[k].shape.tokens = begin + 1;
                 one.passes[k][i] =
@@ -236,7 +236,7 @@ typedef struct {
 static void
 lower_rates(const Floor *floor, const Interval *at, Rates *rates)
 {
-    for (int k = 0; k < N_LAYERS; k++)
+    for (int k = 0; k < floor->cost->n_kinds; k++)
         for (int i = 0; i < N_PASSES; i++) {
             const Pieces pieces = pieces_of(floor, at, k, i);
             for (int j = 0; j < N_PIECES; j++)
@@ -263,7 +263,8 @@ layer_times(const Floor *floor, const Table *table, int k, const Interval *at, i
     const double length = (double)floor->request->seq_len;
     const double sequences = (double)(point->n_micro_batches * point->micro_batch);
     const double tokens = (double)rows / (double)floor->pass_batch;
-    /* Of the pairs of a query and a key of a whole sequence those of a slice without context. */
+    /* Of the pairs of a query and a key of a whole sequence those of a slice without context; with a
+     * window it is a larger share. */
     const double pairs =
         (double)floor->pass_batch * tokens * (tokens + 1.0) / (length * (length + 1.0));
     LayerTimes times = {0};
@@ -298,16 +299,6 @@ rank_times(const Floor *floor, const LayerTimes (*times)[N_LAYERS], int64_t r, i
     return least;
 }
 
-/* Layers of both kinds from @begin on to before @end; dense ones come first. */
-static void
-layers_between(const Floor *floor, int64_t begin, int64_t end, double n[N_LAYERS])
-{
-    const int64_t n_dense = floor->cost->n[PLAN_PART_DENSE];
-
-    n[PLAN_PART_DENSE] = (double)MAX(0, MIN(end, n_dense) - begin);
-    n[PLAN_PART_MOE] = (double)(end - begin) - n[PLAN_PART_DENSE];
-}
-
 /* Both passes of an end of the model over all tokens. */
 static double
 end_part_s(const Floor *floor, PlanPart part)
@@ -337,11 +328,13 @@ are_alike(const Floor *floor, int64_t q, int64_t r)
 static int64_t
 first_as_long(const Floor *floor, const Layers *layers, int64_t r)
 {
-    for (int64_t q = 0; q < r; q++)
-        if (are_alike(floor, q, r) &&
-            layers->first[q][PLAN_PART_DENSE] >= layers->first[r][PLAN_PART_DENSE] &&
-            layers->first[q][PLAN_PART_MOE] >= layers->first[r][PLAN_PART_MOE])
+    for (int64_t q = 0; q < r; q++) {
+        bool is_as_long = are_alike(floor, q, r);
+        for (int k = 0; k < floor->cost->n_kinds && is_as_long; k++)
+            is_as_long = layers->first[q][k] >= layers->first[r][k];
+        if (is_as_long)
             return q;
+    }
     return r;
 }
 
@@ -360,7 +353,7 @@ times_of_rank(const Floor *floor, const Layers *layers, const LayerTimes (*times
     const int gathers = floor->ends_hide && is_end ? 0 : 1;
     RankTimes rank = {0};
 
-    for (int k = 0; k < N_LAYERS; k++) {
+    for (int k = 0; k < floor->cost->n_kinds; k++) {
         const LayerTimes one = rank_times(floor, times, r, k);
         rank.work_s += layers->all[r][k] * one.work_s[gathers];
         rank.pass_s += layers->first[r][k] * one.pass_s[gathers];
@@ -385,7 +378,7 @@ last_rank_s(const Floor *floor, const Layers *layers, const LayerTimes (*times)[
 
     if (floor->tables->n_kinds > 1)
         return 0.0;
-    for (int k = 0; k < N_LAYERS; k++) {
+    for (int k = 0; k < floor->cost->n_kinds; k++) {
         const double pass_s = fmin(times[0][k].pass_s[0], times[0][k].pass_s[1]);
         all += layers->before[r][k] * pass_s;
         from_q += (layers->before[r][k] - layers->before[q][k]) * pass_s;
@@ -449,7 +442,7 @@ least_s(const Floor *floor, const Layers *layers, double enough_s)
         }
         for (guint i = 0; i < n_kinds; i++) {
             const Table *table = &floor->tables->kinds[i];
-            for (int k = 0; k < N_LAYERS; k++)
+            for (int k = 0; k < floor->cost->n_kinds; k++)
                 times[i][k] =
                     layer_times(floor, table, k, &g_array_index(table->intervals, Interval, at),
                                 begin + 1, &rates[i]);
@@ -564,20 +557,21 @@ plan_floor_ns(PlanMemo *memo, const PlanRequest *request, const PlanLayerCost *c
     g_autofree double(*before)[N_LAYERS] = g_malloc0((size_t)pp * sizeof *before);
     int64_t begin = 0;
     for (int64_t k = 0; k < n_stages; begin += counts[k++]) {
-        double n[N_LAYERS];
-        layers_between(&floor, begin, begin + counts[k], n);
-        for (int i = 0; i < N_LAYERS; i++) {
-            all[k % pp][i] += n[i];
-            first[k % pp][i] += k < pp ? n[i] : 0.0;
+        int64_t n[PLAN_PART_N] = {0};
+        plan_layer_count(request, begin, begin + counts[k], n);
+        for (int i = 0; i < cost->n_kinds; i++) {
+            all[k % pp][i] += (double)n[i];
+            first[k % pp][i] += k < pp ? (double)n[i] : 0.0;
         }
     }
     for (int64_t r = 1; r < pp; r++)
-        for (int i = 0; i < N_LAYERS; i++)
+        for (int i = 0; i < cost->n_kinds; i++)
             before[r][i] = before[r - 1][i] + first[r - 1][i];
     const Layers layers = {(const double(*)[N_LAYERS])first, (const double(*)[N_LAYERS])all,
                            (const double(*)[N_LAYERS])before};
-    const int64_t n[PLAN_PART_N] = {(int64_t)all[0][PLAN_PART_DENSE],
-                                    (int64_t)all[0][PLAN_PART_MOE], cost->n[PLAN_PART_EMBEDDING]};
+    int64_t n[PLAN_PART_N] = {[PLAN_PART_EMBEDDING] = cost->n[PLAN_PART_EMBEDDING]};
+    for (int i = 0; i < cost->n_kinds; i++)
+        n[i] = (int64_t)all[0][i];
     const double end_s = plan_sketch_end_s(request, cost, point, n);
     set_messages(&floor);
     set_kinds(&floor);

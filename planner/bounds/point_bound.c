@@ -80,14 +80,14 @@ set_gathering(const PlanRequest *request, const PlanLayerCost *cost, PlanPoint *
                          plan_sketch_ranks_are_alike(request, &point->degrees);
     PlanDegrees d = point->degrees;
 
-    for (int i = 0; i < 2; i++)
-        point->gather_s[i] = point->scatter_s[i] = gathers ? INFINITY : 0.0;
+    for (int i = 0; i < MODEL_MAX_KINDS; i++)
+        point->gather_s[i] = point->scatter_s[i] = gathers && i < cost->n_kinds ? INFINITY : 0.0;
     for (uint32_t orders = gathers ? plan_point_orders(point) : 0; orders != 0;
          orders &= orders - 1) {
         d.rank_order = g_bit_nth_lsf(orders, -1);
         const ProfileMesh mesh = plan_layer_mesh(request, &d);
         const ProfileGroup group = profile_group_at(&mesh, PROFILE_GROUP_DENSE, 0);
-        for (int i = 0; i < 2; i++) {
+        for (int i = 0; i < cost->n_kinds; i++) {
             const int64_t n = cost->parts[i].dense_parameters;
             point->gather_s[i] =
                 fmin(point->gather_s[i],
@@ -119,6 +119,17 @@ sliced_saving_rate(const PlanPartCost *part, int plain)
     return most;
 }
 
+/* The most of all kinds of layers. */
+static double
+most_of_kinds(const PlanLayerCost *cost, double (*rate)(const PlanPartCost *, int), int plain)
+{
+    double most = 0.0;
+
+    for (int i = 0; i < cost->n_kinds; i++)
+        most = fmax(most, rate(&cost->parts[i], plain));
+    return most;
+}
+
 /* Before the first backward of the last stage of a micro-batch every rank holds all of its slices;
  * of unfused attention slices keep half of the scores. */
 void
@@ -140,8 +151,7 @@ plan_point_set_group(const PlanRequest *request, const PlanLayerCost *cost, int6
     point->sliced_recompute_s = 0.0;
     if (request->recompute != PLAN_AUTO || memory_bytes == INT64_MAX || keeps_scores)
         return;
-    const double rate = fmax(sliced_saving_rate(&cost->parts[PLAN_PART_DENSE], plain),
-                             sliced_saving_rate(&cost->parts[PLAN_PART_MOE], plain));
+    const double rate = most_of_kinds(cost, sliced_saving_rate, plain);
     const double excess =
         (state + share * kept_bytes(cost, plain) / p - (double)memory_bytes) * p * (1.0 - 1e-9);
     if (excess > 0.0 && rate > 0.0)
@@ -167,8 +177,7 @@ plan_point_bound_bytes(const PlanRequest *request, const PlanLayerCost *cost, in
     set_gathering(request, cost, point);
     if (request->recompute != PLAN_AUTO || memory_bytes == INT64_MAX)
         return;
-    const double rate = fmax(saving_rate(&cost->parts[PLAN_PART_DENSE], plain),
-                             saving_rate(&cost->parts[PLAN_PART_MOE], plain));
+    const double rate = most_of_kinds(cost, saving_rate, plain);
     const double excess =
         (state + kept_bytes(cost, plain) / p - (double)memory_bytes) * p * (1.0 - 1e-9);
     if (excess > 0.0 && rate > 0.0)
@@ -215,7 +224,11 @@ geometric_bound_s(const PlanPoint *point, double whole_s, double fraction)
 static double
 most_hidden_s(const PlanLayerCost *cost)
 {
-    return fmax(cost->parts[PLAN_PART_DENSE].hidden_s, cost->parts[PLAN_PART_MOE].hidden_s);
+    double most_s = 0.0;
+
+    for (int i = 0; i < cost->n_kinds; i++)
+        most_s = fmax(most_s, cost->parts[i].hidden_s);
+    return most_s;
 }
 
 /* The last rank of even stages, after one chunk of each rank before it and, unsplit, before their
@@ -274,7 +287,7 @@ part_beside_s(const PlanRequest *request, const PlanLayerCost *cost, const PlanP
     const double interference = request->profile->parameters.interference_fraction;
     double forward_s = 0.0, backward_s = accumulated * part->accumulate_s;
 
-    if (i <= PLAN_PART_MOE) {
+    if (i < PLAN_PART_EMBEDDING) {
         forward_s = interference * point->gather_s[i];
         backward_s += interference * (point->gather_s[i] + point->scatter_s[i]);
     }
@@ -289,7 +302,7 @@ gathering_s(const PlanRequest *request, const PlanLayerCost *cost, const PlanPoi
 {
     double sum = 0.0;
 
-    for (int i = 0; i < 2 && plan_sketch_prefetch(request, cost) <= 1; i++) {
+    for (int i = 0; i < cost->n_kinds && plan_sketch_prefetch(request, cost) <= 1; i++) {
         const PlanPartCost *part = &cost->parts[i];
         sum += (double)cost->n[i] *
                (fmax(0.0, point->gather_s[i] - part->forward_s) +

@@ -39,16 +39,15 @@ set_stages(PlanSketch *sketch, const PlanSketchInput *input)
     for (int64_t chain = 0, i = 0; chain < n_chains; chain++)
         for (int64_t k = 0, first = 0; k < length; k++, i++) {
             const int64_t last = first + input->counts[k];
-            const int64_t n_dense = MAX(0, MIN(last, input->cost->n[PLAN_PART_DENSE]) -
-                                               MIN(first, input->cost->n[PLAN_PART_DENSE]));
             sketch->stages[i] = (PlanSketchStage){
                 .rank =
                     schedule_placement_rank(placement, (int32_t)d->pp, (int32_t)k, (int32_t)chain),
                 .chunk =
                     schedule_placement_chunk(placement, (int32_t)d->pp, (int32_t)k, (int32_t)chain),
-                .n = {n_dense, input->counts[k] - n_dense, has_vocab && k == 0,
-                      has_vocab && k == length - 1},
+                .n = {[PLAN_PART_EMBEDDING] = has_vocab && k == 0,
+                      [PLAN_PART_HEAD] = has_vocab && k == length - 1},
             };
+            plan_layer_count(input->request, first, last, sketch->stages[i].n);
             first = last;
         }
 }
@@ -93,8 +92,7 @@ part_workspace(const PlanSketchInput *input, const PlanPartCost *part, PlanMomen
 static int64_t
 first_layer_elements(const PlanLayerCost *cost)
 {
-    const PlanPartCost *layer =
-        &cost->parts[cost->n[PLAN_PART_DENSE] > 0 ? PLAN_PART_DENSE : PLAN_PART_MOE];
+    const PlanPartCost *layer = &cost->parts[cost->first_kind];
 
     return layer->dense_parameters + layer->expert_parameters;
 }
@@ -125,14 +123,24 @@ apart_bytes(const PlanSketchInput *input, int64_t dense, int64_t expert)
                  element_bytes(request));
 }
 
-/* The smaller kind of layer, of those that @n has. */
+static int64_t
+n_layers_of(const PlanSketchStage *stage)
+{
+    int64_t n = 0;
+
+    for (int i = 0; i < PLAN_PART_EMBEDDING; i++)
+        n += stage->n[i];
+    return n;
+}
+
+/* The smallest kind of layer, of those that @n has. */
 static int64_t
 least_gathered_layer(const PlanSketchInput *input, const int64_t n[PLAN_PART_N])
 {
     const PlanPartCost *parts = input->cost->parts;
     int64_t least = INT64_MAX;
 
-    for (int i = PLAN_PART_DENSE; i <= PLAN_PART_MOE; i++)
+    for (int i = 0; i < input->cost->n_kinds; i++)
         if (n[i] > 0)
             least = MIN(least,
                         apart_bytes(input, parts[i].dense_parameters, parts[i].expert_parameters));
@@ -149,7 +157,7 @@ static int64_t
 least_gathered(const PlanSketchInput *input, const PlanSketchStage *stage, PlanMoment moment)
 {
     const int32_t depth = plan_sketch_prefetch(input->request, input->cost);
-    const int64_t n = stage->n[PLAN_PART_DENSE] + stage->n[PLAN_PART_MOE];
+    const int64_t n = n_layers_of(stage);
     const int64_t layer = least_gathered_layer(input, stage->n);
     const PlanPartCost *head = &input->cost->parts[PLAN_PART_HEAD];
     int64_t bytes = times(MIN(n, 1 + depth), layer);

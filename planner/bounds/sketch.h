@@ -29,7 +29,7 @@
 /* One stage of a chain. */
 typedef struct {
     int32_t rank, chunk;
-    int64_t n[PLAN_PART_N]; /* layers of both kinds; 1 or 0 of each end */
+    int64_t n[PLAN_PART_N]; /* layers of each kind; 1 or 0 of each end */
 } PlanSketchStage;
 
 /* What is sketched.  Everything is borrowed. */

@@ -96,7 +96,7 @@ stage_times(const PlanSketchInput *input, bool of_slice, const PlanSketchStage *
         if (n == 0.0)
             continue;
         /* Overlapped pairs hide what is gathered too, and gathers far ahead hide behind others. */
-        if (point->zero_stage >= 3 && i <= PLAN_PART_MOE && !input->family->overlaps &&
+        if (point->zero_stage >= 3 && i < PLAN_PART_EMBEDDING && !input->family->overlaps &&
             plan_sketch_prefetch(input->request, input->cost) <= 1) {
             const PlanRequest *request = input->request;
             const Gathering g = {fraction * point->gather_s[i], fraction * point->scatter_s[i],

@@ -2,14 +2,27 @@
 
 #include <math.h>
 #include <stddef.h>
+#include <string.h>
 
 #include "base/units.h"
 #include "profiles/cost/cost.h"
 #include "profiles/workload/memory.h"
 #include "profiles/workload/ops.h"
 
-static const ModelPart model_parts[PLAN_PART_N] = {MODEL_PART_LAYER, MODEL_PART_LAYER,
-                                                   MODEL_PART_EMBEDDING, MODEL_PART_HEAD};
+static ModelPart
+model_part(PlanPart part)
+{
+    return part == PLAN_PART_EMBEDDING ? MODEL_PART_EMBEDDING
+           : part == PLAN_PART_HEAD    ? MODEL_PART_HEAD
+                                       : MODEL_PART_LAYER;
+}
+
+void
+plan_layer_count(const PlanRequest *request, int64_t first, int64_t last, int64_t n[PLAN_PART_N])
+{
+    for (int64_t layer = first; layer < last; layer++)
+        n[model_layer_kind(request->arch, layer)]++;
+}
 
 /* A group from @first on, or the last one that there is: none lies in fewer devices alone. */
 static ProfileGroup
@@ -108,9 +121,9 @@ set_parameters(const PlanRequest *request, const PlanDegrees *d, PlanPart part, 
     PlanPartCost *p = &cost->parts[part];
     const int64_t etp = plan_expert_tp(d, c);
     const int64_t all =
-        model_part_parameters(&arch, model_parts[part], layer, d->tp, d->ep, etp, false);
+        model_part_parameters(&arch, model_part(part), layer, d->tp, d->ep, etp, false);
 
-    if (part == PLAN_PART_DENSE || part == PLAN_PART_MOE)
+    if (part < PLAN_PART_EMBEDDING)
         p->expert_parameters = model_expert_parameters(&arch, layer, d->ep, etp);
     p->dense_parameters = all - p->expert_parameters;
     if (part == PLAN_PART_HEAD && arch.tied_embeddings)
@@ -295,7 +308,7 @@ add_up(PlanLayerCost *cost)
     cost->all = cost->layer = (PlanPartCost){0};
     for (int part = 0; part < PLAN_PART_N; part++) {
         const double *times = (const double *)&cost->parts[part];
-        const bool is_layer = part <= PLAN_PART_MOE && cost->n[part] > 0;
+        const bool is_layer = part < PLAN_PART_EMBEDDING && cost->n[part] > 0;
         for (size_t i = 0; i < AT(kept_bytes); i++) {
             all[i] += (double)cost->n[part] * times[i];
             if (is_layer)
@@ -316,14 +329,14 @@ set_part(const PlanRequest *request, const PlanLayerShape *shape, Slice slice, P
          int64_t layer, PlanLayerCost *cost)
 {
     const ModelCluster *cluster = request->profile->cluster;
-    const bool is_layer = model_parts[part] == MODEL_PART_LAYER;
+    const bool is_layer = model_part(part) == MODEL_PART_LAYER;
     int64_t first = 0;
 
     for (guint i = 0; i < cluster->nodes->len; i++) {
         const ModelNodes *nodes = &g_array_index(cluster->nodes, ModelNodes, i);
         ProfileQuery query = plan_layer_query(request, shape, first);
         PlanPartCost here = {0};
-        query.part = model_parts[part];
+        query.part = model_part(part);
         query.layer = layer;
         query.shape.tokens = slice.tokens;
         query.shape.context = slice.context;
@@ -349,12 +362,15 @@ slice_cost(const PlanRequest *request, const PlanLayerShape *shape, Slice slice)
     PlanLayerCost cost = {.n = {[PLAN_PART_EMBEDDING] = 1, [PLAN_PART_HEAD] = 1},
                           .boundary_bytes = model_boundary_bytes(arch, &query.shape)};
 
-    for (int64_t layer = 0; layer < arch->n_layers; layer++)
-        cost.n[model_layer_is_moe(arch, layer) ? PLAN_PART_MOE : PLAN_PART_DENSE]++;
-    for (PlanPart part = 0; part < PLAN_PART_N; part++)
-        if (part <= PLAN_PART_MOE ? cost.n[part] > 0 : arch->vocab > 0)
-            set_part(request, shape, slice, part, part == PLAN_PART_MOE ? arch->n_layers - 1 : 0,
-                     &cost);
+    cost.n_kinds = model_n_kinds(arch);
+    cost.first_kind = model_layer_kind(arch, 0);
+    model_count_kinds(arch, cost.n);
+    for (PlanPart part = 0; part < PLAN_PART_N; part++) {
+        const bool is_layer = part < PLAN_PART_EMBEDDING;
+        if (is_layer ? cost.n[part] > 0 : arch->vocab > 0)
+            set_part(request, shape, slice, part,
+                     is_layer ? model_first_of_kind(arch, (int32_t)part) : 0, &cost);
+    }
     add_up(&cost);
     return cost;
 }
@@ -489,12 +505,15 @@ plan_layer_times(const PlanRequest *request, const PlanLayerShape *shape, PlanRe
 {
     ProfileQuery query = plan_layer_query(request, shape, first);
 
-    /* Layers of a kind are equal, and of at most two kinds, one after the other. */
-    for (int64_t i = 0; i < request->arch->n_layers; i++)
-        layer_ns[i] = i > 0 && model_layer_is_moe(request->arch, i) ==
-                                   model_layer_is_moe(request->arch, i - 1)
-                          ? layer_ns[i - 1]
-                          : both_passes_ns(request, &query, MODEL_PART_LAYER, i, recompute);
+    int64_t ns_of_kind[MODEL_MAX_KINDS];
+
+    memset(ns_of_kind, -1, sizeof ns_of_kind);
+    for (int64_t i = 0; i < request->arch->n_layers; i++) {
+        int64_t *ns = &ns_of_kind[model_layer_kind(request->arch, i)];
+        if (*ns < 0)
+            *ns = both_passes_ns(request, &query, MODEL_PART_LAYER, i, recompute);
+        layer_ns[i] = *ns;
+    }
     end_ns[0] = both_passes_ns(request, &query, MODEL_PART_EMBEDDING, 0, PLAN_RECOMPUTE_NONE);
     end_ns[1] = both_passes_ns(request, &query, MODEL_PART_HEAD, 0, PLAN_RECOMPUTE_NONE);
 }

@@ -14,9 +14,8 @@
 #include "profiles/cost/mesh.h"
 
 typedef enum {
-    PLAN_PART_DENSE, /* a layer without experts */
-    PLAN_PART_MOE,   /* a layer with experts */
-    PLAN_PART_EMBEDDING,
+    PLAN_PART_LAYER, /* a layer of the model's first kind; those of the others follow */
+    PLAN_PART_EMBEDDING = MODEL_MAX_KINDS,
     PLAN_PART_HEAD,
     PLAN_PART_N
 } PlanPart;
@@ -51,12 +50,18 @@ typedef struct {
 
 typedef struct {
     PlanPartCost parts[PLAN_PART_N];
-    int64_t n[PLAN_PART_N];  /* layers of both kinds, the dense ones come first; 1 of each end */
+    int64_t n[PLAN_PART_N];  /* layers of each kind; 1 of each end */
+    int n_kinds;             /* of layers: parts 0 to n_kinds - 1 */
+    int first_kind;          /* of the model's first layer */
     int64_t tied_parameters; /* of a head that needs its own copy of the embedding's table */
     int64_t boundary_bytes;  /* of a message between stages */
     PlanPartCost all;        /* times: sums over all layers, the embedding and the head */
-    PlanPartCost layer;      /* times: the least of both kinds of layers */
+    PlanPartCost layer;      /* times: the least of all kinds of layers */
 } PlanLayerCost;
+
+/* Adds the layers from @first on to before @last to @n, by kind. */
+void plan_layer_count(const PlanRequest *request, int64_t first, int64_t last,
+                      int64_t n[PLAN_PART_N]);
 
 /* Returns: the mesh of @degrees on the cluster of the request. */
 static inline ProfileMesh

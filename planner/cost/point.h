@@ -25,7 +25,7 @@ typedef struct {
     double sliced_recompute_s; /* the same with any slices */
     /* With ZeRO 3, [0] of a dense layer and [1] of a layer with experts: what gathering its
      * parameters and scattering their gradients takes, in all slices of a micro-batch; else 0. */
-    double gather_s[2], scatter_s[2];
+    double gather_s[MODEL_MAX_KINDS], scatter_s[MODEL_MAX_KINDS];
     double end_s; /* reduction of an average rank after its last op */
 
     int64_t n_candidates; /* here: families, each with its recompute kinds */

@@ -150,9 +150,19 @@ plan_partition_even(const PlanRequest *request, const PlanPoint *point,
 
 /* --- under memory --- */
 
-/* One of each part. */
-static const int64_t one_of[PLAN_PART_N][PLAN_PART_N] = {
-    {1, 0, 0, 0}, {0, 1, 0, 0}, {0, 0, 1, 0}, {0, 0, 0, 1}};
+/* One of some part. */
+typedef struct {
+    int64_t n[PLAN_PART_N];
+} OnePart;
+
+static OnePart
+one_of(int part)
+{
+    OnePart one = {{0}};
+
+    one.n[part] = 1;
+    return one;
+}
 
 /* What the layers take and keep with each recompute kind, for plan_partition(). */
 static void
@@ -162,14 +172,13 @@ set_layers(const PlanSketchInput *input, const PlanPartition *p, int64_t *layer_
     const PlanLayerCost *cost = input->cost;
 
     for (int64_t i = 0; i < p->n_layers; i++) {
-        const int64_t *layer =
-            one_of[i < cost->n[PLAN_PART_DENSE] ? PLAN_PART_DENSE : PLAN_PART_MOE];
-        layer_bytes[i] = plan_sketch_state_bytes(input, layer);
+        const OnePart layer = one_of(model_layer_kind(input->request->arch, i));
+        layer_bytes[i] = plan_sketch_state_bytes(input, layer.n);
         for (int64_t recompute = 0; recompute < p->n_recomputes; recompute++) {
             layer_ns[recompute * p->n_layers + i] =
-                units_ns_from_s(plan_sketch_passes_s(cost, layer, kind_of_recompute[recompute]));
+                units_ns_from_s(plan_sketch_passes_s(cost, layer.n, kind_of_recompute[recompute]));
             kept_bytes[recompute * p->n_layers + i] =
-                plan_sketch_kept(cost, layer, kind_of_recompute[recompute]);
+                plan_sketch_kept(cost, layer.n, kind_of_recompute[recompute]);
         }
     }
 }
@@ -189,12 +198,13 @@ set_least_layers(const PlanSketchInput *input, LeastLayer *recomputes)
     for (int kind = 0; kind < PLAN_RECOMPUTE_N; kind++) {
         LeastLayer *least = &recomputes[kind];
         *least = (LeastLayer){INFINITY, INT64_MAX, INT64_MAX};
-        for (int i = PLAN_PART_DENSE; i <= PLAN_PART_MOE; i++) {
+        for (int i = 0; i < cost->n_kinds; i++) {
+            const OnePart one = one_of(i);
             if (cost->n[i] == 0)
                 continue;
-            least->s = fmin(least->s, plan_sketch_passes_s(cost, one_of[i], kind));
-            least->state_bytes = MIN(least->state_bytes, plan_sketch_state_bytes(input, one_of[i]));
-            least->kept_bytes = MIN(least->kept_bytes, plan_sketch_kept(cost, one_of[i], kind));
+            least->s = fmin(least->s, plan_sketch_passes_s(cost, one.n, kind));
+            least->state_bytes = MIN(least->state_bytes, plan_sketch_state_bytes(input, one.n));
+            least->kept_bytes = MIN(least->kept_bytes, plan_sketch_kept(cost, one.n, kind));
         }
     }
 }
@@ -295,14 +305,16 @@ plan_partition_fitted(const PlanSketchInput *input, const PlanSketch *sketch, in
         if (!plan_request_allows(input->request, kind))
             continue;
         kind_of_recompute[partition.n_recomputes] = kind;
-        workspace_bytes_of[partition.n_recomputes++] =
-            MAX(parts[PLAN_PART_DENSE].backward_workspace_bytes[kind],
-                parts[PLAN_PART_MOE].backward_workspace_bytes[kind]);
+        int64_t *workspace = &workspace_bytes_of[partition.n_recomputes++];
+        *workspace = 0;
+        for (int i = 0; i < input->cost->n_kinds; i++)
+            *workspace = MAX(*workspace, parts[i].backward_workspace_bytes[kind]);
     }
     set_layers(input, &partition, layer_ns, layer_bytes, kept, kind_of_recompute);
     for (int i = 0; i < 2; i++) {
         const bool has_vocab = input->request->arch->vocab > 0;
-        const int64_t end[PLAN_PART_N] = {0, 0, i == 0 && has_vocab, i == 1 && has_vocab};
+        const int64_t end[PLAN_PART_N] = {
+            [PLAN_PART_EMBEDDING] = i == 0 && has_vocab, [PLAN_PART_HEAD] = i == 1 && has_vocab};
         end_ns[i] = units_ns_from_s(plan_sketch_passes_s(input->cost, end, 0));
         end_bytes[i] = plan_sketch_state_bytes(input, end);
         end_kept_bytes[i] = plan_sketch_kept(input->cost, end, 0);

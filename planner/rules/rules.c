@@ -72,6 +72,8 @@ breaks_model(const PlanRuleCase *c, PlanBreach *breach)
     if (c->rules->described_by_flags && c->arch->vocab == 0)
         return broken(breach, NULL,
                       "a model has embedding and loss: a vocabulary of 0 cannot be expressed");
+    if (c->rules->described_by_flags && model_arch_unusual(c->arch) != NULL)
+        return broken(breach, NULL, "flags for %s are not known here", model_arch_unusual(c->arch));
     if (c->rules->described_by_flags &&
         (c->arch->family == MODEL_FAMILY_GPT ? !c->arch->qkv_bias : c->arch->proj_bias))
         return broken(breach, NULL, "biases are in all matrices or in none, or in QKV alone");

@@ -146,11 +146,10 @@ plan_space_order_ns(const PlanRequest *request, const PlanLayerCost *cost, const
                    (hides ? part->hidden_s
                           : part->forward_slack_s + part->host_slack_s[PLAN_RECOMPUTE_NONE]));
     }
-    for (int i = PLAN_PART_DENSE; i <= PLAN_PART_MOE && !hides; i++)
+    for (int i = 0; i < cost->n_kinds && !hides; i++)
         if (cost->n[i] > 0)
             work_s -=
-                (double)cost->n[i] *
-                saved_s(request, point, i == PLAN_PART_DENSE ? 0 : request->arch->n_layers - 1);
+                (double)cost->n[i] * saved_s(request, point, model_first_of_kind(request->arch, i));
     const double bound_s =
         (double)point->n_micro_batches * fmax(0.0, work_s) / (double)point->degrees.pp;
     /* Rounding, as in plan_point_bound_ns(). */

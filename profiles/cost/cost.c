@@ -340,6 +340,28 @@ unfused_attention_s(const Profile *profile, const ModelDevice *device, const Mod
            profile_cost_memory_s(profile, device, bytes - passes);
 }
 
+/* --- scans --- */
+
+/* Backward of a scan's kernels computes the states again, then two products for each of the
+ * forward's. */
+#define SCAN_BACKWARD_PRODUCTS 1.5
+
+/* At the shares of the peak that fused attention reaches: both are chains of small products whose
+ * operands stay on the chip. */
+static double
+scan_s(const Profile *profile, const ModelDevice *device, const ModelOp *op, bool backward,
+       Dtype dtype)
+{
+    const ProfileParameters *p = &profile->parameters;
+    const double fraction =
+        backward ? p->attention_backward_fraction : p->attention_forward_fraction;
+    const double flops = backward ? op->backward_flops * SCAN_BACKWARD_PRODUCTS : op->forward_flops;
+    const double bytes = (double)(backward ? op->backward_bytes : op->forward_bytes);
+
+    return fmax(flops / (fraction * profile_peak_flops_per_s(device, dtype)),
+                profile_cost_memory_s(profile, device, bytes));
+}
+
 /* --- one op --- */
 
 static const ProfilePart part_of_group[MODEL_GROUP_N] = {
@@ -401,14 +423,15 @@ memory_op_s(const Profile *profile, const ModelDevice *device, const ModelOp *op
            (fraction_of(&profile->parameters, op->memory_kind) * device->memory_bytes_per_s);
 }
 
-/* Scores of slices are those before them and their own, at least half of the whole sequence's; what
- * a pass over them takes bounds what products and passes take. */
+/* Scores of slices are those before them and their own, at least half of the whole sequence's, or
+ * those that a window needs; what a pass over them takes bounds what products and passes take. */
 static double
 sliced_unfused_attention_s(const Profile *profile, const ModelDevice *device, const ModelOp *op,
                            bool backward)
 {
-    return 0.5 * profile_cost_memory_s(profile, device,
-                                       (double)(backward ? op->backward_bytes : op->forward_bytes));
+    return fmin(0.5, op->needed_fraction) *
+           profile_cost_memory_s(profile, device,
+                                 (double)(backward ? op->backward_bytes : op->forward_bytes));
 }
 
 /* As profile_cost_op(); @sliced: of an op on whole sequences, what no slices of them take less than
@@ -450,6 +473,9 @@ op_cost(const Profile *profile, const ModelDevice *device, const ModelOp *op, Pr
                       ? fused_attention_s(profile, device, op, backward, dtype, sliced)
                   : sliced ? sliced_unfused_attention_s(profile, device, op, backward)
                            : unfused_attention_s(profile, device, op, backward, dtype);
+        break;
+    case MODEL_OP_SCAN:
+        seconds = scan_s(profile, device, op, backward, dtype_stored(dtype));
         break;
     case MODEL_OP_MEMORY:
         seconds = memory_op_s(profile, device, op, backward);

@@ -12,9 +12,6 @@
 #include "profiles/workload/prefetch.h"
 #include "profiles/workload/zero3.h"
 
-/* Layers with an MLP and layers with experts differ. */
-#define WORKLOAD_LAYER_KINDS 2
-
 /* What a Workload is made of.  All pointers are borrowed. */
 typedef struct {
     const ModelArch *arch;

@@ -105,6 +105,8 @@ formula_of(const ModelOp *op)
         return op->n_kernels_forward == 1
                    ? "max(causal FLOPs / (fraction filled peak), bytes / memory rate)  [2.2]"
                    : "batched products and the traffic of the scores between them  [2.2]";
+    case MODEL_OP_SCAN:
+        return "max(FLOPs / (fraction peak), bytes / memory rate)  [2.7]";
     case MODEL_OP_MEMORY:
         return "bytes / (fraction memory rate) + launch  [2.3]";
     case MODEL_OP_COLLECTIVE:
@@ -122,6 +124,9 @@ inputs_of(const ModelOp *op, bool backward)
                                op->k);
     case MODEL_OP_ATTENTION:
         return g_strdup_printf(INT " heads x " INT " queries, " INT " keys, size " INT, op->count,
+                               op->m, op->n, op->k);
+    case MODEL_OP_SCAN:
+        return g_strdup_printf(INT " heads x " INT " tokens, " INT " at once, size " INT, op->count,
                                op->m, op->n, op->k);
     case MODEL_OP_MEMORY:
         return g_strdup_printf(
@@ -263,15 +268,15 @@ add_stages(const Explainer *e, int32_t rank)
         if (stage->rank != rank)
             continue;
         for (int32_t slice = 0; slice < build->n_slices; slice++) {
-            int64_t n_of_kind[WORKLOAD_LAYER_KINDS] = {0}, layer_of_kind[WORKLOAD_LAYER_KINDS];
+            int64_t n_of_kind[MODEL_MAX_KINDS] = {0}, layer_of_kind[MODEL_MAX_KINDS];
 
             for (int64_t i = 0; i < stage->n_layers; i++) {
-                const int kind = model_layer_is_moe(build->arch, stage->first_layer + i);
+                const int kind = model_layer_kind(build->arch, stage->first_layer + i);
 
                 n_of_kind[kind]++;
                 layer_of_kind[kind] = stage->first_layer + i;
             }
-            for (int kind = 0; kind < WORKLOAD_LAYER_KINDS; kind++)
+            for (int kind = 0; kind < MODEL_MAX_KINDS; kind++)
                 if (n_of_kind[kind] > 0)
                     add_part(e, stage, MODEL_PART_LAYER, layer_of_kind[kind], slice,
                              n_of_kind[kind]);

@@ -439,7 +439,7 @@ add_whole_part(const WorkloadBuild *build, ModelPart part, int64_t layer,
     if (whole == NULL)
         return;
     WorkloadCoursePart of_part = workload_build_course_part(build, part, layer, kept);
-    of_part.layer_kind = part == MODEL_PART_LAYER ? model_layer_is_moe(build->arch, layer) : -1;
+    of_part.layer_kind = part == MODEL_PART_LAYER ? model_layer_kind(build->arch, layer) : -1;
     g_array_append_val(whole, of_part);
 }
 
@@ -447,13 +447,12 @@ add_whole_part(const WorkloadBuild *build, ModelPart part, int64_t layer,
  * whichever is at work; what a layer takes for itself comes on top, when it is.  Moves that from
  * the workspaces of @op to the @parts. */
 static void
-share_blocks(const WorkloadKeptBytes layers[WORKLOAD_LAYER_KINDS],
-             const bool known[WORKLOAD_LAYER_KINDS], int64_t again, int64_t ends_input,
-             GArray *parts, WorkloadOp *op)
+share_blocks(const WorkloadKeptBytes layers[MODEL_MAX_KINDS], const bool known[MODEL_MAX_KINDS],
+             int64_t again, int64_t ends_input, GArray *parts, WorkloadOp *op)
 {
     int64_t least = INT64_MAX;
 
-    for (int kind = 0; kind < WORKLOAD_LAYER_KINDS; kind++)
+    for (int kind = 0; kind < MODEL_MAX_KINDS; kind++)
         if (known[kind])
             least = MIN(least, layers[kind].input_workspace_bytes + again -
                                    layers[kind].again_input_bytes);
@@ -483,14 +482,14 @@ workload_build_op_memory(const WorkloadBuild *build, const PlanStage *stage, int
     const WorkloadKeptBytes embedding = end_held(build, MODEL_PART_EMBEDDING, &shape);
     g_autoptr(GArray) whole =
         build->facts->row_blocks ? g_array_new(false, false, sizeof(WorkloadCoursePart)) : NULL;
-    WorkloadKeptBytes kinds[WORKLOAD_LAYER_KINDS] = {0};
-    bool known[WORKLOAD_LAYER_KINDS] = {false};
+    WorkloadKeptBytes kinds[MODEL_MAX_KINDS] = {0};
+    bool known[MODEL_MAX_KINDS] = {false};
 
     if (stage->embedding)
         add_whole_part(build, MODEL_PART_EMBEDDING, 0, &embedding, whole, op);
     for (int64_t i = 0; i < stage->n_layers; i++) {
         int64_t layer = stage->first_layer + i;
-        int kind = model_layer_is_moe(build->arch, layer);
+        int kind = model_layer_kind(build->arch, layer);
 
         if (!known[kind]) {
             const WorkloadPartBytes bytes =

@@ -310,17 +310,17 @@ set_messages(const WorkloadBuild *build, int32_t chain, int32_t stage, int32_t c
 
 /* --- ops --- */
 
-/* Costs of both kinds of layer and of the ends, at one place, for one (class, slice). */
+/* Costs of all kinds of layers and of the ends, at one place, for one (class, slice). */
 typedef struct {
-    WorkloadPartCost layers[WORKLOAD_LAYER_KINDS][PLAN_RECOMPUTE_N];
-    bool known[WORKLOAD_LAYER_KINDS][PLAN_RECOMPUTE_N];
+    WorkloadPartCost layers[MODEL_MAX_KINDS][PLAN_RECOMPUTE_N];
+    bool known[MODEL_MAX_KINDS][PLAN_RECOMPUTE_N];
 } LayerCosts;
 
 static WorkloadPartCost *
 layer_cost(const WorkloadBuild *build, const WorkloadLocation *location, int32_t rank,
            const ModelShape *shape, int64_t layer, PlanRecompute recompute, LayerCosts *costs)
 {
-    int kind = model_layer_is_moe(build->arch, layer);
+    int kind = model_layer_kind(build->arch, layer);
     WorkloadPartCost *cost = &costs->layers[kind][recompute];
 
     if (!costs->known[kind][recompute]) {
@@ -389,14 +389,15 @@ static bool
 same_contents(const WorkloadBuild *build, const PlanStage *a, const PlanStage *b)
 {
     const ModelArch *arch = build->arch;
-    const bool moe = model_layer_is_moe(arch, a->first_layer);
 
-    /* Layers of one kind each: neither range crosses from dense to experts. */
-    return a->n_layers > 0 && a->n_layers == b->n_layers &&
-           model_layer_is_moe(arch, a->first_layer + a->n_layers - 1) == moe &&
-           model_layer_is_moe(arch, b->first_layer) == moe &&
-           model_layer_is_moe(arch, b->first_layer + b->n_layers - 1) == moe &&
-           a->embedding == b->embedding && a->head == b->head && a->recompute == b->recompute &&
+    if (a->n_layers == 0 || a->n_layers != b->n_layers)
+        return false;
+    /* In the same order, in which what is ahead of an op may matter. */
+    for (int64_t i = 0; i < a->n_layers; i++)
+        if (model_layer_kind(arch, a->first_layer + i) !=
+            model_layer_kind(arch, b->first_layer + i))
+            return false;
+    return a->embedding == b->embedding && a->head == b->head && a->recompute == b->recompute &&
            (build->prefetch == NULL ||
             build->prefetch->most_bytes[a->rank] == build->prefetch->most_bytes[b->rank]);
 }

@@ -43,6 +43,42 @@ small_arch(int64_t n_layers, int64_t n_experts, int64_t vocab)
     return arch;
 }
 
+/* Makes the layers of @arch a random mixture of up to four kinds: as they were, with a window, with
+ * a state in place of attention, and without one half or the other. */
+G_GNUC_UNUSED static void
+mix_layers(ModelArch *arch, uint32_t *state)
+{
+    ModelArch *kinds = g_new0(ModelArch, MODEL_MAX_KINDS);
+    const int64_t heads = arch->n_heads;
+    static const ModelMixer mixers[] = {MODEL_MIXER_MAMBA2, MODEL_MIXER_DELTA_NET,
+                                        MODEL_MIXER_LIGHTNING};
+
+    for (int i = 0; i < 4; i++) {
+        kinds[i] = model_kind_arch(arch, model_n_kinds(arch) - 1);
+        kinds[i].name = g_strdup_printf("kind%d", i);
+        kinds[i].source = NULL;
+    }
+    kinds[1].window = 1 + (int64_t)(draw(state) % (uint32_t)arch->max_seq_len);
+    kinds[2].mixer = mixers[draw(state) % 3];
+    kinds[2].state = (ModelState){.n_heads = heads,
+                                  .n_key_heads = heads,
+                                  .key_dim = 64,
+                                  .value_dim = arch->head_dim,
+                                  .conv = 4,
+                                  .chunk = MODEL_STATE_CHUNK};
+    kinds[3].mixer = draw(state) % 2 == 0 ? MODEL_MIXER_NONE : MODEL_MIXER_ATTENTION;
+    kinds[3].ffn = kinds[3].mixer == MODEL_MIXER_NONE ? MODEL_FFN_MLP : MODEL_FFN_NONE;
+    if (kinds[3].ffn == MODEL_FFN_NONE)
+        kinds[3].experts = (ModelExperts){0};
+    arch->experts.first_dense_layers = 0;
+    arch->kinds = kinds;
+    arch->n_kinds = 4;
+    arch->n_pattern = arch->n_layers;
+    arch->pattern = g_new(uint8_t, (size_t)arch->n_layers);
+    for (int64_t i = 0; i < arch->n_layers; i++)
+        arch->pattern[i] = (uint8_t)(draw(state) % 4);
+}
+
 /* Layers long enough that slices gain. */
 G_GNUC_UNUSED static ModelArch *
 long_arch(int64_t n_layers, int64_t vocab)

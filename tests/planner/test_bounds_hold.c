@@ -35,6 +35,8 @@ random_arch(uint32_t *state)
     arch->max_seq_len = ONE_OF(state, 256, 2048, 8192, 16384);
     if (arch->experts.n_experts > 0)
         arch->experts.first_dense_layers = (int64_t)(draw(state) % 3);
+    if (draw(state) % 2 == 0)
+        mix_layers(arch, state);
     return arch;
 }
 

@@ -1,0 +1,154 @@
+#include "models/ops_list.h"
+
+#include <math.h>
+
+/*
+ * The scan of a mixer with a state, in chunks of L tokens, of one head with key size k and value
+ * size v  [2405.21060 6, 2412.06464 3.3]; 2 FLOPs for each multiply-add, by token:
+ *   scores within the chunk and their values    2 L k + 2 L v, of which half is needed
+ *   what the state before the chunk gives        2 k v
+ *   what the chunk adds to the state             2 k v
+ * Delta rules first solve for what is written: scores among keys (2 L k), the inverse of a
+ * triangular matrix (L L / 3), keys and values by it (2 L k + 2 L v, half of it), and what the state
+ * already has (2 k v).
+ * A chunk that is not full costs as much as a full one, by token.  Mamba's first version has no chunks: a channel's state of k numbers decays, takes in and gives
+ * out, 6 k.  A gated convolution has no scan.
+ */
+static double
+scan_flops(const ModelArch *arch)
+{
+    const ModelState *s = &arch->state;
+    const double k = (double)s->key_dim, v = (double)s->value_dim;
+    const double l = (double)s->chunk;
+
+    switch (model_state_mixer(arch)) {
+    case MODEL_MIXER_MAMBA:
+        return 6.0 * k;
+    case MODEL_MIXER_CONV:
+        return 0.0;
+    case MODEL_MIXER_DELTA_NET:
+    case MODEL_MIXER_KDA:
+        return l * (k + v) + 4.0 * k * v + l * k + l * l / 3.0 + l * (k + v) + 2.0 * k * v;
+    default:
+        return l * (k + v) + 4.0 * k * v;
+    }
+}
+
+static void
+add_scan(OpsList *list, const ModelStateWidths *w)
+{
+    const ModelArch *arch = list->arch;
+    const ModelState *s = &arch->state;
+    const ModelShape *shape = list->shape;
+    const double cp = (double)shape->cp;
+    const double heads = (double)w->heads / cp;
+    const double batch = (double)shape->batch;
+    const bool is_mamba = arch->mixer == MODEL_MIXER_MAMBA;
+    /* Queries and keys, values, gates of time in fp32; the result. */
+    const double columns = 2.0 * (double)w->keys + (double)w->values;
+    const double gates =
+        arch->mixer == MODEL_MIXER_KDA ? (double)w->heads * (double)s->key_dim : (double)w->heads;
+    const double in = list->rows * (columns * list->e + 4.0 * gates);
+    const double out = list->rows * (double)w->values * list->e;
+    const double state = 4.0 * batch * heads * (double)s->key_dim * (double)s->value_dim;
+    const double n_chunks = is_mamba ? 1.0 : ceil((double)shape->tokens / (double)s->chunk);
+    ModelOp *op = ops_add(list, "scan", MODEL_OP_SCAN);
+
+    op->count = ops_bytes(fmax(1.0, batch * heads));
+    op->m = shape->tokens;
+    op->n = s->chunk;
+    op->k = s->key_dim;
+    op->forward_flops = batch * heads * (double)shape->tokens * scan_flops(arch);
+    op->backward_flops = 2.0 * op->forward_flops;
+    /* The state of each chunk is written and read again. */
+    op->forward_bytes = ops_bytes(in + out + 2.0 * n_chunks * state);
+    op->backward_bytes = ops_bytes(2.0 * in + out + 4.0 * n_chunks * state);
+    /* Queries, keys and values are kept by what made them; gates and the slice's first state here. */
+    op->saved_bytes = ops_bytes(4.0 * list->rows * gates + state);
+    op->n_kernels_forward = is_mamba ? 1 : 4;
+    op->n_kernels_backward = is_mamba ? 1 : 8;
+    op->core_attention = true;
+}
+
+/* The convolution of every channel over a few tokens, with its activation. */
+static void
+add_conv(OpsList *list, const ModelStateWidths *w)
+{
+    const ModelState *s = &list->arch->state;
+    const double bytes = list->rows * (double)w->conv * list->e;
+
+    if (s->conv == 0)
+        return;
+    /* Its input is kept, and its result, which the scan reads. */
+    ModelOp *op = ops_add_memory(list, "conv", 2.0 * bytes, 4.0 * bytes, 2.0 * bytes, 1, 2);
+    op->weight_bytes =
+        ops_bytes((double)w->conv * (double)(s->conv + (s->conv_bias ? 1 : 0)) * list->e);
+    op->stored_operands = true;
+}
+
+/* Products through a narrow middle: of the layer's input, which all tp ranks compute (KDA). */
+static void
+add_narrow(OpsList *list, const ModelStateWidths *w)
+{
+    if (w->down == 0)
+        return;
+    ops_add_gemm(list, "mixer_down", list->rows, list->arch->hidden, w->down, false);
+    ModelOp *up = ops_add_gemm(list, "mixer_up", list->rows, w->up_rows, w->up, false);
+    ops_keep_input(list, up, list->rows * (double)w->down);
+}
+
+/* Mamba's: of the values, after the convolution; a sum over tp ranks makes the middle whole. */
+static void
+add_steps(OpsList *list, const ModelStateWidths *w)
+{
+    if (w->middle == 0)
+        return;
+    ops_add_gemm(list, "mixer_middle", list->rows, w->values, w->middle, false);
+    ops_add_collective(list, "mixer_middle_sum", MODEL_GROUP_TP, MODEL_COMM_ALL_REDUCE,
+                       MODEL_COMM_ALL_REDUCE, list->rows * (double)w->middle * list->e);
+    ModelOp *steps = ops_add_gemm(list, "mixer_steps", list->rows, w->up_rows, w->up, false);
+    ops_keep_input(list, steps, list->rows * (double)w->middle);
+}
+
+/* The result's norm and its gate, in one kernel where both are. */
+static void
+add_gated_norm(OpsList *list, const ModelStateWidths *w)
+{
+    const double bytes = list->rows * (double)w->values * list->e;
+    const bool is_normed = w->norm > 0;
+    ModelOp *op =
+        ops_add_memory(list, "mixer_norm", 3.0 * bytes, 5.0 * bytes, bytes, 1, is_normed ? 2 : 1);
+
+    op->weight_bytes = ops_bytes(((double)w->norm + (double)w->vectors) * list->e);
+    op->stored_operands = true;
+}
+
+void
+ops_add_state_mixer(OpsList *list, bool keeps_input)
+{
+    const ModelArch *arch = list->arch;
+    const ModelState *s = &arch->state;
+    const ModelStateWidths w = model_state_widths(arch, list->shape->tp);
+    const ModelMixer mixer = model_state_mixer(arch);
+
+    ops_add_tp_input(list, "mixer_input", arch->hidden);
+    ModelOp *in = ops_add_gemm(list, "mixer_in", list->rows, arch->hidden, w.in, s->bias);
+    if (keeps_input)
+        ops_keep_input(list, in, list->local_rows * (double)arch->hidden);
+    /* What the convolution does not take over: gates; without one, everything. */
+    const double kept = (double)(w.in - (s->conv > 0 ? w.conv : 0));
+    in->saved_bytes = ops_bytes((double)in->saved_bytes + list->rows * kept * list->e);
+    add_narrow(list, &w);
+    ops_add_tp_input_again(list, "mixer_input_again", arch->hidden);
+    add_conv(list, &w);
+    add_steps(list, &w);
+    if (mixer != MODEL_MIXER_CONV) {
+        ops_add_head_exchange(list, "heads_split", 2.0 * (double)w.keys + (double)w.values);
+        add_scan(list, &w);
+        ops_add_head_exchange(list, "heads_merge", (double)w.values);
+    }
+    add_gated_norm(list, &w);
+    ModelOp *out = ops_add_gemm(list, "mixer_out", list->rows, w.values, arch->hidden, s->bias);
+    ops_keep_input(list, out, list->rows * (double)w.values);
+    ops_add_tp_output(list, "mixer_output", arch->hidden);
+}
