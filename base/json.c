@@ -472,6 +472,29 @@ index_objects(JsonDoc *doc)
     return true;
 }
 
+/* Puts null in the place of Infinity and -Infinity, outside of strings: what Python writes into the
+ * config.json of models with a state. */
+static void
+replace_infinities(char *text)
+{
+    static const char *const words[] = {"-Infinity", "Infinity"};
+    bool is_string = false;
+
+    for (char *at = text; *at != '\0'; at++) {
+        if (is_string && *at == '\\' && at[1] != '\0')
+            at++;
+        else if (*at == '"')
+            is_string = !is_string;
+        for (size_t i = 0; i < G_N_ELEMENTS(words) && !is_string; i++) {
+            const size_t length = strlen(words[i]);
+            if (strncmp(at, words[i], length) == 0) {
+                memset(at, ' ', length);
+                memcpy(at, "null", strlen("null"));
+            }
+        }
+    }
+}
+
 /* @text  (owned) NUL-terminated; taken. */
 static JsonDoc *
 parse(const char *name, char *text, size_t n_bytes, GError **error)
@@ -484,6 +507,8 @@ parse(const char *name, char *text, size_t n_bytes, GError **error)
     doc->absent = g_hash_table_new_full(NULL, NULL, NULL, (GDestroyNotify)g_ptr_array_unref);
     doc->keys = g_string_chunk_new(256);
     doc->also_missing = g_string_new(NULL);
+    if (strstr(text, "\"model_type\"") != NULL)
+        replace_infinities(text);
     if (!json_scan(&scan, text, n_bytes)) {
         GError *fault =
             json_path_error(doc->name, text, scan.fault_offset, scan.fault_path, scan.fault);

@@ -54,8 +54,9 @@ typedef struct JsonDoc JsonDoc;
 /* One value in it; (borrowed) from the document. */
 typedef struct JsonValue JsonValue;
 
-/* Reads and scans a file, by its name JSON or YAML (json_yaml.h); "-" is standard input.  NULL on
- * JSON_ERROR or G_FILE_ERROR. */
+/* Reads and scans a file, by its name JSON or YAML (json_yaml.h); "-" is standard input.  In files
+ * with a "model_type", which transformers has written, Infinity is read as null.  NULL on JSON_ERROR
+ * or G_FILE_ERROR. */
 JsonDoc *json_doc_load(const char *path, GError **error);
 
 /*

@@ -42,7 +42,8 @@
  *    "indexer"?: {"n_heads", "head_dim", "top_k"},
  *    "state"?: {"n_heads", "n_key_heads"? [n_heads], "key_dim", "value_dim", "conv"? [0],
  *             "conv_bias"? [false], "bias"? [false], "rank"? [0], "chunk"? [64],
- *             "no_norm"? [false]},
+ *             "no_norm"? [false],
+ *             "inner_norms"? [false]},
  *    "kinds"?: {NAME: {any key of a layer, "experts": null, "mla": null, ...}, ...},
  *    "layers"?: "10*(5*NAME, NAME), 2*NAME"}
  *
@@ -195,14 +196,14 @@ typedef struct {
     int64_t ffn_hidden;         /* of one expert */
     int64_t n_shared;           /* experts that see every token */
     int64_t first_dense_layers; /* leading layers with the dense MLP; 0 with kinds */
-    int64_t shared_hidden;      /* of all shared experts together; 0: n_shared * ffn_hidden */
+    ModelRouterScores router_scores;
+    double router_scale;   /* the factors are multiplied by it; not 0 where there are experts */
+    int64_t shared_hidden; /* of all shared experts together; 0: n_shared * ffn_hidden */
     int64_t latent; /* experts work on so many elements, made of a row by a product; 0: all */
     bool
         shared_gate; /* the shared experts' result is multiplied with a sigmoid of its own product */
     bool router_bias; /* the router's product has a bias that is trained */
     bool bias;        /* so have the experts' products; in family gpt they always have */
-    ModelRouterScores router_scores;
-    double router_scale; /* the factors are multiplied by it; not 0 where there are experts */
 } ModelExperts;
 
 /* Multi-head latent attention; kv_lora_rank == 0 means plain attention. */
@@ -227,7 +228,7 @@ typedef struct {
 /*
  * The state of a mixer that is recurrent: each head has key_dim x value_dim numbers, which take in
  * one token after the other.  Queries and keys come in n_key_heads heads, which heads share.
- *   delta_net, kda, lightning   heads of linear attention; kda: rank of the gates' products
+ *   delta_net, kda, lightning   heads of linear attention; kda: rank of the gates' products, or 0
  *   mamba2    n_key_heads groups (of B and C), key_dim the state's size, value_dim the head's
  *   mamba     n_heads channels, value_dim 1, key_dim the state's size, rank of the time steps
  *   conv      n_heads channels, value_dim 1
@@ -238,8 +239,9 @@ typedef struct {
     int64_t rank;  /* of products through a narrow middle */
     int64_t chunk; /* tokens that the scan's kernel takes at once */
     bool conv_bias;
-    bool bias;    /* of the products in and out */
-    bool no_norm; /* the scan's result is not normed before the product out */
+    bool bias;        /* of the products in and out */
+    bool no_norm;     /* the scan's result is not normed before the product out */
+    bool inner_norms; /* mamba: B, C and time steps are normed (Jamba) */
 } ModelState;
 
 #define MODEL_STATE_CHUNK 64 /* what flash-linear-attention's kernels take at once */
@@ -354,8 +356,8 @@ GPtrArray *model_arch_builtin_names(void);
 ModelArch *model_arch_load(const char *name_or_path, GPtrArray **warnings, GError **error);
 
 /*
- * Hugging Face config.json (models/huggingface.c): gpt2, llama, mistral, qwen2, qwen3, qwen3_moe,
- * mixtral, deepseek_v3.  Unknown keys are ignored; an unknown model_type is an error naming those.
+ * Hugging Face config.json, as transformers 4 and 5 write it (models/huggingface.c has the table of
+ * model_types).  Unknown keys are ignored; an unknown model_type is an error naming those.
  * @name      becomes the model's name.
  * @warnings  (nullable) of (owned) char *: lines about what was ignored are added.
  * Returns: (owned) never NULL; errors are recorded in @doc.
@@ -364,9 +366,10 @@ ModelArch *model_arch_read_huggingface(JsonDoc *doc, const char *name, GPtrArray
 
 /* --- parameters: defined in models/parameters.c --- */
 
-/* Of attention: the elements of a head's values; the columns, on one of @tp ranks, of the product
+/* Of attention: the elements of a head's values; the columns of its gate; the columns, on one of @tp ranks, of the product
  * that makes queries, keys, values and the gate of the result (not of MLA). */
 int64_t model_v_dim(const ModelArch *arch);
+int64_t model_gate_columns(const ModelArch *arch); /* of one head */
 int64_t model_qkv_columns(const ModelArch *arch, int64_t tp);
 
 /* What the products of a mixer with a state have on one of tp ranks; 0: there is no such thing. */

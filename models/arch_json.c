@@ -78,6 +78,7 @@ static const JsonField state_fields[] = {
     {"conv_bias", STATE(conv_bias), .flags = SPARSE},
     {"bias", STATE(bias), .flags = SPARSE},
     {"no_norm", STATE(no_norm), .flags = SPARSE},
+    {"inner_norms", STATE(inner_norms), .flags = SPARSE},
     {.key = NULL},
 };
 
@@ -371,8 +372,7 @@ check_state(JsonDoc *doc, const JsonValue *value, const ModelArch *arch)
         json_fail(doc, place(doc, value, "state", "n_key_heads"),
                   "n_key_heads " INT " does not divide the state's n_heads " INT,
                   state->n_key_heads, state->n_heads);
-    else if ((arch->mixer == MODEL_MIXER_KDA || arch->mixer == MODEL_MIXER_MAMBA) &&
-             state->rank == 0)
+    else if (arch->mixer == MODEL_MIXER_MAMBA && state->rank == 0)
         json_fail(doc, place(doc, value, "state", "rank"), "mixer \"%s\": expected a rank",
                   model_mixer_names[arch->mixer]);
 }

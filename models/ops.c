@@ -128,8 +128,12 @@ add_output_gate(OpsList *list, const Heads *heads)
     const double gate =
         kind == MODEL_OUTPUT_GATE_ELEMENT ? result : list->rows * (double)heads->heads * list->e;
 
-    if (kind == MODEL_OUTPUT_GATE_NONE || model_has_mla(list->arch))
+    if (kind == MODEL_OUTPUT_GATE_NONE)
         return;
+    /* Elsewhere a part of the product that makes the queries. */
+    if (model_has_mla(list->arch))
+        ops_add_gemm(list, "gate", list->rows, list->arch->hidden,
+                     heads->heads * model_gate_columns(list->arch), false);
     ops_add_memory(list, "output_gate", 2.0 * result + gate, 3.0 * result + 2.0 * gate,
                    result + gate, 2, 2);
 }
@@ -647,7 +651,7 @@ add_head(OpsList *list)
 /* --- public --- */
 
 static bool
-shape_is_sound(const ModelArch *arch, const ModelShape *shape)
+shape_is_sound(const ModelShape *shape)
 {
     return shape->batch >= 1 && shape->tokens >= 1 && shape->context >= 0 && shape->tp >= 1 &&
            shape->cp >= 1 && shape->ep >= 1 && shape->expert_imbalance >= 1.0;
@@ -658,7 +662,7 @@ model_ops(const ModelArch *arch, ModelPart part, int64_t layer, const ModelShape
           ModelOp ops[MODEL_MAX_OPS])
 {
     g_return_val_if_fail(arch != NULL && shape != NULL && ops != NULL, 0);
-    g_return_val_if_fail(shape_is_sound(arch, shape), 0);
+    g_return_val_if_fail(shape_is_sound(shape), 0);
 
     const ModelArch padded = part == MODEL_PART_LAYER
                                  ? model_layer_arch(arch, layer)

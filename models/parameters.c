@@ -59,7 +59,7 @@ mla_parameters(const ModelArch *arch, int64_t heads)
     }
     n += arch->hidden * (mla->kv_lora_rank + mla->qk_rope_head_dim) + mla->kv_lora_rank;
     n += mla->kv_lora_rank * heads * (mla->qk_nope_head_dim + mla->v_head_dim);
-    n += heads * mla->v_head_dim * arch->hidden;
+    n += heads * mla->v_head_dim * arch->hidden + arch->hidden * heads * model_gate_columns(arch);
     if (arch->qkv_bias)
         n += mla->q_lora_rank + mla->kv_lora_rank + mla->qk_rope_head_dim;
     return arch->proj_bias ? n + arch->hidden : n;
@@ -109,15 +109,21 @@ model_v_dim(const ModelArch *arch)
 }
 
 int64_t
+model_gate_columns(const ModelArch *arch)
+{
+    return arch->output_gate == MODEL_OUTPUT_GATE_ELEMENT ? model_v_dim(arch)
+           : arch->output_gate == MODEL_OUTPUT_GATE_HEAD  ? 1
+                                                          : 0;
+}
+
+int64_t
 model_qkv_columns(const ModelArch *arch, int64_t tp)
 {
     const int64_t heads = model_ceil_div(arch->n_heads, tp);
     const int64_t kv_heads = model_ceil_div(arch->n_kv_heads, tp);
-    const int64_t gate = arch->output_gate == MODEL_OUTPUT_GATE_ELEMENT ? model_v_dim(arch)
-                         : arch->output_gate == MODEL_OUTPUT_GATE_HEAD  ? 1
-                                                                        : 0;
 
-    return heads * (arch->head_dim + gate) + kv_heads * (arch->head_dim + model_v_dim(arch));
+    return heads * (arch->head_dim + model_gate_columns(arch)) +
+           kv_heads * (arch->head_dim + model_v_dim(arch));
 }
 
 /* --- mixers with a state --- */
@@ -150,10 +156,10 @@ model_state_widths(const ModelArch *arch, int64_t tp)
         break;
     case MODEL_MIXER_KDA: /* the same, with both gates through a narrow middle */
         w.conv = 2 * w.keys + w.values;
-        w.in = w.conv + heads;
+        w.in = w.conv + heads + (s->rank == 0 ? heads * s->key_dim + w.values : 0);
         w.down = 2 * s->rank;
         w.up_rows = s->rank;
-        w.up = heads * s->key_dim + w.values;
+        w.up = s->rank == 0 ? 0 : heads * s->key_dim + w.values;
         w.vectors = heads + heads * s->key_dim;
         w.norm = s->value_dim;
         break;
@@ -185,6 +191,8 @@ model_state_widths(const ModelArch *arch, int64_t tp)
     }
     if (s->no_norm)
         w.norm = 0;
+    if (mixer == MODEL_MIXER_MAMBA && s->inner_norms)
+        w.vectors += w.middle;
     return w;
 }
 

@@ -157,7 +157,7 @@ test_what_is_left_out_is_said(void)
     } cases[] = {
         {"gpt2", NULL},
         {"llama3-8b", NULL},
-        {"mistral-7b", "sliding_window 4096"},
+        {"mistral-7b", NULL},
         {"qwen2-7b", NULL}, /* use_sliding_window is false */
         {"qwen3-30b-a3b", NULL},
         {"deepseek-v3", "num_nextn_predict_layers 1"},
@@ -199,7 +199,16 @@ test_a_window_that_is_off_is_not_mentioned(void)
 
         g_assert_no_error(error);
         g_assert_cmpuint(g_strv_length(flag_parts), ==, 2);
-        g_assert_cmpuint(warnings->len, ==, on);
+        g_assert_cmpuint(warnings->len, ==, 0);
+        /* The last layers have it, from max_window_layers on, which is 28 of 28. */
+        g_assert_cmpint(arch->window, ==, 0);
+        g_auto(GStrv) first = g_strsplit(changed, "\"max_window_layers\": 28", 2);
+        g_autofree char *some = g_strjoinv("\"max_window_layers\": 20", first);
+        g_autoptr(ModelArch) windows = parse(some, NULL, &error);
+        g_assert_no_error(error);
+        g_assert_cmpuint(g_strv_length(first), ==, 2);
+        g_assert_cmpint(model_layer_arch(windows, 19).window, ==, 0);
+        g_assert_cmpint(model_layer_arch(windows, 20).window, ==, on ? 4096 : 0);
     }
 }
 
@@ -212,7 +221,8 @@ test_files_are_told_apart_by_content(void)
 
     g_assert_no_error(error);
     g_assert_cmpstr(arch->name, ==, "mistral-7b");
-    g_assert_cmpuint(warnings->len, ==, 1);
+    g_assert_cmpint(arch->window, ==, 4096);
+    g_assert_cmpuint(warnings->len, ==, 0);
 }
 
 /* As git clone leaves a checkpoint: the model is called as the folder. */
@@ -297,13 +307,12 @@ test_bad_configs_are_refused(void)
         {"gpt2", "\"n_head\": 12", "\"n_head\": 7", "does not divide n_embd"},
         {"gpt2", "\"n_layer\"", "\"layers\"", "$.n_layer"},
         {"mixtral-8x7b", "\"num_experts_per_tok\": 2", "\"num_experts_per_tok\": 9", "top_k 9"},
-        {"qwen3-30b-a3b", "\"mlp_only_layers\": []", "\"mlp_only_layers\": [3]", "first layers"},
-        {"qwen3-30b-a3b", "\"mlp_only_layers\": []", "\"mlp_only_layers\": [0, 0]", "first layers"},
+        {"qwen3-30b-a3b", "\"mlp_only_layers\": []", "\"mlp_only_layers\": [48]",
+         "$.mlp_only_layers[0]"},
         {"qwen3-30b-a3b", "\"mlp_only_layers\": []", "\"mlp_only_layers\": [-1]",
          "$.mlp_only_layers[0]"},
-        {"qwen3-30b-a3b", "\"decoder_sparse_step\": 1", "\"decoder_sparse_step\": 2",
+        {"qwen3-30b-a3b", "\"decoder_sparse_step\": 1", "\"decoder_sparse_step\": 0",
          "$.decoder_sparse_step"},
-        {"deepseek-v3", "\"moe_layer_freq\": 1", "\"moe_layer_freq\": 2", "$.moe_layer_freq"},
         {"deepseek-v3", "\"first_k_dense_replace\": 3", "\"first_k_dense_replace\": 62",
          "first_dense_layers 62"},
         {"deepseek-v3", "\"kv_lora_rank\": 512", "\"kv_lora_rank\": 0", "$.kv_lora_rank"},
@@ -324,6 +333,42 @@ test_bad_configs_are_refused(void)
         g_assert_nonnull(strstr(error->message, cases[i].expect));
         g_assert_nonnull(strstr(error->message, "config.json"));
     }
+}
+
+/* Every model_type that is read, as transformers writes its default: the parameters are those that
+ * transformers counts. */
+static void
+test_defaults_have_the_parameters_of_transformers(void)
+{
+    g_autofree char *text = NULL;
+    g_autoptr(GError) error = NULL;
+    int n = 0;
+
+    g_file_get_contents("tests/data/huggingface_defaults.tsv", &text, NULL, &error);
+    g_assert_no_error(error);
+    g_auto(GStrv) lines = g_strsplit(text, "\n", -1);
+    for (int i = 0; lines[i] != NULL && lines[i][0] != '\0'; i++) {
+        g_auto(GStrv) cells = g_strsplit(lines[i], "\t", -1);
+
+        if (lines[i][0] == '#')
+            continue;
+        g_autoptr(ModelArch) arch = parse(cells[3], NULL, &error);
+        g_test_message("%s", cells[0]);
+        g_assert_no_error(error);
+        g_assert_cmpint(model_parameters(arch), ==, g_ascii_strtoll(cells[1], NULL, 10));
+        /* What was read can be written and read. */
+        g_autoptr(JsonWriter) writer = json_writer_new();
+        model_arch_write(writer, NULL, arch);
+        g_autofree char *ours = json_writer_steal(writer, NULL);
+        g_autoptr(JsonDoc) doc = json_doc_parse("ours.json", ours, strlen(ours), &error);
+        g_assert_no_error(error);
+        g_autoptr(ModelArch) again = model_arch_read(doc, json_doc_root(doc, "degas-model", 1));
+        g_assert_true(json_doc_finish(doc, &error));
+        g_autofree char *difference = model_arch_difference(arch, again);
+        g_assert_cmpstr(difference, ==, NULL);
+        n++;
+    }
+    g_assert_cmpint(n, >=, 90);
 }
 
 /* @replace for @find in a sample; parameters of transformers 5.23's models on the meta device, with
@@ -428,6 +473,8 @@ int
 main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
+    g_test_add_func("/models/huggingface/defaults-have-the-parameters-of-transformers",
+                    test_defaults_have_the_parameters_of_transformers);
     g_test_add_func("/models/huggingface/public-configs-have-their-published-sizes",
                     test_public_configs_have_their_published_sizes);
     g_test_add_func("/models/huggingface/experts-are-read", test_experts_are_read);

@@ -139,8 +139,8 @@ test_what_is_wrong_is_said_where_it_is(void)
          "expected one of them"},
         {"\"kinds\":{\"a\":{\"mixer\":\"none\",\"ffn\":\"none\"}},\"layers\":\"8*a\"}",
          "neither a mixer nor a feed-forward"},
-        {"\"kinds\":{\"a\":{\"mixer\":\"kda\"," STATE "}},\"layers\":\"8*a\"}",
-         "mixer \"kda\": expected a rank"},
+        {"\"kinds\":{\"a\":{\"mixer\":\"mamba\"," STATE "}},\"layers\":\"8*a\"}",
+         "mixer \"mamba\": expected a rank"},
         {"\"mixer\":\"mamba2\"}", "mixer \"mamba2\": expected \"state\", too"},
         {"\"mixer\":\"mamba2\",\"state\":{\"n_heads\":4,\"n_key_heads\":3,\"key_dim\":8,"
          "\"value_dim\":8}}",
