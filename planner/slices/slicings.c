@@ -64,7 +64,13 @@ probe_plan(const PlanRequest *request, const Plan *plan, int32_t stage, int32_t 
 
     *at = stage == 0 ? 0 : stage == n_stages - 1 ? n - 1 : MIN(1, n - 1);
     counts[*at] = n == 1 ? request->arch->n_layers : like->n_layers;
-    for (int32_t k = 0, others = n - 1; k < n; k++)
+    /* An inner stage of the same layers, whatever kinds they are of. */
+    if (n == 3 && *at == 1 && like->first_layer > 0 && left > like->first_layer) {
+        counts[0] = like->first_layer;
+        counts[2] = left - like->first_layer;
+        left = 0;
+    }
+    for (int32_t k = 0, others = n - 1; k < n && left > 0; k++)
         if (k != *at) {
             counts[k] = left / others;
             left -= left / others;

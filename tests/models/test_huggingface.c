@@ -335,16 +335,15 @@ test_bad_configs_are_refused(void)
     }
 }
 
-/* Every model_type that is read, as transformers writes its default: the parameters are those that
- * transformers counts. */
-static void
-test_defaults_have_the_parameters_of_transformers(void)
+/* The parameters are those that transformers counts.  Returns how many models @path has. */
+static int
+check_counts(const char *path)
 {
     g_autofree char *text = NULL;
     g_autoptr(GError) error = NULL;
     int n = 0;
 
-    g_file_get_contents("tests/data/huggingface_defaults.tsv", &text, NULL, &error);
+    g_file_get_contents(path, &text, NULL, &error);
     g_assert_no_error(error);
     g_auto(GStrv) lines = g_strsplit(text, "\n", -1);
     for (int i = 0; lines[i] != NULL && lines[i][0] != '\0'; i++) {
@@ -368,7 +367,20 @@ test_defaults_have_the_parameters_of_transformers(void)
         g_assert_cmpstr(difference, ==, NULL);
         n++;
     }
-    g_assert_cmpint(n, >=, 90);
+    return n;
+}
+
+/* Every model_type that is read, as transformers writes its default. */
+static void
+test_defaults_have_the_parameters_of_transformers(void)
+{
+    g_assert_cmpint(check_counts("tests/data/huggingface_defaults.tsv"), >=, 90);
+}
+
+static void
+test_checkpoints_have_the_parameters_of_transformers(void)
+{
+    g_assert_cmpint(check_counts("tests/data/huggingface_checkpoints.tsv"), >=, 100);
 }
 
 /* @replace for @find in a sample; parameters of transformers 5.23's models on the meta device, with
@@ -475,6 +487,8 @@ main(int argc, char **argv)
     g_test_init(&argc, &argv, NULL);
     g_test_add_func("/models/huggingface/defaults-have-the-parameters-of-transformers",
                     test_defaults_have_the_parameters_of_transformers);
+    g_test_add_func("/models/huggingface/checkpoints-have-the-parameters-of-transformers",
+                    test_checkpoints_have_the_parameters_of_transformers);
     g_test_add_func("/models/huggingface/public-configs-have-their-published-sizes",
                     test_public_configs_have_their_published_sizes);
     g_test_add_func("/models/huggingface/experts-are-read", test_experts_are_read);

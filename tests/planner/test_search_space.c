@@ -432,9 +432,10 @@ random_limit(uint32_t *state, const Enumeration *all)
            all->least_bytes / 50;
 }
 
-/* @n_problems random ones, if @has_rules under the rules of their frameworks. */
+/* @n_problems random ones, if @has_rules under the rules of their frameworks; @mixes: of layers of
+ * several kinds. */
 static Tally
-compare_problems(uint32_t state, int n_problems, bool has_rules)
+compare_problems(uint32_t state, int n_problems, bool has_rules, bool mixes)
 {
     Tally tally = {0};
 
@@ -442,6 +443,8 @@ compare_problems(uint32_t state, int n_problems, bool has_rules)
     while (tally.n < n_problems) {
         g_autoptr(ModelArch) arch = small_arch(1 + draw(&state) % 6, draw(&state) % 8 == 0 ? 4 : 0,
                                                draw(&state) % 3 == 0 ? 0 : 8192);
+        if (mixes)
+            mix_layers(arch, &state);
         g_autoptr(Profile) profile =
             cluster_of("p3.16xlarge", (int64_t[]){1, 2, 3, 4, 4, 8}[draw(&state) % 6]);
         const int64_t n = model_cluster_n_devices(profile->cluster);
@@ -483,7 +486,7 @@ compare_problems(uint32_t state, int n_problems, bool has_rules)
 static void
 test_rules_equal_full_enumeration(void)
 {
-    const Tally tally = compare_problems(17, 150, true);
+    const Tally tally = compare_problems(17, 150, true, false);
 
     g_assert_cmpint(tally.n_feasible, >, 100);
     g_assert_cmpint(tally.n_better, <, tally.n_feasible / 10);
@@ -493,7 +496,7 @@ static void
 test_equals_full_enumeration(void)
 {
     const int n = g_test_slow() ? 2400 : 300;
-    const Tally tally = compare_problems(11, n, false);
+    const Tally tally = compare_problems(11, n, false, false);
 
     g_assert_cmpint(tally.n_feasible, >, n / 3 * 2);
     g_assert_cmpint(tally.n_limited, >, n / 3);
@@ -569,17 +572,28 @@ test_two_kinds_of_devices_equal_full_enumeration(void)
     g_assert_cmpint(tally.n_better, <, 8);
 }
 
+/* Windows, states, and layers without one half, in any order; 2 000 stacks with -m slow. */
+static void
+test_mixed_stacks_equal_full_enumeration(void)
+{
+    const int n = g_test_slow() ? 2000 : 40;
+    const Tally tally = compare_problems(23, n, false, true);
+
+    g_assert_cmpint(tally.n_feasible, >, n / 2);
+}
+
 /* With few micro-batches a bound that holds of whole sequences does not hold of slices. */
 static void
-test_slices_equal_full_enumeration(void)
+compare_slices(uint32_t state, int n_problems, bool mixes)
 {
-    uint32_t state = 5;
     Tally tally = {0};
 
     flights = plan_memo_new();
-    while (tally.n < 60) {
+    while (tally.n < n_problems) {
         g_autoptr(ModelArch) arch =
             long_arch((int64_t[]){4, 4, 5, 8}[draw(&state) % 4], draw(&state) % 2 * 8192);
+        if (mixes)
+            mix_layers(arch, &state);
         g_autoptr(Profile) profile = cluster_of("p3.16xlarge", 2 << draw(&state) % 3);
         const int64_t n = model_cluster_n_devices(profile->cluster);
         PlanRequest request = random_request(&state, arch, profile);
@@ -596,7 +610,19 @@ test_slices_equal_full_enumeration(void)
     g_clear_pointer(&flights, plan_memo_free);
     g_test_message("%d problems, %d feasible, %d of several stages and slices", tally.n,
                    tally.n_feasible, tally.n_sliced);
-    g_assert_cmpint(tally.n_sliced, >, 20);
+    g_assert_cmpint(tally.n_sliced, >, n_problems / 3);
+}
+
+static void
+test_slices_equal_full_enumeration(void)
+{
+    compare_slices(5, 60, false);
+}
+
+static void
+test_slices_of_mixed_stacks_equal_full_enumeration(void)
+{
+    compare_slices(29, g_test_slow() ? 400 : 20, true);
 }
 
 /* A search that may slice: no plan of its space is faster than its bound, in whole sequences or in
@@ -652,6 +678,10 @@ main(int argc, char **argv)
                     test_rules_equal_full_enumeration);
     g_test_add_func("/planner/search-space/slices-equal-full-enumeration",
                     test_slices_equal_full_enumeration);
+    g_test_add_func("/planner/search-space/mixed-stacks-equal-full-enumeration",
+                    test_mixed_stacks_equal_full_enumeration);
+    g_test_add_func("/planner/search-space/slices-of-mixed-stacks-equal-full-enumeration",
+                    test_slices_of_mixed_stacks_equal_full_enumeration);
     g_test_add_func("/planner/search-space/two-kinds-of-devices-equal-full-enumeration",
                     test_two_kinds_of_devices_equal_full_enumeration);
     g_test_add_func("/planner/search-space/certificates-hold-of-every-plan",
