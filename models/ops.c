@@ -115,6 +115,10 @@ add_qkv(OpsList *list, const Heads *heads)
 
         op->weight_bytes = ops_bytes(qk_norm_elements(arch, heads) * list->e);
         op->stored_operands = true;
+        /* Sums of squares over all heads of a token, of queries and of keys, in fp32. */
+        if (arch->qk_norm_kind == MODEL_QK_NORM_ROW)
+            ops_add_collective(list, "qk_norm_sum", MODEL_GROUP_TP, MODEL_COMM_ALL_REDUCE,
+                               MODEL_COMM_ALL_REDUCE, 8.0 * list->rows);
     }
 }
 

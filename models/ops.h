@@ -168,7 +168,7 @@ bool model_shape_check(const ModelArch *arch, const ModelShape *shape, GError **
  *
  *   embedding  embedding, embedding_output; gpt: positions
  *   layer      norm1, attention_input, qkv (separate matrices: q, k, v, attention_input_sum),
- *              attention_input_again, qk_norm, rope, kv_exchange,
+ *              attention_input_again, qk_norm, qk_norm_sum, rope, kv_exchange,
  *              kv_gradient_exchange, kv_order, attention, attention_merge, proj, attention_output,
  *              residual1, norm2, and (post norms: post_norm1 after attention_output and post_norm2
  *              before residual2, besides or in place of norm1 and norm2)

@@ -10,7 +10,7 @@
 #include "cli/request/command.h"
 #include "cli/request/output.h"
 
-#define MAX_SERIES 3
+#define MAX_SERIES (MODEL_MAX_KINDS + 1)
 
 typedef struct {
     double x, y;
@@ -562,7 +562,8 @@ choose_roof_labels(Points *picture)
 static void
 fill_roof(Picture *picture, const void *content, const PlotOptions *options)
 {
-    static const uint32_t colors[MAX_SERIES] = {0x0072b2, 0x009e73, 0xd55e00};
+    static const uint32_t colors[MAX_SERIES] = {0x0072b2, 0x009e73, 0xd55e00, 0xcc79a7, 0xe69f00,
+                                                0x56b4e9, 0x777777, 0x000000, 0xb8a500};
     const Points *points = content;
     g_autofree char *peak_text =
         g_strdup_printf("peak %s", units_format_flops(points->peak_flops_per_s).text);
@@ -682,20 +683,23 @@ plot_plan_roofline(const Job *job, const PlotOptions *options, const char *path,
     const Plan *plan = job->plan;
     const ModelArch *arch = job->arch;
     const ModelDevice *device = model_cluster_device(job->profile->cluster, 0);
-    const bool has_experts = arch->experts.n_experts > 0;
     g_autofree char *split = describe_split(&plan->degrees);
     g_auto(Points) picture = points_new();
     double all_s = 0, drawn_s = 0;
 
     picture.peak_flops_per_s = profile_peak_flops_per_s(device, plan->dtype);
     picture.bytes_per_s = device->memory_bytes_per_s;
-    if (!has_experts || arch->experts.first_dense_layers > 0) {
-        picture.series[picture.n_series] = "dense layer, forward";
-        all_s += add_ops(&picture, job, MODEL_PART_LAYER, 0, picture.n_series++);
-    }
-    if (has_experts) {
-        picture.series[picture.n_series] = "layer with experts, forward";
-        all_s += add_ops(&picture, job, MODEL_PART_LAYER, arch->n_layers - 1, picture.n_series++);
+    for (int32_t i = 0; i < model_n_kinds(arch); i++) {
+        const int64_t layer = model_first_of_kind(arch, i);
+        g_autofree char *name =
+            arch->n_kinds > 0 ? g_strdup_printf("layer, %s, forward", model_kind_name(arch, i))
+            : layer >= 0 && model_layer_is_moe(arch, layer)
+                ? g_strdup("layer with experts, forward")
+                : g_strdup("dense layer, forward");
+        if (layer < 0)
+            continue;
+        picture.series[picture.n_series] = g_intern_string(name);
+        all_s += add_ops(&picture, job, MODEL_PART_LAYER, layer, picture.n_series++);
     }
     if (arch->vocab > 0) {
         picture.series[picture.n_series] = "head, forward";
