@@ -1,3 +1,6 @@
 #!/bin/sh
 # Searches of 2 400 random problems against their full enumeration; `make test` has 300 of them.
-exec "${TEST_BUILD:-build/release}/tests/planner/test_search_space" -m slow --tap -p /planner/search-space/equals-full-enumeration
+# And 2 000 stacks of layers of several kinds, 400 with slices.
+exec "${TEST_BUILD:-build/release}/tests/planner/test_search_space" -m slow --tap -p /planner/search-space/equals-full-enumeration \
+    -p /planner/search-space/mixed-stacks-equal-full-enumeration \
+    -p /planner/search-space/slices-of-mixed-stacks-equal-full-enumeration
