@@ -391,8 +391,6 @@ print_for_people(const Job *job, const Beside *beside)
     describe_job(job);
     output_text("\n");
     describe_plans((const Plan *const *)plans->pdata, plans->len);
-    if (plans->len > 1)
-        explain_print_alternatives(plan);
     output_text("\n");
     describe_stages(plan);
     describe_devices(job);

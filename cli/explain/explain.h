@@ -109,10 +109,6 @@ void explain_write(JsonWriter *writer, const Explanation *explanation);
 /* Prints the explanation for people on stdout. */
 void explain_print(const Explanation *explanation);
 
-/* Prints a line for each alternative of @plan: by how much it takes longer, what differs, and in
- * which classes its time goes. */
-void explain_print_alternatives(const Plan *plan);
-
 /* --- degas simulate --explain (defined in costs.c) --- */
 
 /*

@@ -184,25 +184,6 @@ differences_text(const Plan *plan, const Plan *other, int first, int skipped)
     return g_string_free(text, FALSE);
 }
 
-void
-explain_print_alternatives(const Plan *plan)
-{
-    g_autoptr(OutputTable) table = output_table_new("<|time|<with|<because");
-
-    for (guint i = 0; plan->alternatives != NULL && i < plan->alternatives->len; i++) {
-        const Plan *other = plan->alternatives->pdata[i];
-        const double ratio =
-            (double)other->predicted->iteration_ns / (double)MAX(1, plan->predicted->iteration_ns);
-
-        output_table_take(table, g_strdup_printf("%u", i + 2));
-        output_table_take(table, signed_percent(ratio - 1.0));
-        output_table_take(table, differences_text(plan, other, 0, EXPLAIN_N_DIMENSIONS));
-        output_table_take(table, reason_text(plan, other));
-    }
-    output_text("\nthe others against the best\n");
-    output_table_print(table, 2);
-}
-
 static void
 print_runner_up(const Explanation *explanation)
 {

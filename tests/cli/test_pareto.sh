@@ -60,8 +60,6 @@ on_front "$W/front.tsv"
 "$DEGAS" plan $job --top 12 -o "$W/top.json" >"$W/out" 2>"$W/err"
 has '^best \*' "the fastest of --top is marked"
 has '^[0-9]*  *[0-9]' "what is beaten is not"
-has '^the others against the best' "what the others lose is said"
-has '^  2  *[+=].* [a-z].* [a-z-]* [+-]' "by how much, what differs, and where the time goes"
 json "no two are alike" "
 def choices(p):
     kinds = {s['recompute'] for s in p['stages']}
