@@ -6,11 +6,12 @@ if ! script -qec true /dev/null >/dev/null 2>&1 </dev/null; then
     skip "on a terminal" "script (of util-linux) cannot make one here"
     finish
 fi
-# on COLUMNS ARGUMENT...: degas on a terminal of that width; its output in $W/out
+# on COLUMNS ARGUMENT...: degas on a terminal of that width; its output in $W/out, without what a slow search says of its progress
 on() {
     columns=$1
     shift
-    script -qec "stty cols $columns rows 50; $DEGAS $*" /dev/null 2>/dev/null </dev/null | tr -d '\r' >"$W/out"
+    script -qec "stty cols $columns rows 50; $DEGAS $*" /dev/null 2>/dev/null </dev/null |
+        sed "s/\r*searching: [^\r\x1b]*\x1b\[K//g; s/\r\x1b\[K//g" | tr -d '\r' >"$W/out"
 }
 runs 0 "a plan" plan llama3-8b dgx-h100 --global-batch 64 --top 3 -o "$W/plan.json"
 runs 0 "the same, printed" plan llama3-8b dgx-h100 --global-batch 64 --top 3
