@@ -351,6 +351,10 @@ add_indexer(OpsList *list)
         return;
     ops_add_gemm(list, "index_queries", rows, input, indexer->n_heads * indexer->head_dim, false);
     ops_add_gemm(list, "index_key", rows, arch->hidden, indexer->head_dim, false);
+    const double keys = rows * (double)indexer->head_dim * list->e;
+    ModelOp *norm = ops_add_memory(list, "index_norm", 2.0 * keys, 3.0 * keys, keys, 1, 2);
+    norm->weight_bytes = ops_bytes(2.0 * (double)indexer->head_dim * list->e);
+    norm->stored_operands = true;
     ops_add_gemm(list, "index_weights", rows, arch->hidden, indexer->n_heads, false);
     ModelArch all = *arch;
     all.window = all.chunk = 0;
@@ -391,6 +395,10 @@ add_attention(OpsList *list, const Heads *heads)
     op->causal_fraction = (context + (tokens + 1.0) / 2.0) / keys;
     op->needed_fraction = op->causal_fraction;
     op->core_attention = true;
+    if (list->arch->sinks) {
+        op->weight_bytes = ops_bytes((double)heads->heads * list->e);
+        op->stored_operands = true;
+    }
     const double scores = (double)op->count * (double)op->m * (double)op->n;
     double counted = scores;
     if (is_bound || list->arch->indexer.n_heads > 0)

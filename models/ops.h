@@ -178,7 +178,7 @@ bool model_shape_check(const ModelArch *arch, const ModelShape *shape, GError **
  *              experts_down, sort_back, combine, unpermute, experts_merge, shared_input, shared_up,
  *              shared_input_again, shared_activation, shared_down, shared_output, residual2
  *   - MLA      in place of qkv: q_down, q_norm, kv_down, kv_norm, latent, q_up, kv_up, latent_again
- *   - indexer  index_queries, index_key, index_weights, index_scores, before attention
+ *   - indexer  index_queries, index_key, index_norm, index_weights, index_scores, before attention
  *   - a state  in place of attention and what belongs to it: mixer_input, mixer_in, mixer_down,
  *              mixer_up, mixer_input_again, conv, mixer_middle, mixer_steps, heads_split, scan,
  *              heads_merge, mixer_norm, mixer_out, mixer_output
