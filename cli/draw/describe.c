@@ -143,8 +143,12 @@ print_loss(const Plan *best, const Plan *plan, size_t i)
     for (int sign = 1; sign >= -1; sign -= 2)
         for (size_t k = 0; k < G_N_ELEMENTS(parts); k++)
             append_difference(text, parts[k].name, parts[k].seconds, sign, whole_s);
-    output_printf("%zu takes %s %s%s%s", i + 1, output_seconds(fabs(loss_s)).text,
-                  loss_s < 0 ? "less" : "more", text->len == 0 ? "" : ": ", text->str);
+    if (loss_s == 0)
+        output_printf("%zu takes as long", i + 1);
+    else
+        output_printf("%zu takes %s %s", i + 1, output_seconds(fabs(loss_s)).text,
+                      loss_s < 0 ? "less" : "more");
+    output_printf("%s%s", text->len == 0 ? "" : ": ", text->str);
     if (b->peak_memory_bytes != a->peak_memory_bytes)
         output_printf(
             "; it needs %s %s",

@@ -221,9 +221,9 @@ test_words_and_absent_keys_are_checked(void)
     static const struct {
         const char *text, *expect;
     } cases[] = {
-        {"{\"lent\":\"blue\"}", "1:1: $.lint: missing key"},
+        {"{\"lent\":\"blue\"}", "1:1: $.lint: missing key; also missing: $.rate, $.words"},
         {"{\"lint\":\"blue\"}", "1:9: $.lint: expected \"red\" or \"green\", got \"blue\""},
-        {"{\"lint\":\"red\"}", "1:1: $.rate: missing key"},
+        {"{\"lint\":\"red\"}", "1:1: $.rate: missing key; also missing: $.words"},
         {"{\"lint\":\"red\",\"rate\":0,\"words\":[\"a\",\"b\",\"c\"]}",
          "1:32: $.words: expected at most 2 names"},
         {"{\"lint\":\"red\",\"rate\":2}", "1:22: $.rate: expected a number from 0 to 1, got 2"},

@@ -26,7 +26,7 @@ page "$W/plan.html" "plan"
 grep -q '<title>tiny &lt;b&gt;&amp;amp; co on dgx-a100-80g</title>' "$W/plan.html" && ! grep -q '<b>&amp; co' "$W/plan.html"
 report $? "a model's name is text on it" "$(grep -m1 '<title>' "$W/plan.html")"
 # Every word of the tables of the terminal stands in a cell.
-sed -n '/^ *dp  tp/,/^$/p; /^rank  /,/^$/p' "$W/out" | grep -v '^\*' | tr -s ' ' '\n' | grep . | sort >"$W/words"
+sed -n '/^ *dp  tp/,/^$/p; /^rank  /,/^$/p' "$W/out" | grep -v '^\*\|^[0-9]* takes ' | tr -s ' ' '\n' | grep . | sort >"$W/words"
 cells "$W/plan.html" >"$W/cells"
 [ "$(wc -l <"$W/words")" -gt 50 ] && [ -z "$(comm -23 "$W/words" "$W/cells")" ]
 report $? "its tables are those of the terminal" "$(comm -23 "$W/words" "$W/cells" | head)"

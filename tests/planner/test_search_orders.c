@@ -215,7 +215,7 @@ test_equals_full_enumeration(void)
     uint32_t state = 2026;
     Tally tally = {0};
 
-    for (int i = 0; i < 150; i++) {
+    for (int i = 0; i < 200; i++) {
         g_autoptr(Profile) profile = random_cluster(&state);
         g_autoptr(ModelArch) arch = random_arch(&state);
         const PlanRequest request = random_request(&state, arch, profile);
