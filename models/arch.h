@@ -356,8 +356,9 @@ GPtrArray *model_arch_builtin_names(void);
 ModelArch *model_arch_load(const char *name_or_path, GPtrArray **warnings, GError **error);
 
 /*
- * Hugging Face config.json, as transformers 4 and 5 write it (models/huggingface.c has the table of
- * model_types).  Unknown keys are ignored; an unknown model_type is an error naming those.
+ * Hugging Face config.json, as transformers 4 and 5 write it (models/huggingface.c; the table of
+ * model_types is in huggingface_types.c).  Unknown keys are ignored; an unknown model_type is an
+ * error naming those.
  * @name      becomes the model's name.
  * @warnings  (nullable) of (owned) char *: lines about what was ignored are added.
  * Returns: (owned) never NULL; errors are recorded in @doc.
