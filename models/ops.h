@@ -160,6 +160,7 @@ typedef struct {
  * and shared experts; n_kv_heads divides tp or the reverse; ep divides the experts and is 1 without
  * them; the bytes of one layer stay below MODEL_MAX_BYTES.
  * Errors: MODEL_ARCH_ERROR_SHAPE names the degree and, for tp and ep, the legal values.
+ * Defined in models/shape_check.c.
  */
 bool model_shape_check(const ModelArch *arch, const ModelShape *shape, GError **error);
 

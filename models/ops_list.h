@@ -1,7 +1,8 @@
 /*
  * models/ops_list.h - describes one op of model_ops(): a product, a memory-bound op, a collective.
  *
- * Internal to models/.  Which ops a layer has is decided by its callers, ops.c and ops_mlp.c.
+ * Internal to models/.  Which ops a layer has is decided by its callers: ops.c, ops_attention.c,
+ * ops_state.c and ops_mlp.c.
  * Counts are computed in double (exact below 2^53) and stop at MODEL_MAX_BYTES, so that no product
  * of hostile sizes overflows.
  */
@@ -77,9 +78,13 @@ void ops_set_again(OpsList *list);
 void ops_add_mlp(OpsList *list, bool keeps_input);
 void ops_add_experts(OpsList *list, bool keeps_input);
 
+/* Everything of attention from the layer's normed input to what is added to it: defined in
+ * ops_attention.c. */
+void ops_add_attention(OpsList *list);
+
 /* A mixer with a state, likewise without norm and residual: defined in ops_state.c. */
 void ops_add_state_mixer(OpsList *list, bool keeps_input);
 
 /* Rows of all tokens of some heads instead of all heads of some tokens, over cp ranks: the way
- * there, of @width elements per row.  Defined in ops.c. */
+ * there, of @width elements per row.  Defined in ops_attention.c. */
 void ops_add_head_exchange(OpsList *list, const char *name, double width);
