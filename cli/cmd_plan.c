@@ -293,16 +293,42 @@ accuracy_name(const Accuracy *accuracy)
                                   : g_strdup_printf("%s on %s", framework, accuracy->device);
 }
 
+/* What published runs say of predictions like that of a job; n is 0 where there are none. */
+typedef struct {
+    Accuracy time, memory;
+} Known;
+
+static void
+known_clear(Known *known)
+{
+    accuracy_clear(&known->time);
+    accuracy_clear(&known->memory);
+}
+G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(Known, known_clear)
+
+static const char *
+first_device(const Job *job)
+{
+    return g_array_index(job->profile->cluster->devices, ModelDevice, 0).name;
+}
+
+static bool
+find_known(const Job *job, Known *known, GError **error)
+{
+    const char *framework = plan_framework(job->plan->conventions.framework)->name;
+    const char *device = first_device(job);
+
+    return accuracy_find(VALIDATION_TIME, framework, device, false, &known->time, error) &&
+           accuracy_find(VALIDATION_MEMORY, framework, device, true, &known->memory, error);
+}
+
 /* Prints by how much predictions of published runs on such devices were off, and how likely the plan
  * fits, judged by their memory.
  * @limit_bytes  the device's memory, where the plan's limit is less; 0: the plan's. */
 static void
-print_accuracy(const Job *job, int64_t limit_bytes)
+print_accuracy(const Job *job, const Known *known, int64_t limit_bytes)
 {
-    const char *framework = plan_framework(job->plan->conventions.framework)->name;
-    const char *device = g_array_index(job->profile->cluster->devices, ModelDevice, 0).name;
     const Report *report = job->plan->predicted;
-    g_auto(Accuracy) time = {0}, memory = {0};
 
     if (report == NULL || report->sources.measured_fraction > 0)
         return; /* docs/loop.md has those of measured profiles */
@@ -312,29 +338,26 @@ print_accuracy(const Job *job, int64_t limit_bytes)
             "device\n");
         return;
     }
-    if (accuracy_find(VALIDATION_TIME, framework, device, false, &time)) {
-        g_autofree char *name = accuracy_name(&time);
+    if (known->time.n > 0) {
+        g_autofree char *name = accuracy_name(&known->time);
 
         output_printf("error of such predictions: %s on average, 9 of 10 within %s (" INT
                       " published runs, %s)\n",
-                      output_percent(time.mean_fraction).text,
-                      output_percent(time.p90_fraction).text, time.n, name);
+                      output_percent(known->time.mean_fraction).text,
+                      output_percent(known->time.p90_fraction).text, known->time.n, name);
     } else {
         output_printf("error of such predictions: not known, no published run on %s was compared\n",
-                      device);
+                      first_device(job));
     }
     if (limit_bytes == 0)
         limit_bytes = report->memory_limit_bytes;
-    if (limit_bytes <= 0 || report->peak_memory_bytes <= 0 ||
-        !accuracy_find(VALIDATION_MEMORY, framework, device, true, &memory))
+    if (limit_bytes <= 0 || report->peak_memory_bytes <= 0 || known->memory.n == 0)
         return;
-    g_autofree char *name = accuracy_name(&memory);
+    g_autofree char *name = accuracy_name(&known->memory);
+    const double room = (double)limit_bytes / (double)report->peak_memory_bytes;
     output_printf("fits with a probability of %s, as far as measured peaks were off (" INT
                   " published runs, %s)\n",
-                  output_percent(accuracy_share(&memory, (double)limit_bytes /
-                                                             (double)report->peak_memory_bytes))
-                      .text,
-                  memory.n, name);
+                  output_percent(accuracy_share(&known->memory, room)).text, known->memory.n, name);
 }
 
 /* --fit-probability: lowers the memory limit so that so many of the measured peaks would have kept
@@ -359,7 +382,9 @@ set_fit_probability(Request *request, Options *options, int64_t *limit_bytes, GE
     const int64_t limit = request->plan.memory_limit_bytes > 0 ? request->plan.memory_limit_bytes
                                                                : device->memory_bytes;
     if (!accuracy_find(VALIDATION_MEMORY, plan_framework(request->plan.conventions.framework)->name,
-                       device->name, true, &memory))
+                       device->name, true, &memory, error))
+        return false;
+    if (memory.n == 0)
         return cmd_fail(error, CMD_ERROR_NO, "--fit-probability: no measured peak is known");
     *limit_bytes = limit;
     request->plan.memory_limit_bytes =
@@ -376,7 +401,7 @@ typedef struct {
 } Beside;
 
 static void
-print_for_people(const Job *job, const Beside *beside)
+print_for_people(const Job *job, const Known *known, const Beside *beside)
 {
     const Plan *plan = job->plan;
     g_autoptr(GPtrArray) plans = g_ptr_array_new();
@@ -398,7 +423,7 @@ print_for_people(const Job *job, const Beside *beside)
         describe_report(plan->predicted, plan, job->profile->cluster->currency, 8);
     output_text("\n");
     describe_utilisation(job);
-    print_accuracy(job, beside->limit_bytes);
+    print_accuracy(job, known, beside->limit_bytes);
     print_search(plan);
     if (beside->any != NULL)
         print_any(beside->any, plan);
@@ -432,6 +457,10 @@ write_product(const Job *job, const Beside *beside, Options *options, GError **e
     const char *path = options_string(options, "output", NULL);
     const bool json = options_has(options, "json"), is_page = options_has(options, "html");
     const bool is_silent = json || g_strcmp0(path, "-") == 0 || page_takes_stdout(options);
+    g_auto(Known) known = {0};
+
+    if (!find_known(job, &known, error))
+        return false;
     if (json || path != NULL) {
         g_autoptr(JsonWriter) writer = job_write_open(job);
         size_t n_bytes;
@@ -451,7 +480,7 @@ write_product(const Job *job, const Beside *beside, Options *options, GError **e
     }
     if (is_page)
         output_keep(is_silent);
-    print_for_people(job, beside);
+    print_for_people(job, &known, beside);
     if (beside->explanation != NULL)
         explain_print(beside->explanation);
     if (is_page && !write_page(job, options, error))

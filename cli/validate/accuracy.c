@@ -182,27 +182,29 @@ read_row(JsonDoc *doc, const JsonValue *object, const char *framework, const cha
 
 bool
 accuracy_find(ValidationQuantity quantity, const char *framework, const char *device, bool anywhere,
-              Accuracy *accuracy)
+              Accuracy *accuracy, GError **error)
 {
     const struct {
         const char *framework, *device;
     } tries[] = {{framework, device}, {"", device}, {"", ""}};
     const EmbeddedFile *file = embedded_find("cli/validate/accuracy.json");
 
+    *accuracy = (Accuracy){0};
     g_return_val_if_fail(file != NULL, false);
     g_autoptr(JsonDoc) doc =
-        json_doc_parse(file->path, file->text, (size_t)(file->end - file->text), NULL);
-    g_return_val_if_fail(doc != NULL, false);
+        json_doc_parse(file->path, file->text, (size_t)(file->end - file->text), error);
+    if (doc == NULL)
+        return false;
     const JsonValue *rows = json_array(doc, json_doc_root(doc, NULL, 1),
                                        kinds[quantity == VALIDATION_MEMORY ? 1 : 0].key);
     for (int i = 0; i < (anywhere ? 3 : 2); i++)
         JSON_EACH (v, rows, doc) {
-            *accuracy = (Accuracy){0};
             if (read_row(doc, v, tries[i].framework, tries[i].device, accuracy))
                 return true;
             accuracy_clear(accuracy);
+            *accuracy = (Accuracy){0};
         }
-    return false;
+    return true;
 }
 
 double

@@ -33,12 +33,12 @@ JsonWriter *accuracy_write(const GPtrArray *cases, const ValidationPrediction *p
 /*
  * Finds what is known of @framework on @device: of both, else of all frameworks on the device, and
  * with @anywhere else of all runs; rows of fewer than ACCURACY_LEAST_RUNS runs do not count.
- * @accuracy  (out) cleared by the caller where true is returned.
- * Returns: false if there is none.
+ * @accuracy  (out) cleared by the caller; n is 0 where there is none.
+ * Returns: false if there is no memory to look.
  */
 #define ACCURACY_LEAST_RUNS 5
 bool accuracy_find(ValidationQuantity quantity, const char *framework, const char *device,
-                   bool anywhere, Accuracy *accuracy);
+                   bool anywhere, Accuracy *accuracy, GError **error);
 
 /* The share of runs whose measured figure was at most @ratio of the predicted one. */
 double accuracy_share(const Accuracy *accuracy, double ratio);
