@@ -89,11 +89,20 @@ plan_run_clear(PlanRun *run)
 
 /* --- waves --- */
 
+bool
+plan_run_is_over(const PlanRun *run)
+{
+    return plan_evaluation_is_stopped(&run->evaluation) &&
+           (!run->request->waits || run->has_seed || run->total.found->len > 0);
+}
+
 static void
 evaluate_one(int64_t i, void *user_data)
 {
     PlanWave *wave = user_data;
 
+    if (plan_run_is_over(wave->run))
+        return;
     wave->evaluate(&wave->run->evaluation, wave->points[i], wave->limit, &wave->outcomes[i]);
 }
 

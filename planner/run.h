@@ -23,7 +23,8 @@ typedef struct {
     PlanOutcome total;          /* its found has the best top + 1 plans, in order */
     int64_t known_limit;        /* a plan of this objective is known: larger ones are of no use */
     int64_t lower_bound_ns;     /* of what was not simulated */
-    PlanMemo *memo;             /* (owned, nullable) if the request has none */
+    bool has_seed;  /* an earlier search has a plan, so a stopped one need not find any */
+    PlanMemo *memo; /* (owned, nullable) if the request has none */
 } PlanRun;
 
 /* How a point is evaluated: plan_evaluate_point(), plan_evaluate_slices() or
@@ -46,6 +47,9 @@ void plan_run_init(PlanRun *run, const PlanRequest *request, PlanSpace *space,
 void plan_run_clear(PlanRun *run);
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(PlanRun, plan_run_clear)
 
+/* Returns: the request is stopped, and is not waited for: a plan is known, or need not be. */
+bool plan_run_is_over(const PlanRun *run);
+
 /* Returns: plans of a larger objective are of no use: known_limit until top + 1 plans are found,
  * then that of the last of these. */
 int64_t plan_run_limit(const PlanRun *run);
@@ -56,7 +60,8 @@ const PlanPoint **plan_run_sort(const PlanRun *run, GCompareFunc compare);
 /* Counts a point that does not fit, and remembers the one that comes nearest to fitting. */
 void plan_run_note_large(PlanRun *run, const PlanPoint *point);
 
-/* Fills the outcomes of the wave's points; the caller clears them. */
+/* Fills the outcomes of the wave's points; the caller clears them.  Those of points that a stopped
+ * search leaves out stay empty. */
 void plan_run_threads(PlanRun *run, PlanWave *wave);
 
 /* Evaluates the wave's points and merges what they found. */

@@ -49,15 +49,6 @@ compare_by_memory(const void *a, const void *b)
     return compare_by_time(a, b);
 }
 
-/* Whether the walk over the points goes on: until it is stopped, and has a plan where the request
- * waits for one. */
-static bool
-goes_on(const PlanRun *run)
-{
-    return !plan_evaluation_is_stopped(&run->evaluation) ||
-           (run->request->waits && run->total.found->len == 0);
-}
-
 /* Whole sequences, or the request's slices, at up to @max_points points. */
 static void
 search_points(PlanRun *run, int64_t max_points)
@@ -69,7 +60,7 @@ search_points(PlanRun *run, int64_t max_points)
     int size = PLAN_FIRST_WAVE;
 
     wave->evaluate = plan_evaluate_point;
-    for (guint i = 0; i < n && max_points > 0 && goes_on(run);) {
+    for (guint i = 0; i < n && max_points > 0 && !plan_run_is_over(run);) {
         wave->n = 0;
         for (; i < n && wave->n < size; i++) {
             const PlanPoint *point = points[i];
@@ -433,6 +424,19 @@ keep_seed(const PlanRun *run, PlanFound *seed)
     seed->plan->search.infeasible = run->total.infeasible;
 }
 
+static bool
+is_request_stopped(const PlanRequest *request)
+{
+    return request->stop != NULL && g_atomic_int_get(request->stop) != 0;
+}
+
+/* (nullable) What ends even an enumeration: nothing, where a plan is waited for. */
+static const int *
+stop_of(const PlanRequest *request, const PlanFound *seed)
+{
+    return seed->plan != NULL || !request->waits ? request->stop : NULL;
+}
+
 /*
  * Searches @narrow, which allows less than the request and does not choose slices.
  * @limit      objective values above it are of no interest.
@@ -444,7 +448,10 @@ static GPtrArray *
 search_narrow(const PlanRequest *narrow, int64_t limit, bool pipelines, PlanEvaluateFunc evaluate,
               void *user_data, PlanFound *seed)
 {
-    const PlanSpaceLimits limits = {plan_request_largest_memory(narrow), limit, -1, 0};
+    const PlanSpaceLimits limits = {.memory_bytes = plan_request_largest_memory(narrow),
+                                    .time_ns = limit,
+                                    .sliced_ns = -1,
+                                    .stop = stop_of(narrow, seed)};
     g_autoptr(PlanSpace) space = plan_space_new(narrow, &limits, NULL);
     g_auto(PlanRun) run = {0};
 
@@ -454,6 +461,7 @@ search_narrow(const PlanRequest *narrow, int64_t limit, bool pipelines, PlanEval
         drop_single_stages(space);
     plan_run_init(&run, narrow, space, evaluate, user_data);
     run.known_limit = limit;
+    run.has_seed = seed->plan != NULL;
     search_points(&run, INT64_MAX);
     keep_seed(&run, seed);
     return g_steal_pointer(&run.total.found);
@@ -553,12 +561,6 @@ take_seed(PlanFound *seed, const PlanRequest *request, PlanEvaluateFunc evaluate
     return g_steal_pointer(&plan);
 }
 
-static bool
-is_request_stopped(const PlanRequest *request)
-{
-    return request->stop != NULL && g_atomic_int_get(request->stop) != 0;
-}
-
 static void
 seed_clear(PlanFound *seed)
 {
@@ -575,27 +577,32 @@ search_once(const PlanRequest *request, PlanEvaluateFunc evaluate, void *user_da
 {
     g_auto(Seed) seed = {0};
     const int64_t time_ns = find_limit(request, evaluate, user_data, &seed);
-    /* To enumerate the whole space may take longer than who stops a search waits. */
-    if (is_request_stopped(request) && (seed.plan != NULL || !request->waits)) {
-        if (seed.plan != NULL)
-            return take_seed(&seed, request, evaluate, user_data, error);
-        g_set_error(error, PLAN_ERROR, PLAN_ERROR_INFEASIBLE, "stopped before any plan was found");
-        return NULL;
-    }
     const bool slices = request->slices_mode == PLAN_SLICES_AUTO;
     const PlanSpaceLimits limits = {
         .memory_bytes = plan_request_largest_memory(request),
         .time_ns = time_ns,
         .sliced_ns = slices ? least_gain(time_ns) : -1,
         .sliced_vpp = MAX(request->vpp, SLICED_CHUNKS),
+        .stop = stop_of(request, &seed),
     };
-    g_autoptr(PlanSpace) space = plan_space_new(request, &limits, error);
+    g_autoptr(GError) refused = NULL;
+    g_autoptr(PlanSpace) space = plan_space_new(request, &limits, &refused);
     g_auto(PlanRun) run = {0};
 
-    if (space == NULL)
+    /* To enumerate the whole space takes longer than who stops a search waits. */
+    if (limits.stop != NULL && is_request_stopped(request)) {
+        if (seed.plan != NULL)
+            return take_seed(&seed, request, evaluate, user_data, error);
+        g_set_error(error, PLAN_ERROR, PLAN_ERROR_INFEASIBLE, "stopped before any plan was found");
         return NULL;
+    }
+    if (space == NULL) {
+        g_propagate_error(error, g_steal_pointer(&refused));
+        return NULL;
+    }
     plan_run_init(&run, request, space, evaluate, user_data);
     run.known_limit = time_ns;
+    run.has_seed = seed.plan != NULL;
     search_points(&run, INT64_MAX);
     if (slices)
         search_slices(&run);

@@ -586,6 +586,12 @@ add_orders(Walk *walk, PlanPoint point)
     }
 }
 
+static bool
+is_stopped(const Walk *walk)
+{
+    return walk->limits->stop != NULL && g_atomic_int_get(walk->limits->stop) != 0;
+}
+
 /* Micro-batches of @point's degrees, with and without sequence parallelism. */
 static void
 add_batches(Walk *walk, PlanPoint point)
@@ -600,7 +606,7 @@ add_batches(Walk *walk, PlanPoint point)
     }
     const int64_t sequences = request->global_batch / dp, fixed = request->micro_batch;
     const int64_t last = fixed > 0 ? fixed : MIN(sequences, MAX_MICRO_BATCH);
-    for (int64_t b = MAX(1, fixed); b <= last; b++) {
+    for (int64_t b = MAX(1, fixed); b <= last && !is_stopped(walk); b++) {
         if (sequences % b != 0)
             continue;
         point.micro_batch = b;
@@ -697,7 +703,7 @@ add_degrees(Walk *walk)
                                             pp, request->arch->n_layers);
                     continue;
                 }
-                for (int64_t ep = 1; ep <= last_ep; ep++) {
+                for (int64_t ep = 1; ep <= last_ep && !is_stopped(walk); ep++) {
                     const PlanPoint point = {
                         .degrees = {dp, tp, pp, 1, cp, ep, PLAN_RANK_ORDER_DEFAULT},
                         .recompute = (PlanRecompute)MAX(0, request->recompute),
@@ -801,7 +807,9 @@ plan_space_new(const PlanRequest *request, const PlanSpaceLimits *limits, GError
     if (space->families == NULL || !plan_request_find_devices(request, &space->n_devices, error))
         return NULL;
     add_degrees(&walk);
-    if (space->n_points == 0)
+    if (space->n_points == 0 && is_stopped(&walk))
+        g_set_error(error, PLAN_ERROR, PLAN_ERROR_INFEASIBLE, "stopped before any plan was found");
+    else if (space->n_points == 0)
         set_empty(space, &walk.refusals, error);
     refusals_clear(&walk.refusals);
     return space->n_points == 0 ? NULL : g_steal_pointer(&space);

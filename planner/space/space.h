@@ -21,6 +21,9 @@ typedef struct {
      * have at most so many chunks; -1: none is kept for slices. */
     int64_t sliced_ns;
     int64_t sliced_vpp;
+    /* (borrowed, nullable) Read atomically: once it is not 0 the enumeration ends, and the space is
+     * a part of itself. */
+    const int *stop;
 } PlanSpaceLimits;
 
 typedef struct {

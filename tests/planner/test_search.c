@@ -112,6 +112,52 @@ test_stopped_has_the_first_plan_if_it_waits(void)
     }
 }
 
+/* Stops the search at one simulation, and counts those of it. */
+typedef struct {
+    int stop, n_done, n_first;
+} Stopping;
+
+static bool
+simulate_and_stop(const Plan *plan, const Workload *workload, int64_t limit_ns, Report **report,
+                  void *user_data, GError **error)
+{
+    Stopping *stopping = user_data;
+
+    if (++stopping->n_done == stopping->n_first)
+        g_atomic_int_set(&stopping->stop, 1);
+    return simulate(plan, workload, limit_ns, report, NULL, error);
+}
+
+/* Once there is a plan, a stopped search begins no other point; its first two points have three plans
+ * each. */
+static void
+test_stopped_simulates_no_more(void)
+{
+    g_autoptr(ModelArch) arch = small_arch(8, 0, 8192);
+    g_autoptr(Profile) profile = cluster_of("p3.16xlarge", 8);
+    int n_stopped = 0;
+
+    for (int n = 1; n <= 12; n++) {
+        Stopping stopping = {.n_first = n};
+        PlanRequest request = request_of(arch, profile, 64);
+        g_autoptr(GError) error = NULL;
+
+        flights = plan_memo_new();
+        request.threads = 1;
+        request.top = 8;
+        request.stop = &stopping.stop;
+        request.waits = true;
+        g_autoptr(Plan) plan = plan_search(&request, simulate_and_stop, &stopping, &error);
+        g_clear_pointer(&flights, plan_memo_free);
+        g_assert_no_error(error);
+        g_assert_nonnull(plan);
+        n_stopped += stopping.stop;
+        if (stopping.stop != 0)
+            g_assert_cmpint(stopping.n_done, <=, n + 6);
+    }
+    g_assert_cmpint(n_stopped, >, 6);
+}
+
 /* --- objectives --- */
 
 /*
@@ -369,6 +415,7 @@ main(int argc, char **argv)
                     test_alternatives_are_the_next_best);
     g_test_add_func("/planner/search/stopped-has-the-first-plan-if-it-waits",
                     test_stopped_has_the_first_plan_if_it_waits);
+    g_test_add_func("/planner/search/stopped-simulates-no-more", test_stopped_simulates_no_more);
     g_test_add_func("/planner/search/cost-chooses-the-number-of-devices",
                     test_cost_chooses_the_number_of_devices);
     g_test_add_func("/planner/search/energy-chooses-the-number-of-devices",
