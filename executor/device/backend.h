@@ -113,14 +113,28 @@ typedef struct {
     int64_t stride;          /* elements between rows of x */
     bool inverse;            /* turn back: the gradient */
     const int32_t *position; /* [rows / sequences]: row r has position[r / sequences] */
-    const float *turns;      /* [position, head_dim]: head_dim / 2 cosines, then as many sines */
+    const float *turns;      /* [position, n]: n / 2 cosines, then as many sines */
+    /* n, the elements of a head, its first, that are turned: pairs are i and i + n / 2; 0: all head_dim. */
+    int64_t rotary_dim;
 } ExecRope;
+
+static inline int64_t
+exec_rotary_dim(const ExecRope *rope)
+{
+    return rope->rotary_dim > 0 ? rope->rotary_dim : rope->head_dim;
+}
 
 /*
  * Causal attention of a slice of tokens against its context, for all sequences and heads at once.
  * Row i of the slice sees the keys of rows [0, context + i].  Head h reads head
  * h / (n_heads / n_kv_heads) of K and V.  Scores are not kept: the backward slot computes them
  * again from @lse [Dao et al. 2205.14135], so memory does not grow with the context.
+ *
+ * The score of key j for query i is s = scale q . k, or cap tanh(s / cap) [Gemma 2 2408.00118],
+ * plus slope (j - i) [ALiBi, Press et al. 2108.12409].  A window, or a chunk, bounds the keys, the
+ * work and what is read of K and V.  A sink is a score of the head's own that takes part in the
+ * softmax and has no value [gpt-oss 2508.10925].  Without the members that say so (zeros), none of
+ * these is there.
  */
 typedef struct {
     int64_t sequences, n_heads, n_kv_heads, head_dim;
@@ -131,18 +145,94 @@ typedef struct {
      * from the beginning of the context. */
     const void *k, *v;
     int64_t kv_stride;
-    void *out;  /* shape of q; written forward, read backward */
-    float *lse; /* [tokens, sequences, n_heads]: the log of the softmax' sum; used like out */
+    void *out;      /* [tokens, sequences, n_heads * v_dim]; written forward, read backward */
+    float *lse;     /* [tokens, sequences, n_heads]: the log of the softmax' sum; used like out */
+    int64_t v_dim;  /* elements of a head of V and of the result; 0: head_dim */
+    int64_t window; /* a row sees so many keys, its own the last; 0: all */
+    int64_t chunk;  /* a row sees the keys of its own chunk of so many tokens; 0: all */
+    float cap;      /* 0: none */
+    const float *slope; /* (nullable) [n_heads] */
+    const void *sink;   /* (nullable) [n_heads], of the storage */
 } ExecAttention;
 
+static inline int64_t
+exec_attention_v_dim(const ExecAttention *attention)
+{
+    return attention->v_dim > 0 ? attention->v_dim : attention->head_dim;
+}
+
+/* The first key that row @row of the slice sees; its last one is context + row. */
+static inline int64_t
+exec_attention_first_key(const ExecAttention *attention, int64_t row)
+{
+    const int64_t own = attention->context + row;
+    int64_t first = 0;
+
+    if (attention->window > 0)
+        first = MAX(first, own - attention->window + 1);
+    if (attention->chunk > 0)
+        first = MAX(first, own - own % attention->chunk);
+    return first;
+}
+
+/* Whether it is attention with all keys, whose heads of queries and values have one size: what
+ * every device has. */
+static inline bool
+exec_attention_is_plain(const ExecAttention *attention)
+{
+    return exec_attention_v_dim(attention) == attention->head_dim && attention->window == 0 &&
+           attention->chunk == 0 && attention->cap == 0.0f && attention->slope == NULL &&
+           attention->sink == NULL;
+}
+
 typedef struct {
-    const void *dout; /* shape of q */
+    const void *dout; /* shape of out */
     void *dq;         /* shape of q; overwritten */
     /* Strides of k and v, rows [0, context + tokens).  Of the storage and overwritten; or, with @sums, fp32 that is added
      * to: slices of a sequence add to the gradients of their context. */
     void *dk, *dv;
     bool sums;
+    float *dsink; /* (nullable) [n_heads]; added to */
 } ExecAttentionGradients;
+
+/*
+ * Norms of groups of columns, of queries, keys and latents: of @cols elements each, RMSNorm or,
+ * with @centred, LayerNorm without a shift.  What a group has of its norm may be on several ranks,
+ * so each way is two slots: sums of what is here, which the caller adds up over the ranks, and the
+ * rest.  Variances are mean squares less squares of means.
+ */
+typedef struct {
+    int64_t rows, groups, cols;
+    int64_t n; /* elements that a group has on all ranks together */
+    bool centred;
+    float epsilon;
+    const void *x;
+    int64_t x_stride;  /* elements between rows of x; groups of a row lie together */
+    const void *gain;  /* (nullable) of the storage; NULL: 1 */
+    int64_t gain_step; /* elements between the gains of two groups: 0 or @cols */
+    float *sums;       /* [1 or, centred, 2][rows, groups]: of squares; of elements */
+} ExecGroupNorm;
+
+static inline int64_t
+exec_group_norm_n_sums(const ExecGroupNorm *norm)
+{
+    return (norm->centred ? 2 : 1) * norm->rows * norm->groups;
+}
+
+/* Blocks of columns: element c of block b of row r is at r stride + b step + c. */
+typedef struct {
+    int64_t rows, blocks, cols;
+    int64_t from_stride, from_step;
+    int64_t to_stride, to_step;
+} ExecBlocks;
+
+/* The product with a sigmoid: y = x / (1 + exp(-gate)), of rows of @cols elements; @gate has as
+ * many, or with @per_row one. */
+typedef struct {
+    int64_t rows, cols;
+    bool per_row;
+    const void *x, *gate;
+} ExecGate;
 
 /* Look-ups in the part of an embedding table that is here.  Tokens outside [first_token,
  * first_token + n_tokens) give zeros, and get no gradient here. */
@@ -253,6 +343,30 @@ typedef struct {
     void (*cross_entropy_stats)(ExecBackend *backend, const ExecCrossEntropy *entropy,
                                 float *stats);
     void (*cross_entropy)(ExecBackend *backend, const ExecCrossEntropy *entropy);
+
+    /* --- of unusual attention (optional; all NULL, and attention slots take plain attention: other
+     * models are refused on this device) --- */
+
+    /* sums become those of x. */
+    void (*group_norm_sums)(ExecBackend *backend, const ExecGroupNorm *norm);
+    /* y, @y_stride elements between rows; may be x where the strides are the same. */
+    void (*group_norm_forward)(ExecBackend *backend, const ExecGroupNorm *norm, void *y,
+                               int64_t y_stride);
+    /* @d_sums, of the shape of sums, become those of g z and, centred, g: g = dy gain, z the
+     * normed x. */
+    void (*group_norm_backward_sums)(ExecBackend *backend, const ExecGroupNorm *norm,
+                                     const void *dy, int64_t dy_stride, float *d_sums);
+    /* @d becomes the gradient of x, which was that of y; @d_sums those of all ranks; @dgain
+     * (nullable) += */
+    void (*group_norm_backward)(ExecBackend *backend, const ExecGroupNorm *norm,
+                                const float *d_sums, void *d, int64_t d_stride, float *dgain);
+    /* y's blocks become x's.  With from_step 0 every block is a copy of one. */
+    void (*copy_blocks)(ExecBackend *backend, const ExecBlocks *blocks, const void *x, void *y);
+    /* y's first block becomes the sum of x's. */
+    void (*sum_blocks)(ExecBackend *backend, const ExecBlocks *blocks, const void *x, void *y);
+    void (*gate_forward)(ExecBackend *backend, const ExecGate *gate, void *y);
+    /* @d becomes the gradient of x, which was that of y. */
+    void (*gate_backward)(ExecBackend *backend, const ExecGate *gate, void *d, void *dgate);
 
     /* --- the end of a step --- */
 

@@ -12,7 +12,7 @@
 #include <string.h>
 
 /* The operands of a slot call, at most: attention_backward() has as many. */
-#define MAX_OPERANDS 8
+#define MAX_OPERANDS 9
 
 typedef struct {
     ExecBackend *inner; /* (owned) */
@@ -191,7 +191,7 @@ swiglu_backward(ExecBackend *backend, int64_t rows, int64_t width, const void *x
 static void
 rope(ExecBackend *backend, const ExecRope *r, void *x)
 {
-    const int64_t cols = r->n_heads * r->head_dim;
+    const int64_t cols = (r->n_heads - 1) * r->head_dim + exec_rotary_dim(r);
     float *result = wide(backend, 0, x, extent(r->rows, cols, r->stride));
 
     INNER(rope, r, result);
@@ -200,53 +200,192 @@ rope(ExecBackend *backend, const ExecRope *r, void *x)
 
 /* --- attention --- */
 
-/* K and V share a buffer: the elements from k to the end of the last row that is read. */
-static ExecAttention
-wide_attention(ExecBackend *backend, const ExecAttention *a)
+/* Elements of the operands of attention. */
+typedef struct {
+    int64_t q, out;
+    int64_t rows, k_cols, v_cols; /* of K and V */
+    int64_t k, v;                 /* to the end of the last row that is read */
+} AttentionSizes;
+
+static AttentionSizes
+attention_sizes(const ExecAttention *a)
 {
-    const int64_t n_q = a->tokens * a->sequences * a->n_heads * a->head_dim;
-    const int64_t n_kv =
-        extent((a->context + a->tokens) * a->sequences, a->n_kv_heads * a->head_dim, a->kv_stride);
+    const int64_t heads = a->tokens * a->sequences * a->n_heads;
+    AttentionSizes n = {
+        .q = heads * a->head_dim,
+        .out = heads * exec_attention_v_dim(a),
+        .rows = (a->context + a->tokens) * a->sequences,
+        .k_cols = a->n_kv_heads * a->head_dim,
+        .v_cols = a->n_kv_heads * exec_attention_v_dim(a),
+    };
+
+    n.k = extent(n.rows, n.k_cols, a->kv_stride);
+    n.v = extent(n.rows, n.v_cols, a->kv_stride);
+    return n;
+}
+
+/* Keys before those of the first row are not read, so they are not widened. */
+static float *
+wide_keys(ExecBackend *backend, int i, const ExecAttention *a, const void *x, int64_t n)
+{
+    const int64_t begin = exec_attention_first_key(a, 0) * a->sequences * a->kv_stride;
+    float *copy = room(backend, i, n);
+
+    from_storage(backend, n - begin, (const uint16_t *)x + begin, copy + begin);
+    return copy;
+}
+
+static ExecAttention
+wide_attention(ExecBackend *backend, const ExecAttention *a, const AttentionSizes *n)
+{
     ExecAttention wider = *a;
 
-    wider.q = wide(backend, 0, a->q, n_q);
-    wider.k = wide(backend, 1, a->k, n_kv);
-    wider.v = wide(backend, 2, a->v, n_kv);
-    wider.out = wide(backend, 3, a->out, n_q);
+    wider.q = wide(backend, 0, a->q, n->q);
+    wider.k = wide_keys(backend, 1, a, a->k, n->k);
+    wider.v = wide_keys(backend, 2, a, a->v, n->v);
+    wider.out = wide(backend, 3, a->out, n->out);
+    wider.sink = wide(backend, 8, a->sink, a->n_heads);
     return wider;
 }
 
 static void
 attention_forward(ExecBackend *backend, const ExecAttention *a)
 {
-    const ExecAttention wider = wide_attention(backend, a);
+    const AttentionSizes n = attention_sizes(a);
+    const ExecAttention wider = wide_attention(backend, a, &n);
 
     INNER(attention_forward, &wider);
-    to_storage(backend, a->tokens * a->sequences * a->n_heads * a->head_dim, wider.out, a->out);
+    to_storage(backend, n.out, wider.out, a->out);
 }
 
 static void
 attention_backward(ExecBackend *backend, const ExecAttention *a, const ExecAttentionGradients *g)
 {
-    const int64_t n_q = a->tokens * a->sequences * a->n_heads * a->head_dim;
-    const int64_t rows = (a->context + a->tokens) * a->sequences;
-    const int64_t cols = a->n_kv_heads * a->head_dim;
-    const int64_t n_kv = extent(rows, cols, a->kv_stride);
-    const ExecAttention wider = wide_attention(backend, a);
+    const AttentionSizes n = attention_sizes(a);
+    const ExecAttention wider = wide_attention(backend, a, &n);
     const ExecAttentionGradients gradients = {
-        .dout = wide(backend, 4, g->dout, n_q),
-        .dq = room(backend, 5, n_q),
-        .dk = g->sums ? g->dk : room(backend, 6, n_kv),
-        .dv = g->sums ? g->dv : room(backend, 7, n_kv),
+        .dout = wide(backend, 4, g->dout, n.out),
+        .dq = room(backend, 5, n.q),
+        .dk = g->sums ? g->dk : room(backend, 6, n.k),
+        .dv = g->sums ? g->dv : room(backend, 7, n.v),
         .sums = g->sums,
+        .dsink = g->dsink,
     };
 
     INNER(attention_backward, &wider, &gradients);
-    to_storage(backend, n_q, gradients.dq, g->dq);
+    to_storage(backend, n.q, gradients.dq, g->dq);
     if (g->sums)
         return;
-    round_rows(backend, rows, cols, a->kv_stride, gradients.dk, g->dk);
-    round_rows(backend, rows, cols, a->kv_stride, gradients.dv, g->dv);
+    round_rows(backend, n.rows, n.k_cols, a->kv_stride, gradients.dk, g->dk);
+    round_rows(backend, n.rows, n.v_cols, a->kv_stride, gradients.dv, g->dv);
+}
+
+/* --- norms of groups, blocks, gates --- */
+
+static ExecGroupNorm
+wide_group_norm(ExecBackend *backend, const ExecGroupNorm *norm)
+{
+    const int64_t cols = norm->groups * norm->cols;
+    ExecGroupNorm wider = *norm;
+
+    wider.x = wide(backend, 0, norm->x, extent(norm->rows, cols, norm->x_stride));
+    wider.gain = wide(backend, 1, norm->gain, norm->gain_step == 0 ? norm->cols : cols);
+    return wider;
+}
+
+static void
+group_norm_sums(ExecBackend *backend, const ExecGroupNorm *norm)
+{
+    const ExecGroupNorm wider = wide_group_norm(backend, norm);
+
+    INNER(group_norm_sums, &wider);
+}
+
+static void
+group_norm_forward(ExecBackend *backend, const ExecGroupNorm *norm, void *y, int64_t y_stride)
+{
+    const int64_t cols = norm->groups * norm->cols;
+    const ExecGroupNorm wider = wide_group_norm(backend, norm);
+    float *result = room(backend, 2, extent(norm->rows, cols, y_stride));
+
+    INNER(group_norm_forward, &wider, result, y_stride);
+    round_rows(backend, norm->rows, cols, y_stride, result, y);
+}
+
+static void
+group_norm_backward_sums(ExecBackend *backend, const ExecGroupNorm *norm, const void *dy,
+                         int64_t dy_stride, float *d_sums)
+{
+    const ExecGroupNorm wider = wide_group_norm(backend, norm);
+
+    INNER(group_norm_backward_sums, &wider,
+          wide(backend, 2, dy, extent(norm->rows, norm->groups * norm->cols, dy_stride)), dy_stride,
+          d_sums);
+}
+
+static void
+group_norm_backward(ExecBackend *backend, const ExecGroupNorm *norm, const float *d_sums, void *d,
+                    int64_t d_stride, float *dgain)
+{
+    const int64_t cols = norm->groups * norm->cols;
+    const ExecGroupNorm wider = wide_group_norm(backend, norm);
+    float *result = wide(backend, 2, d, extent(norm->rows, cols, d_stride));
+
+    INNER(group_norm_backward, &wider, d_sums, result, d_stride, dgain);
+    round_rows(backend, norm->rows, cols, d_stride, result, d);
+}
+
+static void
+copy_blocks(ExecBackend *backend, const ExecBlocks *b, const void *x, void *y)
+{
+    for (int64_t r = 0; r < b->rows; r++)
+        for (int64_t i = 0; i < b->blocks; i++)
+            memcpy((uint16_t *)y + r * b->to_stride + i * b->to_step,
+                   (const uint16_t *)x + r * b->from_stride + i * b->from_step,
+                   (size_t)b->cols * sizeof(uint16_t));
+}
+
+static void
+sum_blocks(ExecBackend *backend, const ExecBlocks *b, const void *x, void *y)
+{
+    const int64_t n = (b->rows - 1) * b->from_stride + (b->blocks - 1) * b->from_step + b->cols;
+    float *result = room(backend, 1, extent(b->rows, b->cols, b->to_stride));
+
+    INNER(sum_blocks, b, wide(backend, 0, x, n), result);
+    round_rows(backend, b->rows, b->cols, b->to_stride, result, y);
+}
+
+static ExecGate
+wide_gate(ExecBackend *backend, const ExecGate *gate)
+{
+    const int64_t n = gate->rows * gate->cols;
+    ExecGate wider = *gate;
+
+    wider.x = wide(backend, 0, gate->x, n);
+    wider.gate = wide(backend, 1, gate->gate, gate->per_row ? gate->rows : n);
+    return wider;
+}
+
+static void
+gate_forward(ExecBackend *backend, const ExecGate *gate, void *y)
+{
+    const ExecGate wider = wide_gate(backend, gate);
+    float *result = room(backend, 2, gate->rows * gate->cols);
+
+    INNER(gate_forward, &wider, result);
+    to_storage(backend, gate->rows * gate->cols, result, y);
+}
+
+static void
+gate_backward(ExecBackend *backend, const ExecGate *gate, void *d, void *dgate)
+{
+    const int64_t n = gate->rows * gate->cols, n_gates = gate->per_row ? gate->rows : n;
+    const ExecGate wider = wide_gate(backend, gate);
+    float *result = wide(backend, 2, d, n), *result_gate = room(backend, 3, n_gates);
+
+    INNER(gate_backward, &wider, result, result_gate);
+    to_storage(backend, n, result, d);
+    to_storage(backend, n_gates, result_gate, dgate);
 }
 
 /* --- embedding, loss, optimizer --- */
@@ -395,6 +534,14 @@ static const ExecBackendOps ops = {
     .sum_rows = sum_rows,
     .scale_rows = scale_rows,
     .dot_rows = dot_rows,
+    .group_norm_sums = group_norm_sums,
+    .group_norm_forward = group_norm_forward,
+    .group_norm_backward_sums = group_norm_backward_sums,
+    .group_norm_backward = group_norm_backward,
+    .copy_blocks = copy_blocks,
+    .sum_blocks = sum_blocks,
+    .gate_forward = gate_forward,
+    .gate_backward = gate_backward,
     .describe = describe,
     .workspace_bytes = workspace_bytes,
     .close = close_bf16,

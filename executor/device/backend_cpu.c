@@ -466,46 +466,46 @@ gemm(ExecBackend *backend, const ExecGemm *g)
  * a product of 64 rows still runs at 9/10 of sgemm's rate. */
 #define BLOCK_ROWS 64
 
-/* Rows of scores become probabilities; row i sees columns [0, context + i], the others become 0. */
-EXEC_CLONES static void
-softmax(int64_t rows, int64_t cols, int64_t context, float scale, float *score, float *lse,
-        int64_t lse_stride)
+/* tanh(x): below 1/4 its Taylor polynomial of degree 9, whose remainder is below 1e-8 of it. */
+EXEC_INLINE void
+vec_tanh(ExecVec *x)
 {
-    for (int64_t r = 0; r < rows; r++) {
-        const int64_t n = context + r + 1;
-        float *row = score + r * cols;
-        const float shift = row_largest(n, row) * scale;
-        const float sum = exp_row(n, scale, shift, row);
-        scale_row(n, 1.0f / sum, row);
-        memset(row + n, 0, (size_t)(cols - n) * sizeof *row);
-        lse[r * lse_stride] = shift + logf(sum);
-    }
+    const ExecVec v = *x, square = v * v;
+    ExecVec e = 2.0f * v;
+
+    exec_vec_exp(&e);
+    const ExecVec wide = 1.0f - 2.0f / (1.0f + e);
+    ExecVec p = square * (62.0f / 2835.0f) - 17.0f / 315.0f;
+    p = p * square + 2.0f / 15.0f;
+    p = p * square - 1.0f / 3.0f;
+    const ExecVec narrow = v + v * square * p;
+    const ExecIntVec is_narrow = square < 0.0625f;
+    *x = (ExecVec)(((ExecIntVec)narrow & is_narrow) | ((ExecIntVec)wide & ~is_narrow));
 }
 
-/* score (q k) becomes P = exp(scale score - lse); dscore (dO V^T) becomes
- * scale P (dscore - rowsum(dO O)), the gradient of q k. */
-EXEC_CLONES static void
-softmax_backward(int64_t rows, int64_t cols, int64_t context, float scale, int64_t d,
-                 const float *lse, int64_t lse_stride, const float *out, const float *dout,
-                 int64_t stride, float *score, float *dscore)
+/* What bends scores between their product and the softmax; @key is the key of x[0] less the row's
+ * own.  x becomes what exp() is taken of but for the shift; @slope (nullable) becomes the
+ * derivative by q . k. */
+EXEC_INLINE void
+bend_row(const ExecAttention *a, int64_t n, float alibi, int64_t key, float *x, float *slope)
 {
-    for (int64_t r = 0; r < rows; r++) {
-        const int64_t n = context + r + 1;
-        const float shift = lse[r * lse_stride];
-        const float delta = dot(d, out + r * stride, dout + r * stride);
-        float *p = score + r * cols, *dp = dscore + r * cols;
-        for (int64_t i = 0; i < n; i += EXEC_LANES) {
-            ExecVec a, b;
-            exec_vec_load(&a, p + i, n - i);
-            exec_vec_load(&b, dp + i, n - i);
-            a = a * scale - shift;
-            exec_vec_exp(&a);
-            b = (b - delta) * a * scale;
-            exec_vec_store(&a, p + i, n - i);
-            exec_vec_store(&b, dp + i, n - i);
+    const ExecVec lanes = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+
+    for (int64_t i = 0; i < n; i += EXEC_LANES) {
+        ExecVec v, d = {0};
+        exec_vec_load(&v, x + i, n - i);
+        v *= a->scale;
+        d += a->scale;
+        if (a->cap > 0.0f) {
+            v *= 1.0f / a->cap;
+            vec_tanh(&v);
+            d *= 1.0f - v * v;
+            v *= a->cap;
         }
-        memset(p + n, 0, (size_t)(cols - n) * sizeof *p);
-        memset(dp + n, 0, (size_t)(cols - n) * sizeof *dp);
+        v += alibi * (lanes + (float)(key + i));
+        exec_vec_store(&v, x + i, n - i);
+        if (slope != NULL)
+            exec_vec_store(&d, slope + i, n - i);
     }
 }
 
@@ -513,50 +513,161 @@ softmax_backward(int64_t rows, int64_t cols, int64_t context, float scale, int64
 typedef struct {
     const float *q, *k, *v;
     float *out, *lse;
-    int64_t at_q, at_kv; /* where q, out and k, v begin in the whole tensors */
-    int64_t q_stride, kv_stride, lse_stride;
+    int64_t at_q, at_out, at_k, at_v; /* where they begin in the whole tensors */
+    int64_t q_stride, out_stride, kv_stride, lse_stride;
+    int64_t v_dim;
+    float alibi, sink;
+    bool bends; /* scores are more than scaled */
 } Head;
 
 static Head
 head_of(const ExecAttention *a, int64_t sequence, int64_t head)
 {
-    const int64_t at_q = (sequence * a->n_heads + head) * a->head_dim;
-    const int64_t at_kv =
-        sequence * a->kv_stride + head / (a->n_heads / a->n_kv_heads) * a->head_dim;
+    const int64_t v_dim = exec_attention_v_dim(a), at = sequence * a->n_heads + head;
+    const int64_t kv_head = head / (a->n_heads / a->n_kv_heads);
+    const int64_t at_kv = sequence * a->kv_stride, heads = a->sequences * a->n_heads;
 
     return (Head){
-        .at_q = at_q,
-        .at_kv = at_kv,
-        .q = (const float *)a->q + at_q,
-        .k = (const float *)a->k + at_kv,
-        .v = (const float *)a->v + at_kv,
-        .out = (float *)a->out + at_q,
-        .lse = a->lse + sequence * a->n_heads + head,
-        .q_stride = a->sequences * a->n_heads * a->head_dim,
+        .at_q = at * a->head_dim,
+        .at_out = at * v_dim,
+        .at_k = at_kv + kv_head * a->head_dim,
+        .at_v = at_kv + kv_head * v_dim,
+        .q = (const float *)a->q + at * a->head_dim,
+        .k = (const float *)a->k + at_kv + kv_head * a->head_dim,
+        .v = (const float *)a->v + at_kv + kv_head * v_dim,
+        .out = (float *)a->out + at * v_dim,
+        .lse = a->lse + at,
+        .q_stride = heads * a->head_dim,
+        .out_stride = heads * v_dim,
         .kv_stride = a->sequences * a->kv_stride,
-        .lse_stride = a->sequences * a->n_heads,
+        .lse_stride = heads,
+        .v_dim = v_dim,
+        .alibi = a->slope != NULL ? a->slope[head] : 0.0f,
+        .sink = a->sink != NULL ? ((const float *)a->sink)[head] : -INFINITY,
+        .bends = a->cap > 0.0f || a->slope != NULL,
     };
+}
+
+/* Rows [begin, begin + n) of a slice, and the keys [first, first + cols) that any of them sees. */
+typedef struct {
+    int64_t begin, n, first, cols;
+} Block;
+
+/* The block of rows from @begin on; it ends with the chunk of its first row. */
+static Block
+block_of(const ExecAttention *a, int64_t begin)
+{
+    Block b = {.begin = begin, .n = MIN(BLOCK_ROWS, a->tokens - begin)};
+
+    if (a->chunk > 0)
+        b.n = MIN(b.n, a->chunk - (a->context + begin) % a->chunk);
+    b.first = exec_attention_first_key(a, begin);
+    b.cols = a->context + begin + b.n - b.first;
+    return b;
+}
+
+/* The columns [*from, *end) of the block that its row @r sees; the others of @x become 0. */
+EXEC_INLINE float *
+seen(const ExecAttention *a, const Block *b, int64_t r, float *x, int64_t *n)
+{
+    const int64_t from = exec_attention_first_key(a, b->begin + r) - b->first;
+    const int64_t end = a->context + b->begin + r + 1 - b->first;
+    float *row = x + r * b->cols;
+
+    memset(row, 0, (size_t)from * sizeof *row);
+    memset(row + end, 0, (size_t)(b->cols - end) * sizeof *row);
+    *n = end - from;
+    return row + from;
+}
+
+/* Rows of scores become probabilities; keys that a row does not see get 0. */
+EXEC_CLONES static void
+softmax(const ExecAttention *a, const Head *h, const Block *b, float *score)
+{
+    const float scale = h->bends ? 1.0f : a->scale;
+
+    for (int64_t r = 0; r < b->n; r++) {
+        int64_t n;
+        float *row = seen(a, b, r, score, &n);
+        if (h->bends)
+            bend_row(a, n, h->alibi, 1 - n, row, NULL);
+        float shift = row_largest(n, row) * scale;
+        shift = h->sink > shift ? h->sink : shift;
+        const float sum =
+            exp_row(n, scale, shift, row) + (a->sink != NULL ? expf(h->sink - shift) : 0.0f);
+        scale_row(n, 1.0f / sum, row);
+        h->lse[(b->begin + r) * h->lse_stride] = shift + logf(sum);
+    }
+}
+
+/* score (q k) becomes P = exp(bent score - lse); dscore (dO V^T) becomes
+ * slope P (dscore - rowsum(dO O)), the gradient of q k.  @slope  room for a row.
+ * Returns: the gradient of the sink, whose dscore is 0. */
+EXEC_CLONES static double
+softmax_backward(const ExecAttention *a, const Head *h, const Block *b, const float *dout,
+                 float *score, float *dscore, float *slope)
+{
+    const float scale = h->bends ? 1.0f : a->scale;
+    double dsink = 0;
+
+    for (int64_t r = 0; r < b->n; r++) {
+        const int64_t at = (b->begin + r) * h->out_stride;
+        const float shift = h->lse[(b->begin + r) * h->lse_stride];
+        const float delta = dot(h->v_dim, h->out + at, dout + at);
+        int64_t n;
+        float *p = seen(a, b, r, score, &n), *dp = seen(a, b, r, dscore, &n);
+        if (h->bends)
+            bend_row(a, n, h->alibi, 1 - n, p, slope);
+        for (int64_t i = 0; i < n; i += EXEC_LANES) {
+            ExecVec x, y, d = {0};
+            exec_vec_load(&x, p + i, n - i);
+            exec_vec_load(&y, dp + i, n - i);
+            if (h->bends)
+                exec_vec_load(&d, slope + i, n - i);
+            else
+                d += scale;
+            x = x * scale - shift;
+            exec_vec_exp(&x);
+            y = (y - delta) * x * d;
+            exec_vec_store(&x, p + i, n - i);
+            exec_vec_store(&y, dp + i, n - i);
+        }
+        if (a->sink != NULL)
+            dsink -= exp((double)h->sink - (double)shift) * (double)delta;
+    }
+    return dsink;
+}
+
+/* Elements of the largest block of scores. */
+static int64_t
+most_scores(const ExecAttention *a)
+{
+    int64_t keys = a->context + a->tokens;
+
+    if (a->window > 0)
+        keys = MIN(keys, a->window - 1 + BLOCK_ROWS);
+    if (a->chunk > 0)
+        keys = MIN(keys, a->chunk);
+    return MIN(BLOCK_ROWS, a->tokens) * keys;
 }
 
 static void
 head_forward(ExecBackend *backend, const ExecAttention *a, const Head *h, float *score)
 {
-    for (int64_t begin = 0; begin < a->tokens; begin += BLOCK_ROWS) {
-        const int64_t rows = MIN(BLOCK_ROWS, a->tokens - begin);
-        const int64_t keys = a->context + begin + rows;
-        sgemm(backend, false, true, rows, keys, a->head_dim, 1.0f, h->q + begin * h->q_stride,
-              h->q_stride, h->k, h->kv_stride, 0.0f, score, keys);
-        softmax(rows, keys, a->context + begin, a->scale, score, h->lse + begin * h->lse_stride,
-                h->lse_stride);
-        sgemm(backend, false, false, rows, a->head_dim, keys, 1.0f, score, keys, h->v, h->kv_stride,
-              0.0f, h->out + begin * h->q_stride, h->q_stride);
+    for (Block b = block_of(a, 0); b.begin < a->tokens; b = block_of(a, b.begin + b.n)) {
+        sgemm(backend, false, true, b.n, b.cols, a->head_dim, 1.0f, h->q + b.begin * h->q_stride,
+              h->q_stride, h->k + b.first * h->kv_stride, h->kv_stride, 0.0f, score, b.cols);
+        softmax(a, h, &b, score);
+        sgemm(backend, false, false, b.n, h->v_dim, b.cols, 1.0f, score, b.cols,
+              h->v + b.first * h->kv_stride, h->kv_stride, 0.0f, h->out + b.begin * h->out_stride,
+              h->out_stride);
     }
 }
 
 static void
 attention_forward(ExecBackend *backend, const ExecAttention *a)
 {
-    float *score = scratch(backend, BLOCK_ROWS * (a->context + a->tokens));
+    float *score = scratch(backend, most_scores(a));
 
     for (int64_t b = 0; b < a->sequences; b++)
         for (int64_t head = 0; head < a->n_heads; head++) {
@@ -565,43 +676,50 @@ attention_forward(ExecBackend *backend, const ExecAttention *a)
         }
 }
 
-/* dV += P^T dO; dP = dO V^T; dS = P (dP - rowsum(dO O)); dQ = scale dS K; dK += scale dS^T Q. */
-static void
+/* dV += P^T dO; dP = dO V^T; dS = P (dP - rowsum(dO O)); dQ = scale dS K; dK += scale dS^T Q.
+ * @dout to @dv are the head's; @score has room for two blocks and a row.  Returns: the gradient of
+ * the head's sink. */
+static double
 head_backward(ExecBackend *backend, const ExecAttention *a, const Head *h, const float *dout,
-              float *dq, float *dk, float *dv, float *score, float *dscore)
+              float *dq, float *dk, float *dv, float *score)
 {
-    for (int64_t begin = 0; begin < a->tokens; begin += BLOCK_ROWS) {
-        const int64_t rows = MIN(BLOCK_ROWS, a->tokens - begin);
-        const int64_t keys = a->context + begin + rows;
-        const int64_t at = begin * h->q_stride;
-        sgemm(backend, false, true, rows, keys, a->head_dim, 1.0f, h->q + at, h->q_stride, h->k,
-              h->kv_stride, 0.0f, score, keys);
-        sgemm(backend, false, true, rows, keys, a->head_dim, 1.0f, dout + at, h->q_stride, h->v,
-              h->kv_stride, 0.0f, dscore, keys);
-        softmax_backward(rows, keys, a->context + begin, a->scale, a->head_dim,
-                         h->lse + begin * h->lse_stride, h->lse_stride, h->out + at, dout + at,
-                         h->q_stride, score, dscore);
-        sgemm(backend, true, false, keys, a->head_dim, rows, 1.0f, score, keys, dout + at,
-              h->q_stride, 1.0f, dv, h->kv_stride);
-        sgemm(backend, false, false, rows, a->head_dim, keys, 1.0f, dscore, keys, h->k,
+    const int64_t most = most_scores(a);
+    float *dscore = score + most;
+    double dsink = 0;
+
+    for (Block b = block_of(a, 0); b.begin < a->tokens; b = block_of(a, b.begin + b.n)) {
+        const int64_t at = b.begin * h->q_stride, at_kv = b.first * h->kv_stride;
+        const float *d = dout + b.begin * h->out_stride;
+        sgemm(backend, false, true, b.n, b.cols, a->head_dim, 1.0f, h->q + at, h->q_stride,
+              h->k + at_kv, h->kv_stride, 0.0f, score, b.cols);
+        sgemm(backend, false, true, b.n, b.cols, h->v_dim, 1.0f, d, h->out_stride, h->v + at_kv,
+              h->kv_stride, 0.0f, dscore, b.cols);
+        dsink += softmax_backward(a, h, &b, dout, score, dscore, dscore + most);
+        sgemm(backend, true, false, b.cols, h->v_dim, b.n, 1.0f, score, b.cols, d, h->out_stride,
+              1.0f, dv + at_kv, h->kv_stride);
+        sgemm(backend, false, false, b.n, a->head_dim, b.cols, 1.0f, dscore, b.cols, h->k + at_kv,
               h->kv_stride, 0.0f, dq + at, h->q_stride);
-        sgemm(backend, true, false, keys, a->head_dim, rows, 1.0f, dscore, keys, h->q + at,
-              h->q_stride, 1.0f, dk, h->kv_stride);
+        sgemm(backend, true, false, b.cols, a->head_dim, b.n, 1.0f, dscore, b.cols, h->q + at,
+              h->q_stride, 1.0f, dk + at_kv, h->kv_stride);
     }
+    return dsink;
 }
 
 static void
 attention_backward(ExecBackend *backend, const ExecAttention *a, const ExecAttentionGradients *g)
 {
-    const int64_t n = BLOCK_ROWS * (a->context + a->tokens);
-    float *score = scratch(backend, 2 * n);
+    const int64_t row = a->cap > 0.0f || a->slope != NULL ? a->context + a->tokens : 0;
+    float *score = scratch(backend, 2 * most_scores(a) + row);
 
     exec_host_begin_gradients(a, g);
     for (int64_t b = 0; b < a->sequences; b++)
         for (int64_t head = 0; head < a->n_heads; head++) {
             const Head h = head_of(a, b, head);
-            head_backward(backend, a, &h, (const float *)g->dout + h.at_q, (float *)g->dq + h.at_q,
-                          (float *)g->dk + h.at_kv, (float *)g->dv + h.at_kv, score, score + n);
+            const double dsink = head_backward(backend, a, &h, (const float *)g->dout + h.at_out,
+                                               (float *)g->dq + h.at_q, (float *)g->dk + h.at_k,
+                                               (float *)g->dv + h.at_v, score);
+            if (g->dsink != NULL)
+                g->dsink[head] += (float)dsink;
         }
 }
 

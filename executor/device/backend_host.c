@@ -84,11 +84,11 @@ exec_host_from_storage(ExecBackend *backend, int64_t n, const void *x, float *y)
 void
 exec_host_rope(ExecBackend *backend, const ExecRope *rope, void *x)
 {
-    const int64_t d = rope->head_dim, half = d / 2;
+    const int64_t d = rope->head_dim, n = exec_rotary_dim(rope), half = n / 2;
     const float sign = rope->inverse ? -1.0f : 1.0f;
 
     for (int64_t row = 0; row < rope->rows; row++) {
-        const float *cosine = rope->turns + rope->position[row / rope->sequences] * d;
+        const float *cosine = rope->turns + rope->position[row / rope->sequences] * n;
         const float *sine = cosine + half;
         for (int64_t head = 0; head < rope->n_heads; head++) {
             float *v = (float *)x + row * rope->stride + head * d;
@@ -113,11 +113,12 @@ table_row(const ExecEmbedding *e, int64_t row)
 void
 exec_host_begin_gradients(const ExecAttention *a, const ExecAttentionGradients *g)
 {
-    const size_t n_bytes = (size_t)(a->n_kv_heads * a->head_dim) * sizeof(float);
+    const size_t k_bytes = (size_t)(a->n_kv_heads * a->head_dim) * sizeof(float);
+    const size_t v_bytes = (size_t)(a->n_kv_heads * exec_attention_v_dim(a)) * sizeof(float);
 
     for (int64_t row = 0; !g->sums && row < (a->context + a->tokens) * a->sequences; row++) {
-        memset((float *)g->dk + row * a->kv_stride, 0, n_bytes);
-        memset((float *)g->dv + row * a->kv_stride, 0, n_bytes);
+        memset((float *)g->dk + row * a->kv_stride, 0, k_bytes);
+        memset((float *)g->dv + row * a->kv_stride, 0, v_bytes);
     }
 }
 

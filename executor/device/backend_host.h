@@ -76,10 +76,29 @@ void exec_host_scale_rows(ExecBackend *backend, int64_t rows, int64_t cols, cons
 void exec_host_dot_rows(ExecBackend *backend, int64_t rows, int64_t cols, const void *x,
                         const void *y, float *dot);
 
+/* Defined, like the other slots of unusual attention, in backend_host_heads.c. */
+void exec_host_group_norm_sums(ExecBackend *backend, const ExecGroupNorm *norm);
+void exec_host_group_norm_forward(ExecBackend *backend, const ExecGroupNorm *norm, void *y,
+                                  int64_t y_stride);
+void exec_host_group_norm_backward_sums(ExecBackend *backend, const ExecGroupNorm *norm,
+                                        const void *dy, int64_t dy_stride, float *d_sums);
+void exec_host_group_norm_backward(ExecBackend *backend, const ExecGroupNorm *norm,
+                                   const float *d_sums, void *d, int64_t d_stride, float *dgain);
+void exec_host_copy_blocks(ExecBackend *backend, const ExecBlocks *blocks, const void *x, void *y);
+void exec_host_sum_blocks(ExecBackend *backend, const ExecBlocks *blocks, const void *x, void *y);
+void exec_host_gate_forward(ExecBackend *backend, const ExecGate *gate, void *y);
+void exec_host_gate_backward(ExecBackend *backend, const ExecGate *gate, void *d, void *dgate);
+
 /* In a table of slots: the functions of this section. */
 #define EXEC_HOST_FP32_SLOTS                                                                       \
-    .to_storage = exec_host_to_storage, .from_storage = exec_host_from_storage,                    \
-    .rope = exec_host_rope, .embedding_forward = exec_host_embedding_forward,                      \
+    .group_norm_sums = exec_host_group_norm_sums,                                                  \
+    .group_norm_forward = exec_host_group_norm_forward,                                            \
+    .group_norm_backward_sums = exec_host_group_norm_backward_sums,                                \
+    .group_norm_backward = exec_host_group_norm_backward, .copy_blocks = exec_host_copy_blocks,    \
+    .sum_blocks = exec_host_sum_blocks, .gate_forward = exec_host_gate_forward,                    \
+    .gate_backward = exec_host_gate_backward, .to_storage = exec_host_to_storage,                  \
+    .from_storage = exec_host_from_storage, .rope = exec_host_rope,                                \
+    .embedding_forward = exec_host_embedding_forward,                                              \
     .embedding_backward = exec_host_embedding_backward, .route = exec_host_route,                  \
     .route_backward = exec_host_route_backward, .gather_rows = exec_host_gather_rows,              \
     .sum_rows = exec_host_sum_rows, .scale_rows = exec_host_scale_rows,                            \

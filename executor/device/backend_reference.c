@@ -386,99 +386,118 @@ adamw(ExecBackend *backend, int64_t n, float *master, void *weights, float *grad
 
 /* --- attention as its definition says, row by row --- */
 
-/* Where head @h of row @t of sequence @b begins in q, out and their gradients. */
+/* The number of head @h of row @t of sequence @b. */
 static inline int64_t
-query_at(const ExecAttention *a, int64_t t, int64_t b, int64_t h)
+head_at(const ExecAttention *a, int64_t t, int64_t b, int64_t h)
 {
-    return ((t * a->sequences + b) * a->n_heads + h) * a->head_dim;
+    return (t * a->sequences + b) * a->n_heads + h;
 }
 
+/* Where in K, or in V, whose heads are @width wide, that head's row of token @t begins. */
 static inline int64_t
-key_at(const ExecAttention *a, int64_t t, int64_t b, int64_t h)
+key_at(const ExecAttention *a, int64_t t, int64_t b, int64_t h, int64_t width)
 {
-    return (t * a->sequences + b) * a->kv_stride + h / (a->n_heads / a->n_kv_heads) * a->head_dim;
+    return (t * a->sequences + b) * a->kv_stride + h / (a->n_heads / a->n_kv_heads) * width;
 }
 
-/* score[j] = scale * q . k_j for the keys that row @t sees; returns how many, the largest score and
- * the sum of exp(score - largest). */
-static int64_t
-scores(const ExecAttention *a, int64_t t, int64_t b, int64_t h, double *score, double *largest,
-       double *sum_exp)
-{
-    const float *q = (const float *)a->q + query_at(a, t, b, h);
-    const int64_t n = a->context + t + 1;
+/* A head's row: what it sees, its probabilities, and how its scores follow q . k. */
+typedef struct {
+    int64_t first, end; /* keys */
+    double *p, *slope;  /* of key j at [j] */
+    double lse, sink;   /* sink: its probability */
+} Row;
 
-    for (int64_t j = 0; j < n; j++) {
-        const float *k = (const float *)a->k + key_at(a, j, b, h);
-        double sum = 0;
+static void
+probabilities(const ExecAttention *a, int64_t t, int64_t b, int64_t h, Row *row)
+{
+    const float *q = (const float *)a->q + head_at(a, t, b, h) * a->head_dim;
+    const double cap = (double)a->cap, slope = a->slope != NULL ? (double)a->slope[h] : 0.0;
+    double largest = -INFINITY, sum = 0;
+
+    row->first = exec_attention_first_key(a, t);
+    row->end = a->context + t + 1;
+    for (int64_t j = row->first; j < row->end; j++) {
+        const float *k = (const float *)a->k + key_at(a, j, b, h, a->head_dim);
+        double s = 0;
         for (int64_t i = 0; i < a->head_dim; i++)
-            sum += (double)q[i] * (double)k[i];
-        score[j] = sum * (double)a->scale;
+            s += (double)q[i] * (double)k[i];
+        s *= (double)a->scale;
+        const double bent = cap > 0 ? tanh(s / cap) : 0.0;
+        row->slope[j] = (double)a->scale * (1 - bent * bent);
+        row->p[j] = (cap > 0 ? cap * bent : s) + slope * (double)(j - row->end + 1);
+        largest = fmax(largest, row->p[j]);
     }
-    *largest = -INFINITY;
-    *sum_exp = 0;
-    for (int64_t j = 0; j < n; j++)
-        *largest = fmax(*largest, score[j]);
-    for (int64_t j = 0; j < n; j++)
-        *sum_exp += exp(score[j] - *largest);
-    return n;
+    const double sink = a->sink != NULL ? (double)((const float *)a->sink)[h] : -INFINITY;
+    largest = fmax(largest, sink);
+    for (int64_t j = row->first; j < row->end; j++)
+        sum += exp(row->p[j] - largest);
+    row->lse = largest + log(sum + exp(sink - largest));
+    row->sink = exp(sink - row->lse);
+    for (int64_t j = row->first; j < row->end; j++)
+        row->p[j] = exp(row->p[j] - row->lse);
 }
 
 static void
-attention_row(const ExecAttention *a, int64_t t, int64_t b, int64_t h, double *score)
+attention_row(const ExecAttention *a, int64_t t, int64_t b, int64_t h, Row *row)
 {
-    double largest, sum;
-    const int64_t n = scores(a, t, b, h, score, &largest, &sum);
-    float *out = (float *)a->out + query_at(a, t, b, h);
-    const double lse = largest + log(sum);
-    for (int64_t j = 0; j < n; j++)
-        score[j] = exp(score[j] - lse);
-    for (int64_t i = 0; i < a->head_dim; i++) {
+    const int64_t d = exec_attention_v_dim(a);
+    float *out = (float *)a->out + head_at(a, t, b, h) * d;
+
+    probabilities(a, t, b, h, row);
+    for (int64_t i = 0; i < d; i++) {
         double value = 0;
-        for (int64_t j = 0; j < n; j++)
-            value += score[j] * (double)((const float *)a->v)[key_at(a, j, b, h) + i];
+        for (int64_t j = row->first; j < row->end; j++)
+            value += row->p[j] * (double)((const float *)a->v)[key_at(a, j, b, h, d) + i];
         out[i] = (float)value;
     }
-    a->lse[(t * a->sequences + b) * a->n_heads + h] = (float)lse;
+    a->lse[head_at(a, t, b, h)] = (float)row->lse;
 }
 
-/* With p the row's probabilities: dp_j = dout . v_j, ds_j = p_j (dp_j - sum_i p_i dp_i), dq = scale
- * sum_j ds_j k_j, dk_j += scale ds_j q, dv_j += p_j dout. */
+/* With p the row's probabilities: dp_j = dout . v_j, ds_j = p_j (dp_j - sum_i p_i dp_i), which is
+ * the gradient of score j, and of the sink, whose dp is 0; dq = sum_j s'_j ds_j k_j,
+ * dk_j += s'_j ds_j q, s' the scores' derivatives by q . k; dv_j += p_j dout. */
 static void
 attention_row_backward(const ExecAttention *a, const ExecAttentionGradients *g, int64_t t,
-                       int64_t b, int64_t h, double *score, double *dp)
+                       int64_t b, int64_t h, Row *row, double *ds)
 {
-    double largest, sum, weighted = 0;
-    const int64_t n = scores(a, t, b, h, score, &largest, &sum);
-    const float *q = (const float *)a->q + query_at(a, t, b, h);
-    const float *dout = (const float *)g->dout + query_at(a, t, b, h);
-    float *to = (float *)g->dq + query_at(a, t, b, h), *dk = g->dk, *dv = g->dv;
+    const int64_t d = exec_attention_v_dim(a), at = head_at(a, t, b, h);
+    const float *q = (const float *)a->q + at * a->head_dim;
+    const float *dout = (const float *)g->dout + at * d;
+    float *to = (float *)g->dq + at * a->head_dim, *dk = g->dk, *dv = g->dv;
+    double weighted = 0;
 
-    for (int64_t j = 0; j < n; j++) {
-        const float *v = (const float *)a->v + key_at(a, j, b, h);
-        score[j] = exp(score[j] - largest) / sum;
-        dp[j] = 0;
-        for (int64_t i = 0; i < a->head_dim; i++)
-            dp[j] += (double)dout[i] * (double)v[i];
-        weighted += score[j] * dp[j];
+    probabilities(a, t, b, h, row);
+    const double *p = row->p;
+    for (int64_t j = row->first; j < row->end; j++) {
+        const float *v = (const float *)a->v + key_at(a, j, b, h, d);
+        ds[j] = 0;
+        for (int64_t i = 0; i < d; i++)
+            ds[j] += (double)dout[i] * (double)v[i];
+        weighted += p[j] * ds[j];
+    }
+    for (int64_t j = row->first; j < row->end; j++) {
+        float *to_v = dv + key_at(a, j, b, h, d);
+        ds[j] = p[j] * (ds[j] - weighted) * row->slope[j];
+        for (int64_t i = 0; i < d; i++)
+            to_v[i] = (float)((double)to_v[i] + p[j] * (double)dout[i]);
     }
     for (int64_t i = 0; i < a->head_dim; i++) {
         double dq = 0;
-        for (int64_t j = 0; j < n; j++) {
-            const int64_t at_k = key_at(a, j, b, h) + i;
-            const double ds = score[j] * (dp[j] - weighted) * (double)a->scale;
-            dq += ds * (double)((const float *)a->k)[at_k];
-            dk[at_k] = (float)((double)dk[at_k] + ds * (double)q[i]);
-            dv[at_k] = (float)((double)dv[at_k] + score[j] * (double)dout[i]);
+        for (int64_t j = row->first; j < row->end; j++) {
+            const int64_t at_k = key_at(a, j, b, h, a->head_dim) + i;
+            dq += ds[j] * (double)((const float *)a->k)[at_k];
+            dk[at_k] = (float)((double)dk[at_k] + ds[j] * (double)q[i]);
         }
         to[i] = (float)dq;
     }
+    ds[row->end] = -row->sink * weighted;
 }
 
 /* Pairs (sequence, K and V head): the heads of a pair share rows of dK and dV. */
 typedef struct {
     const ExecAttention *attention;
     const ExecAttentionGradients *gradients; /* NULL: forward */
+    double *dsink;                           /* (nullable) [sequences, n_heads]; added to */
 } Work;
 
 static void
@@ -488,17 +507,22 @@ attention_pairs(int64_t begin, int64_t end, void *user_data)
     const ExecAttention *a = work->attention;
     const int64_t group = a->n_heads / a->n_kv_heads;
     const size_t n = (size_t)(a->context + a->tokens);
-    g_autofree double *score = g_new(double, n);
-    g_autofree double *dp = g_new(double, n);
+    g_autofree double *p = g_new(double, n);
+    g_autofree double *slope = g_new(double, n);
+    g_autofree double *ds = g_new(double, n + 1);
+    Row row = {.p = p, .slope = slope};
 
     for (int64_t pair = begin; pair < end; pair++)
         for (int64_t t = 0; t < a->tokens; t++)
             for (int64_t i = 0; i < group; i++) {
                 const int64_t b = pair / a->n_kv_heads, h = pair % a->n_kv_heads * group + i;
-                if (work->gradients == NULL)
-                    attention_row(a, t, b, h, score);
-                else
-                    attention_row_backward(a, work->gradients, t, b, h, score, dp);
+                if (work->gradients == NULL) {
+                    attention_row(a, t, b, h, &row);
+                    continue;
+                }
+                attention_row_backward(a, work->gradients, t, b, h, &row, ds);
+                if (work->dsink != NULL)
+                    work->dsink[b * a->n_heads + h] += ds[row.end];
             }
 }
 
@@ -512,9 +536,14 @@ attention_forward(ExecBackend *backend, const ExecAttention *a)
 static void
 attention_backward(ExecBackend *backend, const ExecAttention *a, const ExecAttentionGradients *g)
 {
+    const int64_t n = g->dsink != NULL ? a->sequences * a->n_heads : 0;
+    g_autofree double *dsink = g_new0(double, (size_t)n);
+
     exec_host_begin_gradients(a, g);
     exec_share_out(n_threads(backend), a->sequences * a->n_kv_heads, attention_pairs,
-                   &(Work){.attention = a, .gradients = g});
+                   &(Work){.attention = a, .gradients = g, .dsink = dsink});
+    for (int64_t i = 0; i < n; i++)
+        g->dsink[i % a->n_heads] = (float)((double)g->dsink[i % a->n_heads] + dsink[i]);
 }
 
 /* --- lifecycle --- */
