@@ -134,6 +134,7 @@ typedef struct {
     bool stored_operands;
     double quantised_forward, quantised_backward;
     int flash_version;   /* attention: that of the shape */
+    bool expert;         /* a product of the experts that only some rows pass */
     bool output_stays;   /* a product whose result the next op saves: it is counted there */
     bool core_attention; /* scores, softmax, values, and what merges them */
     /* With selective recompute this share of the forward runs again, and so much of saved_bytes is

@@ -73,6 +73,7 @@ add_expert_gemm(OpsList *list, const char *name, double rows, int64_t k, int64_t
     int64_t n_local = model_ceil_div(list->arch->experts.n_experts, list->shape->ep);
     ModelOp *gemm = ops_add_gemm(list, name, rows, k, n, bias);
 
+    gemm->expert = true;
     gemm->count = MAX(1, MIN(n_local, ops_bytes(ceil(rows))));
     gemm->m = ops_bytes(ceil(rows / (double)gemm->count));
     gemm->weight_bytes = ops_bytes((double)gemm->weight_bytes * (double)gemm->count);

@@ -57,8 +57,7 @@ state_is_large(const PlanRequest *request, int64_t n)
     const WorkloadParameterBytes bytes =
         workload_parameter_bytes(request->dtype, &request->conventions);
     const double weights = request->offload_parameters ? 0.0 : (double)bytes.weight_bytes;
-    const double optimizer =
-        request->offload == PLAN_OFFLOAD_NONE ? (double)bytes.optimizer_bytes : 0.0;
+    const double optimizer = request->offload == PLAN_OFFLOAD_NONE ? (double)bytes.own_bytes : 0.0;
     const double each = weights + (double)bytes.gradient_bytes + optimizer;
 
     return (double)model_parameters(request->arch) * each * (1.0 - 1e-9) >

@@ -20,6 +20,7 @@ const char *const plan_loss_names[PLAN_LOSS_N + 1] = {"plain", "compiled", "fuse
 #define NONE_OR_FULL (BIT(PLAN_RECOMPUTE_NONE) | BIT(PLAN_RECOMPUTE_FULL))
 #define ANY_RECOMPUTE (NONE_OR_FULL | BIT(PLAN_RECOMPUTE_SELECTIVE))
 #define ANY_ZERO (BIT(0) | BIT(1) | BIT(2) | BIT(3))
+#define ADAMW BIT(PLAN_OPTIMIZER_ADAMW)
 #define HALF_OR_FLOAT (BIT(DTYPE_BF16) | BIT(DTYPE_FP16) | BIT(DTYPE_FP32))
 
 static const char *const schedules_of_megatron[] = {"1f1b", "interleaved", NULL};
@@ -46,6 +47,7 @@ static const PlanFrameworkRules rules_of_megatron = {
     .groups = PLAN_GROUPS_AT_LEAST_PP,
     .kv_heads = PLAN_KV_HEADS_COPIED,
     .recomputes = ANY_RECOMPUTE,
+    .optimizers = ADAMW | BIT(PLAN_OPTIMIZER_MUON),
     .dtypes = HALF_OR_FLOAT | BIT(DTYPE_FP8) | BIT(DTYPE_NVFP4),
     .grad_dtypes = BIT(DTYPE_FP32) | BIT(DTYPE_BF16),
     .zero = ANY_ZERO,
@@ -76,10 +78,10 @@ static const PlanFrameworkRules rules_of_megatron_deepspeed = RULES_OF_DEEPSPEED
  * tensor parallelism is a pass of torch.compile, and a compiled layer is one node of autograd, whose
  * whole backward I and W would both run; torch 2.15's classes of zero-bubble schedules refuse
  * compiled stages (pipelining/schedules.py: _check_torch_compile_compatibility). */
-#define RULES_OF_TORCH(has)                                                                        \
+#define RULES_OF_TORCH(has, steps)                                                                 \
     {                                                                                              \
-        .schedules = schedules_of_torch, .models = (has), .chunks = true, .uneven = true,          \
-        .cp = true, .ep = true, .tp_with_pp = true, .tokens_by_tp_and_cp = true,                   \
+        .schedules = schedules_of_torch, .models = (has), .optimizers = (steps), .chunks = true,   \
+        .uneven = true, .cp = true, .ep = true, .tp_with_pp = true, .tokens_by_tp_and_cp = true,   \
         .offload_parameters = true, .compiles_overlap_tp = true, .groups = PLAN_GROUPS_ROUNDS,     \
         .kv_heads = PLAN_KV_HEADS_DIVIDED, .sequence_parallel = PLAN_SEQUENCE_PARALLEL_ALWAYS,     \
         .recomputes = NONE_OR_FULL, .dtypes = BIT(DTYPE_BF16) | BIT(DTYPE_FP32),                   \
@@ -92,9 +94,9 @@ static const PlanFrameworkModel models_of_torchtitan[] = {
     {"llama3-405b", "llama3", "405B"},      {"qwen3-32b", "qwen3", "32B"},
     {"deepseek-v3", "deepseek_v3", "671B"}, {NULL, NULL, NULL},
 };
-static const PlanFrameworkRules rules_of_torchtitan = RULES_OF_TORCH(models_of_torchtitan);
+static const PlanFrameworkRules rules_of_torchtitan = RULES_OF_TORCH(models_of_torchtitan, ADAMW);
 /* FSDP2 in the user's own script. */
-static const PlanFrameworkRules rules_of_fsdp = RULES_OF_TORCH(NULL);
+static const PlanFrameworkRules rules_of_fsdp = RULES_OF_TORCH(NULL, 0);
 
 /* TeraPipe at 1a17aa2: terapipe.py, test_transformer_terapipe.py.  All slices forward, then all
  * backward; replicas are DDP's, activations are checkpointed by --checkpoint-gradients.  It gives
@@ -105,6 +107,7 @@ static const PlanFrameworkRules rules_of_terapipe = {
     .tp_with_pp = true,
     .sequence_parallel = PLAN_SEQUENCE_PARALLEL_NEVER,
     .recomputes = NONE_OR_FULL,
+    .optimizers = ADAMW,
     .dtypes = BIT(DTYPE_FP16) | BIT(DTYPE_FP32),
     .grad_dtypes = BIT(DTYPE_FP16) | BIT(DTYPE_FP32),
     .zero = BIT(0),
@@ -129,7 +132,8 @@ static const PlanFrameworkRules rules_of_terapipe = {
     .accumulation = PLAN_ACCUMULATION_MAIN, .fused_accumulation = PLAN_FUSED_ACCUMULATION_ALWAYS,  \
     .merges_passes = true, .captures_graphs = true, .sorts_received = true,                        \
     .gradient_placeholders = true, .separate_step_kernels = true, .overlaps_pp_interleaved = true, \
-    .bucket_elements = 40e6, .bucket_elements_per_replica = 1e6, .gathers_ahead = true
+    .shards_whole_matrices = true, .bucket_elements = 40e6, .bucket_elements_per_replica = 1e6,    \
+    .gathers_ahead = true
 
 /* PyTorch FSDP2 as torchtitan runs it: mixed_precision_reduce float32, reduce-scatter under the
  * backward, pipeline messages on streams of their own (batch_isend_irecv); not compiled.  It gathers

@@ -21,6 +21,7 @@
 #include <stdint.h>
 
 #include "base/dtype.h"
+#include "schedule/optimizer.h"
 
 typedef enum {
     PLAN_FRAMEWORK_DEGAS,
@@ -135,7 +136,9 @@ typedef struct {
     double expert_imbalance; /* >= 1: load of the fullest expert rank over the mean; 0: the value of
                                 the profile */
     bool deterministic;      /* libraries are told to repeat themselves bit by bit */
-    bool pads_vocab;         /* the tables' rows and the logits' columns of each tp rank grow to a
+    PlanOptimizer optimizer;
+    PlanMuonTp muon_tp;
+    bool pads_vocab; /* the tables' rows and the logits' columns of each tp rank grow to a
                                 multiple of PLAN_VOCAB_MULTIPLE */
 } PlanConventions;
 
@@ -173,7 +176,7 @@ typedef struct {
     const char *model, *name, *flavour; /* "llama3-8b", "llama3", "8B" */
 } PlanFrameworkModel;
 
-/* Sets are bits: of ZeRO stages, Dtypes, PlanRecomputes. */
+/* Sets are bits: of ZeRO stages, Dtypes, PlanRecomputes, PlanOptimizers. */
 typedef struct {
     const char *const *schedules;     /* (borrowed) families of pipelines; NULL at the end */
     const PlanFrameworkModel *models; /* (nullable) all that it has, a row of NULL at the end */
@@ -193,6 +196,7 @@ typedef struct {
     PlanSequenceParallel sequence_parallel;
     uint32_t recomputes; /* of all stages: no program here recomputes stages in different ways */
     uint32_t dtypes, grad_dtypes;
+    uint32_t optimizers; /* set of PlanOptimizers; 0: any */
     /* ZeRO stages: all, those with pp, tp and cp above 1, and those that offload to CPU and NVMe. */
     uint32_t zero, zero_with_pp, zero_with_tp, zero_with_cp, zero_on_cpu, zero_on_nvme;
 } PlanFrameworkRules;
@@ -245,6 +249,9 @@ typedef struct {
     /* The kernels of the optimizer's step each read and write what they need; else one pass does
      * all (cost-model.md 5.2). */
     bool separate_step_kernels;
+    /* With Muon, ZeRO below stage 3 gives whole matrices to replicas (Megatron's layer-wise
+     * distributed optimizer); else every replica gathers the matrices that it has parts of. */
+    bool shards_whole_matrices;
     /* A forward and the backward of another micro-batch are merged, so that overlap_ep can be; and
      * layers or iterations can be captured as CUDA graphs. */
     bool merges_passes, captures_graphs;

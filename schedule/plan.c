@@ -436,6 +436,8 @@ static const JsonField convention_fields[] = {
     {"scatter_gather_p2p", CONVENTION(scatter_gather_p2p), .flags = JSON_OPTIONAL},
     {"broadcast_p2p", CONVENTION(broadcast_p2p), .flags = JSON_OPTIONAL},
     {"optimizer_step", CONVENTION(optimizer_step), .flags = JSON_OPTIONAL},
+    {"optimizer", CONVENTION(optimizer), .flags = SPARSE, .names = plan_optimizer_names},
+    {"muon_tp", CONVENTION(muon_tp), .flags = SPARSE, .names = plan_muon_tp_names},
     {"cp_comm", CONVENTION(cp_comm), .flags = SPARSE, .names = plan_cp_comm_names},
     {"loss", CONVENTION(loss), .flags = SPARSE, .names = plan_loss_names},
     {"expert_tp", CONVENTION(expert_tp), 1, SCHEDULE_MAX_RANKS, SPARSE, .usual = 1},

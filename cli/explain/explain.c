@@ -427,6 +427,24 @@ add_batch(Explanation *explanation)
                  output_int64(request->plan.global_batch).text);
 }
 
+/* The optimizers that the framework has, but for the plan's. */
+static void
+add_optimizers(Explanation *explanation)
+{
+    const PlanConventions *chosen = &explanation->request->plan.conventions;
+    const PlanFrameworkRules *rules = plan_framework(chosen->framework)->rules;
+    const uint32_t set = rules == NULL || rules->optimizers == 0 ? ~UINT32_C(0) : rules->optimizers;
+
+    for (int i = 0; i < PLAN_OPTIMIZER_N && chosen->optimizer_step; i++) {
+        if (i == (int)chosen->optimizer || (set & UINT32_C(1) << i) == 0)
+            continue;
+        Request *request = request_copy(explanation->request);
+        request->plan.memo = explanation->memo;
+        request->plan.conventions.optimizer = (PlanOptimizer)i;
+        add_resource(explanation, request, "optimizer", "another", plan_optimizer_names[i]);
+    }
+}
+
 static void
 add_resources(Explanation *explanation)
 {
@@ -445,6 +463,7 @@ add_resources(Explanation *explanation)
     add_compute(explanation, 1.1, "+10 %");
     add_devices(explanation);
     add_batch(explanation);
+    add_optimizers(explanation);
 }
 
 /* --- what limits a plan --- */

@@ -81,6 +81,14 @@ write_config(const ExportSource *source, size_t *n_bytes, GError **error)
     json_write_object(writer, "data_types");
     json_write_string(writer, "grad_accum_dtype", dtype_names[plan->conventions.grad_dtype]);
     json_write_object_end(writer);
+    if (plan->conventions.optimizer == PLAN_OPTIMIZER_MUON) {
+        json_write_object(writer, "optimizer");
+        json_write_string(writer, "type", "Muon");
+        json_write_object_end(writer);
+    } else if (plan->conventions.optimizer != PLAN_OPTIMIZER_ADAMW) {
+        /* The script's own. */
+        json_write_bool(writer, "zero_allow_untested_optimizer", true);
+    }
     write_pipeline(writer, plan);
     if (plan->degrees.tp > 1 && !plan_framework(plan->conventions.framework)->splits_layers) {
         json_write_object(writer, "tensor_parallel");

@@ -196,6 +196,16 @@ add_split(GString *text, const Plan *plan)
     add_int(text, "global-batch-size", plan->global_batch);
 }
 
+/* With --use-distributed-optimizer Muon's is the layer-wise one. */
+static void
+add_optimizer(GString *text, const Plan *plan)
+{
+    if (plan->conventions.optimizer != PLAN_OPTIMIZER_MUON)
+        return;
+    add_word(text, "optimizer", "muon");
+    add_word(text, "muon-tp-mode", plan_muon_tp_names[plan->conventions.muon_tp]);
+}
+
 static void
 add_replicas(GString *text, const Plan *plan)
 {
@@ -229,6 +239,7 @@ add_replicas(GString *text, const Plan *plan)
             g_string_append_printf(text, "--cuda-graph-scope %s\n",
                                    scopes[plan->conventions.cuda_graphs]);
     }
+    add_optimizer(text, plan);
     if (plan->offload == PLAN_OFFLOAD_CPU) {
         add_flag(text, "optimizer-cpu-offload");
         add_word(text, "optimizer-offload-fraction", "1.0");

@@ -89,6 +89,12 @@ recipe_read_deepspeed(Recipe *recipe)
         recipe_flag(recipe, "overlap", "%s", overlaps ? "dp" : "none");
     else if (!overlaps)
         recipe_note(s, "overlap_comm false: weights are gathered ahead of use nevertheless");
+    if (recipe_has(s, "optimizer.type")) {
+        const char *type = recipe_string(s, "optimizer.type", "AdamW");
+
+        recipe_flag(recipe, "optimizer", "%s",
+                    g_ascii_strcasecmp(type, "muon") == 0 ? "muon" : "adamw");
+    }
     if (strcmp(optimizer, "none") != 0)
         recipe_flag(recipe, "offload", "%s", optimizer);
     if (strcmp(param, "none") != 0 && strcmp(optimizer, "none") == 0)

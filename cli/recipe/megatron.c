@@ -47,7 +47,6 @@ static const struct {
     {"window_size", NULL, "attention reaches back over the whole sequence"},
     {"defer_embedding_wgrad_compute", NULL, "the embedding's gradient is not deferred"},
     {"use_torch_fsdp2", NULL, "FSDP2 counts as ZeRO 3"},
-    {"optimizer", "adam", "the optimizer is Adam"},
     {"main_grads_dtype", "fp32", "main gradients are as --grad-dtype"},
     {"exp_avg_dtype", "fp32", "the optimizer's state is in fp32"},
     {"hybrid_layer_pattern", NULL, "all layers are alike"},
@@ -473,7 +472,29 @@ zero_stage(Recipe *recipe)
     if (is_fsdp)
         recipe_fail(s, "data_parallel_sharding_strategy",
                     "expected one of no_shard, optim, optim_grads, optim_grads_params");
-    return flag(recipe, "use_distributed_optimizer") ? 1 : 0;
+    return flag(recipe, "use_distributed_optimizer") || recipe_is(s, "optimizer", "dist_muon") ||
+                   flag(recipe, "use_layer_wise_distributed_optimizer")
+               ? 1
+               : 0;
+}
+
+static void
+read_optimizer(Recipe *recipe)
+{
+    RecipeSettings *s = recipe->settings;
+    const char *name = recipe_string(s, "optimizer", "adam");
+    const bool is_muon = strcmp(name, "muon") == 0 || strcmp(name, "dist_muon") == 0;
+    /* Megatron's default is blockwise. */
+    const char *mode = recipe_string(s, "muon_tp_mode", "blockwise");
+
+    recipe_flag(recipe, "optimizer", "%s", is_muon ? "muon" : "adamw");
+    if (is_muon && !g_strv_contains(plan_muon_tp_names, mode))
+        recipe_fail(s, "muon_tp_mode",
+                    "expected blockwise, duplicated, distributed or layer_sharded");
+    else if (is_muon)
+        recipe_flag(recipe, "muon-tp-mode", "%s", mode);
+    else if (strcmp(name, "adam") != 0 && strcmp(name, "adamw") != 0)
+        recipe_note(s, "the optimizer is Adam, not %s", name);
 }
 
 static void
@@ -640,6 +661,7 @@ recipe_read_megatron(Recipe *recipe)
     recipe_flag(recipe, "seq-len", INT, seq_len);
     read_split(recipe);
     read_replicas(recipe);
+    read_optimizer(recipe);
     read_numbers(recipe);
     read_kernels(recipe);
     read_recompute(recipe);

@@ -20,7 +20,6 @@ static const struct {
     {"quantization_bit", NULL, "weights are in the model's format"},
     {"load_in_4bit", NULL, "weights are in the model's format"},
     {"load_in_8bit", NULL, "weights are in the model's format"},
-    {"optim", "adamw_torch", "the optimizer is Adam with states in fp32"},
     {"torch_compile", NULL, "kernels are PyTorch's (--kernels fused)"},
     {"use_liger_kernel", NULL, "kernels are PyTorch's (--kernels fused)"},
     {"enable_liger_kernel", NULL, "kernels are PyTorch's (--kernels fused)"},
@@ -165,6 +164,32 @@ read_megatron(Recipe *recipe, int64_t micro_batch, int64_t accumulation)
     recipe_batch(recipe, tp, pp, 1, micro_batch, 0, n);
 }
 
+/* Names of transformers' OptimizerNames. */
+static void
+read_optimizer(Recipe *recipe)
+{
+    static const struct {
+        const char *optim, *optimizer;
+    } known[] = {
+        {"adamw_torch", "adamw"},
+        {"adamw_torch_fused", "adamw"},
+        {"adamw_hf", "adamw"},
+        {"adamw_bnb_8bit", "adamw8bit"},
+        {"adamw_8bit", "adamw8bit"},
+        {"paged_adamw_8bit", "adamw8bit"},
+        {"adamw_torch_8bit", "adamw8bit"},
+        {"muon", "muon"},
+    };
+    const char *optim = recipe_string(recipe->settings, "optim", "adamw_torch");
+
+    for (size_t i = 0; i < G_N_ELEMENTS(known); i++)
+        if (strcmp(optim, known[i].optim) == 0) {
+            recipe_flag(recipe, "optimizer", "%s", known[i].optimizer);
+            return;
+        }
+    recipe_note(recipe->settings, "the optimizer is Adam with states in fp32, not %s", optim);
+}
+
 void
 recipe_read_trainer(Recipe *recipe)
 {
@@ -243,6 +268,7 @@ recipe_read_trainer(Recipe *recipe)
     }
     if (recomputes)
         recipe_flag(recipe, "recompute", "full");
+    read_optimizer(recipe);
     for (size_t i = 0; i < G_N_ELEMENTS(unmodelled); i++)
         recipe_unmodelled(s, unmodelled[i].key, unmodelled[i].usual, unmodelled[i].what);
 }

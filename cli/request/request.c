@@ -116,6 +116,16 @@ const OptionInfo request_options[] = {
      "the defaults of other options: megatron-core, megatron-lm, megatron-bridge, "
      "megatron-deepspeed, deepspeed, torchtitan, fsdp, terapipe, degas (default)",
      .list = plan_framework_names, .common = true},
+    {"optimizer", "O",
+     "the optimizer: adamw (default), adamw8bit (moments of a byte, in blocks of 256), muon "
+     "(matrices of layers are orthogonalised; the rest is AdamW's)",
+     .words = plan_optimizer_names, .common = true},
+    {"muon-tp-mode", "M",
+     "with --optimizer muon, what tp ranks do with a matrix that they split: duplicated (all "
+     "gather "
+     "and compute it, default), distributed (each its part, with sums over ranks), blockwise (each "
+     "its part alone: another update), layer_sharded (one of them computes it)",
+     .words = plan_muon_tp_names},
     {"optimizer-step", "on|off",
      "whether the iteration ends with the optimizer's step; default: as the framework does"},
     {"price", "X",
@@ -517,6 +527,10 @@ read_conventions(PlanRequest *plan, PlanFramework framework, Options *options)
     conventions->grad_dtype =
         (Dtype)options_choice(options, "grad-dtype", (int)conventions->grad_dtype);
     read_overlap(conventions, options);
+    conventions->optimizer = (PlanOptimizer)options_choice(options, "optimizer", 0);
+    conventions->muon_tp = (PlanMuonTp)options_choice(options, "muon-tp-mode", 0);
+    if (options_has(options, "muon-tp-mode") && conventions->optimizer != PLAN_OPTIMIZER_MUON)
+        options_fail(options, "muon-tp-mode", "needs --optimizer muon");
     conventions->optimizer_step =
         options_on_off(options, "optimizer-step", conventions->optimizer_step);
 }

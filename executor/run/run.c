@@ -253,6 +253,8 @@ check_numbers(const Plan *plan, GError **error)
                                dtype_names[plan->conventions.grad_dtype]);
     else if (plan->offload_parameters && !plan->conventions.optimizer_step)
         what = g_strdup("offload_parameters without --optimizer-step");
+    else if (!plan_optimizer(plan->conventions.optimizer)->executed)
+        what = g_strdup_printf("--optimizer %s", plan_optimizer_names[plan->conventions.optimizer]);
     else if (plan->conventions.dropout)
         what = g_strdup("dropout");
     return what == NULL || refuse(error, what);

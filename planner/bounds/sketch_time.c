@@ -195,13 +195,14 @@ step_s(const PlanRequest *request, const PlanPoint *point, int64_t dense, int64_
     const WorkloadStep step = {&point->degrees, &request->conventions,
                                request->dtype,  point->zero_stage,
                                point->offload,  request->offload_parameters};
+    const WorkloadParameters n = workload_parameters_least(dense, expert);
     double least_s = INFINITY;
 
     for (guint i = 0; i < cluster->nodes->len; i++) {
         const ModelNodes *nodes = &g_array_index(cluster->nodes, ModelNodes, i);
         const ModelDevice *device =
             &g_array_index(cluster->devices, ModelDevice, (guint)nodes->device);
-        least_s = fmin(least_s, workload_step_s(request->profile, device, &step, dense, expert));
+        least_s = fmin(least_s, workload_step_s(request->profile, device, &step, &n));
     }
     return least_s;
 }

@@ -106,8 +106,9 @@ plan_layer_state_bytes(const PlanRequest *request, const PlanDegrees *degrees, i
     const WorkloadParameterBytes bytes =
         workload_parameter_bytes(request->dtype, &request->conventions);
     const WorkloadSharding sharding = {zero_stage, offload, request->offload_parameters};
+    const WorkloadParameters n = workload_parameters_least(dense, expert);
     const WorkloadStateBytes state =
-        workload_state_bytes(degrees, &sharding, &request->conventions, &bytes, dense, expert);
+        workload_state_bytes(degrees, &sharding, &request->conventions, &bytes, &n);
 
     return state.weights_bytes + state.gradients_bytes + state.optimizer_bytes;
 }

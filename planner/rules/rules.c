@@ -124,6 +124,18 @@ breaks_grad_dtype(const PlanRuleCase *c, PlanBreach *breach)
 }
 
 static bool
+breaks_optimizer(const PlanRuleCase *c, PlanBreach *breach)
+{
+    const PlanOptimizer optimizer = c->conventions->optimizer;
+
+    if (c->rules->optimizers == 0 || in_set(c->rules->optimizers, optimizer))
+        return false;
+    g_autofree char *all = set_text(c->rules->optimizers, plan_optimizer_names);
+    return broken(breach, "--optimizer adamw", "the optimizer is %s, not %s", all,
+                  plan_optimizer_names[optimizer]);
+}
+
+static bool
 breaks_offload_parameters(const PlanRuleCase *c, PlanBreach *breach)
 {
     return c->offload_parameters && !c->rules->offload_parameters &&
@@ -437,6 +449,7 @@ static const struct {
     {"slices", PLAN_ASPECT_JOB, breaks_slices},
     {"dtype", PLAN_ASPECT_JOB, breaks_dtype},
     {"grad-dtype", PLAN_ASPECT_JOB, breaks_grad_dtype},
+    {"optimizer", PLAN_ASPECT_JOB, breaks_optimizer},
     {"offload-parameters", PLAN_ASPECT_JOB, breaks_offload_parameters},
     {"heads", PLAN_ASPECT_DEGREES, breaks_heads},
     {"kv-heads", PLAN_ASPECT_DEGREES, breaks_kv_heads},

@@ -135,13 +135,6 @@ int64_t workload_build_first_layer(const ModelArch *arch, const Plan *plan);
 
 /* --- memory.c --- */
 
-/* The parameters of a pipeline rank's stages on one device. */
-typedef struct {
-    int64_t dense, expert;
-    int64_t
-        tied; /* the part of dense that is a table which the first and the last stage both have */
-} WorkloadParameters;
-
 WorkloadParameters workload_build_parameters(const WorkloadBuild *build, int32_t rank);
 
 /* The same of one part, without tied.  @tied_copy as for model_part_parameters(). */

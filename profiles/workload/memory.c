@@ -1,6 +1,7 @@
 #include "profiles/workload/memory.h"
 
 #include "profiles/workload/build.h"
+#include "profiles/workload/matrices.h"
 
 #include <math.h>
 
@@ -18,6 +19,56 @@ rank_embeds(const WorkloadBuild *build, int32_t rank)
     return false;
 }
 
+/* Sets which parameters of a part the plan's optimizer steps itself. */
+static void
+set_own(const WorkloadBuild *build, ModelPart part, int64_t layer, bool tied_copy,
+        WorkloadParameters *n)
+{
+    const Plan *plan = build->plan;
+
+    switch (plan_optimizer(plan->conventions.optimizer)->own) {
+    case PLAN_OPTIMIZER_OF_ALL:
+        n->own_dense = n->dense;
+        n->own_expert = n->expert;
+        break;
+    case PLAN_OPTIMIZER_OF_ALL_BUT_EMBEDDING:
+        n->own_dense = part == MODEL_PART_EMBEDDING || tied_copy ? 0 : n->dense;
+        n->own_expert = n->expert;
+        break;
+    case PLAN_OPTIMIZER_OF_MATRICES:
+        if (part == MODEL_PART_LAYER) {
+            WorkloadMatrix matrices[MODEL_MAX_OPS];
+            const WorkloadMatrixElements own = workload_matrix_elements(
+                matrices, workload_matrices(build->arch, layer, &plan->degrees, &plan->conventions,
+                                            plan->dtype, matrices));
+
+            n->own_dense = own.dense;
+            n->own_expert = own.expert;
+            n->largest_dense = own.largest_dense;
+            n->largest_expert = own.largest_expert;
+        }
+        break;
+    }
+}
+
+static void
+add_parameters(const WorkloadParameters *n, WorkloadParameters *sum)
+{
+    sum->dense += n->dense;
+    sum->expert += n->expert;
+    sum->own_dense += n->own_dense;
+    sum->own_expert += n->own_expert;
+    sum->largest_dense = MAX(sum->largest_dense, n->largest_dense);
+    sum->largest_expert = MAX(sum->largest_expert, n->largest_expert);
+}
+
+WorkloadParameters
+workload_parameters_least(int64_t dense, int64_t expert)
+{
+    return (WorkloadParameters){
+        .dense = dense, .expert = expert, .own_dense = dense, .own_expert = expert};
+}
+
 WorkloadParameters
 workload_build_part_parameters(const WorkloadBuild *build, ModelPart part, int64_t layer,
                                bool tied_copy)
@@ -29,10 +80,12 @@ workload_build_part_parameters(const WorkloadBuild *build, ModelPart part, int64
     const int64_t expert =
         part == MODEL_PART_LAYER ? model_expert_parameters(&arch, layer, d->ep, etp) : 0;
 
-    return (WorkloadParameters){
+    WorkloadParameters n = {
         .dense = model_part_parameters(&arch, part, layer, d->tp, d->ep, etp, tied_copy) - expert,
         .expert = expert,
     };
+    set_own(build, part, layer, tied_copy, &n);
+    return n;
 }
 
 /* A tied table is there once on a rank that has both the embedding and the head, be it in two
@@ -43,16 +96,21 @@ add_stage_parameters(const WorkloadBuild *build, const PlanStage *stage, Workloa
     const bool tied_copy =
         build->arch->tied_embeddings && stage->head && !rank_embeds(build, stage->rank);
 
-    if (stage->embedding)
-        sum->dense += workload_build_part_parameters(build, MODEL_PART_EMBEDDING, 0, false).dense;
-    if (stage->head)
-        sum->dense += workload_build_part_parameters(build, MODEL_PART_HEAD, 0, tied_copy).dense;
+    if (stage->embedding) {
+        const WorkloadParameters n =
+            workload_build_part_parameters(build, MODEL_PART_EMBEDDING, 0, false);
+        add_parameters(&n, sum);
+    }
+    if (stage->head) {
+        const WorkloadParameters n =
+            workload_build_part_parameters(build, MODEL_PART_HEAD, 0, tied_copy);
+        add_parameters(&n, sum);
+    }
     for (int64_t i = 0; i < stage->n_layers; i++) {
         const WorkloadParameters layer =
             workload_build_part_parameters(build, MODEL_PART_LAYER, stage->first_layer + i, false);
 
-        sum->dense += layer.dense;
-        sum->expert += layer.expert;
+        add_parameters(&layer, sum);
     }
 }
 
@@ -80,24 +138,22 @@ workload_build_parameters(const WorkloadBuild *build, int32_t rank)
 WorkloadParameterBytes
 workload_parameter_bytes(Dtype dtype, const PlanConventions *conventions)
 {
-    int64_t weight = dtype_bytes(dtype_stored(dtype));
-    int64_t gradient = dtype_bytes(conventions->grad_dtype);
+    const PlanOptimizerFacts *optimizer = plan_optimizer(conventions->optimizer);
+    const int64_t stored = dtype_bytes(dtype_stored(dtype));
+    const bool fp32 = stored == 4, cast = plan_framework(conventions->framework)->fp32_parameters;
+    /* Weights in fp32 are their own master copy.  With AdamW: 4 + 4 + 8 = 16 in fp32; else 2 + 4 + 12
+     * = 18 [Megatron], 2 + 2 + 12 = 16 [1910.02054]. */
+    const int64_t master = fp32 || cast ? 0 : 4;
 
-    /* fp32: weight, gradient, two moments; the weight is its own master copy. */
-    if (weight == 4)
-        return (WorkloadParameterBytes){4, 4, 8, 0};
-    if (plan_framework(conventions->framework)->fp32_parameters)
-        return (WorkloadParameterBytes){4, 4, 8, weight};
-    /* fp32 master copy, two moments: 2 + 4 + 12 = 18 [Megatron], 2 + 2 + 12 = 16 [1910.02054]. */
-    return (WorkloadParameterBytes){weight, gradient, 12, 0};
-}
-
-double
-workload_checkpoint_bytes(const ModelArch *arch, const Plan *plan)
-{
-    const WorkloadParameterBytes bytes = workload_parameter_bytes(plan->dtype, &plan->conventions);
-
-    return (double)model_parameters(arch) * (double)(bytes.weight_bytes + bytes.optimizer_bytes);
+    return (WorkloadParameterBytes){
+        .weight_bytes = fp32 || cast ? 4 : stored,
+        .gradient_bytes = fp32 || cast ? 4 : dtype_bytes(conventions->grad_dtype),
+        .optimizer_bytes = master + PLAN_ADAMW_MOMENT_BYTES,
+        .gathered_bytes = cast && !fp32 ? stored : 0,
+        .own_bytes = master + optimizer->moment_bytes,
+        .block_elements = optimizer->block_elements,
+        .block_bytes = optimizer->block_bytes,
+    };
 }
 
 /* The largest share of @n parameters over @ranks. */
@@ -107,15 +163,59 @@ share(int64_t n, int64_t ranks)
     return n / ranks + (n % ranks != 0);
 }
 
+/* Bytes of the optimizer's state of @all parameters on the one of @ranks that has most, @own of
+ * which the optimizer steps itself, if ZeRO splits them; @largest as in WorkloadParameters. */
+static int64_t
+optimizer_bytes(const WorkloadParameterBytes *bytes, int64_t all, int64_t own, int64_t largest,
+                int64_t ranks)
+{
+    const int64_t n = MAX(share(own, ranks), largest);
+    const int64_t blocks = bytes->block_elements == 0 ? 0 : share(n, bytes->block_elements);
+    int64_t sum = workload_build_mul(share(all - own, ranks), bytes->optimizer_bytes);
+
+    workload_build_add(&sum, workload_build_mul(n, bytes->own_bytes));
+    workload_build_add(&sum, workload_build_mul(blocks, bytes->block_bytes));
+    return sum;
+}
+
+double
+workload_checkpoint_bytes(const ModelArch *arch, const Plan *plan)
+{
+    const WorkloadParameterBytes bytes = workload_parameter_bytes(plan->dtype, &plan->conventions);
+    Plan one = *plan;
+    const WorkloadBuild build = {.arch = arch, .plan = &one};
+    const ModelPart ends[] = {MODEL_PART_EMBEDDING, MODEL_PART_HEAD};
+    WorkloadParameters sum = {0};
+
+    one.degrees = (PlanDegrees){1, 1, 1, 1, 1, 1, 0};
+    one.conventions.pads_vocab = false;
+    for (size_t i = 0; i < G_N_ELEMENTS(ends); i++) {
+        const WorkloadParameters n = workload_build_part_parameters(&build, ends[i], 0, false);
+        add_parameters(&n, &sum);
+    }
+    for (int64_t i = 0; i < arch->n_layers; i++) {
+        const WorkloadParameters n =
+            workload_build_part_parameters(&build, MODEL_PART_LAYER, i, false);
+        add_parameters(&n, &sum);
+    }
+    return (double)(sum.dense + sum.expert) * (double)bytes.weight_bytes +
+           (double)optimizer_bytes(&bytes, sum.dense + sum.expert, sum.own_dense + sum.own_expert,
+                                   0, 1);
+}
+
 WorkloadStateBytes
 workload_state_bytes(const PlanDegrees *d, const WorkloadSharding *sharding,
                      const PlanConventions *conventions, const WorkloadParameterBytes *bytes,
-                     int64_t dense, int64_t expert)
+                     const WorkloadParameters *n)
 {
     const int32_t zero_stage = sharding->zero_stage;
-    const int64_t whole = dense + expert;
-    const int64_t shard =
-        share(dense, d->dp * d->cp) + share(expert, plan_expert_replicas(d, conventions));
+    const int64_t whole = n->dense + n->expert;
+    const int64_t dense_ranks = d->dp * d->cp, expert_ranks = plan_expert_replicas(d, conventions);
+    const int64_t shard = share(n->dense, dense_ranks) + share(n->expert, expert_ranks);
+    const bool splits = zero_stage >= 1;
+    /* Replicas that gather matrices have equal shards of them. */
+    const bool whole_matrices =
+        splits && zero_stage < 3 && plan_framework(conventions->framework)->shards_whole_matrices;
     /* FSDP that does not reshard: shards, the gathered copy, and with a pipeline whole gradients
      * until the last micro-batch (set_requires_gradient_sync() of PyTorch's pipeline stages). */
     const bool gathered = zero_stage == 2 && bytes->gathered_bytes > 0;
@@ -132,7 +232,11 @@ workload_state_bytes(const PlanDegrees *d, const WorkloadSharding *sharding,
         .optimizer_bytes =
             sharding->offload != PLAN_OFFLOAD_NONE
                 ? 0
-                : workload_build_mul(zero_stage >= 1 ? shard : whole, bytes->optimizer_bytes),
+                : optimizer_bytes(bytes, n->dense, n->own_dense,
+                                  whole_matrices ? n->largest_dense : 0, splits ? dense_ranks : 1) +
+                      optimizer_bytes(bytes, n->expert, n->own_expert,
+                                      whole_matrices ? n->largest_expert : 0,
+                                      splits ? expert_ranks : 1),
     };
 }
 
@@ -255,8 +359,8 @@ workload_build_static(const WorkloadBuild *build, const Workload *workload, int3
     WorkloadParameters n = workload_build_parameters(build, rank);
     WorkloadParameterBytes bytes = workload_parameter_bytes(plan->dtype, &plan->conventions);
     const WorkloadSharding sharding = {plan->zero_stage, plan->offload, plan->offload_parameters};
-    WorkloadStateBytes state = workload_state_bytes(&plan->degrees, &sharding, &plan->conventions,
-                                                    &bytes, n.dense, n.expert);
+    WorkloadStateBytes state =
+        workload_state_bytes(&plan->degrees, &sharding, &plan->conventions, &bytes, &n);
 
     static_bytes[TRACE_MEMORY_WEIGHTS] = state.weights_bytes;
     static_bytes[TRACE_MEMORY_GRADIENTS] = state.gradients_bytes;

@@ -9,7 +9,7 @@
 #pragma once
 
 #include "profiles/profile.h"
-#include "schedule/plan.h"
+#include "profiles/workload/memory.h"
 
 /* What of a plan the step depends on.  All pointers are borrowed. */
 typedef struct {
@@ -22,9 +22,9 @@ typedef struct {
 } WorkloadStep;
 
 /*
- * Returns: seconds of @step on @device, whose stages have @dense parameters and @expert parameters of
- * experts, before ZeRO splits them; 0 where the conventions have no step.  Unless the profile has
- * measured the optimizer, it is linear in the parameters that the device updates, plus a constant.
+ * Returns: seconds of @step on @device, whose stages have the parameters @n before ZeRO splits them;
+ * 0 where the conventions have no step.  Unless the profile has measured the optimizer, it is linear
+ * in the parameters that the device updates, plus a constant.  What Muon computes is not in it.
  */
 double workload_step_s(const Profile *profile, const ModelDevice *device, const WorkloadStep *step,
-                       int64_t dense, int64_t expert);
+                       const WorkloadParameters *n);

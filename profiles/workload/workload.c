@@ -3,6 +3,7 @@
 #include "base/units.h"
 #include "profiles/cost/measured.h"
 #include "profiles/workload/build.h"
+#include "profiles/workload/matrices.h"
 #include "profiles/workload/step.h"
 
 #include <math.h>
@@ -81,6 +82,61 @@ add_pair_reduction(const WorkloadBuild *build, int64_t from, int64_t to, int64_t
                           &rank->dp_reduce_bytes, rank->dp_reduce_traffic_bytes);
 }
 
+/* --- Muon --- */
+
+/* What the matrices of the rank's stages take, if ZeRO gives each whole to one of @copies->n
+ * replicas, or if all of these gather them all. */
+static double
+matrices_s(const WorkloadBuild *build, const WorkloadLocation *location, int32_t rank, bool expert,
+           const ProfileGroup *copies)
+{
+    const Plan *plan = build->plan;
+    const PlanConventions *c = &plan->conventions;
+    const bool shards = plan->zero_stage >= 1 && copies->n > 1;
+    const bool homes = shards && plan->zero_stage < 3 && build->facts->shards_whole_matrices;
+    const ProfileGroup tp =
+        workload_build_group(build, expert ? PROFILE_GROUP_ETP : PROFILE_GROUP_TP, rank);
+    WorkloadMuonCost kinds[MODEL_MAX_KINDS] = {0}, sum = {0};
+    bool known[MODEL_MAX_KINDS] = {false};
+
+    for (guint i = 0; i < plan->stages->len; i++) {
+        const PlanStage *stage = &g_array_index(plan->stages, PlanStage, i);
+
+        for (int64_t j = 0; stage->rank == rank && j < stage->n_layers; j++) {
+            const int64_t layer = stage->first_layer + j;
+            const int32_t kind = model_layer_kind(build->arch, layer);
+            if (!known[kind]) {
+                WorkloadMatrix matrices[MODEL_MAX_OPS];
+                const size_t n =
+                    workload_matrices(build->arch, layer, &plan->degrees, c, plan->dtype, matrices);
+                kinds[kind] =
+                    workload_muon_cost(build->profile, location->device, plan->dtype, c->muon_tp,
+                                       matrices, n, expert, &tp, shards && !homes ? copies : NULL);
+            }
+            known[kind] = true;
+            sum.compute_s += kinds[kind].compute_s;
+            sum.comm_s += kinds[kind].comm_s;
+            sum.largest_s = fmax(sum.largest_s, kinds[kind].largest_s);
+        }
+    }
+    const double all_s = sum.compute_s + sum.comm_s;
+    return homes ? fmax(sum.largest_s, all_s / (double)copies->n) : all_s;
+}
+
+/* Seconds that an optimizer of whole matrices computes, and gathers them, beyond its state. */
+static double
+muon_s(const WorkloadBuild *build, const WorkloadLocation *location, int32_t rank)
+{
+    const PlanConventions *c = &build->plan->conventions;
+    const ProfileGroup dense = workload_build_group(build, PROFILE_GROUP_DENSE, rank);
+    const ProfileGroup expert = workload_build_group(build, PROFILE_GROUP_EXPERT, rank);
+
+    if (!plan_optimizer(c->optimizer)->orthogonalises || !c->optimizer_step)
+        return 0.0;
+    return matrices_s(build, location, rank, false, &dense) +
+           matrices_s(build, location, rank, true, &expert);
+}
+
 static void
 set_rank(const WorkloadBuild *build, const WorkloadLocation *location, int32_t r,
          int64_t memory_limit_bytes, Workload *workload)
@@ -107,7 +163,7 @@ set_rank(const WorkloadBuild *build, const WorkloadLocation *location, int32_t r
     rank->dp_reduce_ns = units_ns_from_s(reduce_s);
     rank->dp_gather_ns = units_ns_from_s(gather_s);
     rank->optimizer_ns = units_ns_from_s(
-        workload_step_s(build->profile, location->device, &step, n.dense, n.expert));
+        workload_step_s(build->profile, location->device, &step, &n) + muon_s(build, location, r));
     workload_build_static(build, workload, r, rank->static_bytes);
     rank->memory_limit_bytes = memory_limit_bytes > 0 ? memory_limit_bytes : location->memory_bytes;
     if (memory_limit_bytes == 0) {
