@@ -106,6 +106,9 @@ print_widths(const ModelArch *arch)
         print_kinds(arch);
     else
         print_layer(arch);
+    if (arch->mtp.n > 0 || arch->mtp.published > 0)
+        print_fact("MTP modules", INT " (published with " INT "; --mtp)", arch->mtp.n,
+                   arch->mtp.published);
     print_fact("vocabulary", INT "%s", arch->vocab, arch->tied_embeddings ? ", tied" : "");
     print_fact("longest sequence", INT, arch->max_seq_len);
 }
@@ -169,7 +172,8 @@ describe_model(const ModelArch *arch, const ModelShape *shape)
     for (int32_t i = 0; i < model_n_kinds(arch); i++) {
         const int64_t layer = model_first_of_kind(arch, i);
         g_autofree char *title =
-            arch->n_kinds > 0 ? g_strdup_printf("a layer, %s", model_kind_name(arch, i))
+            arch->mtp.n > 0 && layer >= arch->n_layers ? g_strdup("an MTP module")
+            : arch->n_kinds > 0 ? g_strdup_printf("a layer, %s", model_kind_name(arch, i))
             : model_layer_is_moe(arch, MAX(0, layer)) ? g_strdup("a layer with experts")
                                                       : g_strdup("a layer");
         if (layer >= 0)

@@ -42,8 +42,9 @@ model_arch_copy(const ModelArch *arch)
 
 /* --- kinds of layers --- */
 
-int32_t
-model_n_kinds(const ModelArch *arch)
+/* Without that of MTP modules. */
+static int32_t
+n_layer_kinds(const ModelArch *arch)
 {
     if (arch->n_kinds > 0)
         return arch->n_kinds;
@@ -51,25 +52,33 @@ model_n_kinds(const ModelArch *arch)
 }
 
 int32_t
+model_n_kinds(const ModelArch *arch)
+{
+    return n_layer_kinds(arch) + (arch->mtp.n > 0);
+}
+
+int32_t
 model_layer_kind(const ModelArch *arch, int64_t layer)
 {
+    if (arch->mtp.n > 0 && layer >= arch->n_layers)
+        return n_layer_kinds(arch);
     if (arch->n_kinds > 0)
         return arch->pattern[layer % arch->n_pattern];
-    return model_n_kinds(arch) == 2 && layer >= arch->experts.first_dense_layers;
+    return n_layer_kinds(arch) == 2 && layer >= arch->experts.first_dense_layers;
 }
 
 void
 model_count_kinds(const ModelArch *arch, int64_t n[MODEL_MAX_KINDS])
 {
     memset(n, 0, MODEL_MAX_KINDS * sizeof *n);
-    for (int64_t layer = 0; layer < arch->n_layers; layer++)
+    for (int64_t layer = 0; layer < model_n_stacked(arch); layer++)
         n[model_layer_kind(arch, layer)]++;
 }
 
 int64_t
 model_first_of_kind(const ModelArch *arch, int32_t kind)
 {
-    for (int64_t layer = 0; layer < arch->n_layers; layer++)
+    for (int64_t layer = 0; layer < model_n_stacked(arch); layer++)
         if (model_layer_kind(arch, layer) == kind)
             return layer;
     return -1;
@@ -78,6 +87,10 @@ model_first_of_kind(const ModelArch *arch, int32_t kind)
 ModelArch
 model_kind_arch(const ModelArch *arch, int32_t kind)
 {
+    const bool is_mtp = kind >= n_layer_kinds(arch);
+
+    if (is_mtp)
+        kind = arch->mtp.kind > 0 ? arch->mtp.kind - 1 : model_layer_kind(arch, arch->n_layers - 1);
     ModelArch one = *(arch->n_kinds > 0 ? &arch->kinds[kind] : arch);
 
     if (arch->n_kinds == 0 && kind == 0 && arch->experts.first_dense_layers > 0)
@@ -85,6 +98,8 @@ model_kind_arch(const ModelArch *arch, int32_t kind)
     one.experts.first_dense_layers = 0;
     one.n_layers = arch->n_layers;
     one.vocab = arch->vocab;
+    one.is_mtp = is_mtp;
+    one.mtp = (ModelMtp){0};
     return one;
 }
 
@@ -97,19 +112,19 @@ model_layer_arch(const ModelArch *arch, int64_t layer)
 const char *
 model_kind_name(const ModelArch *arch, int32_t kind)
 {
+    if (kind >= n_layer_kinds(arch))
+        return "mtp";
     if (arch->n_kinds > 0)
         return arch->kinds[kind].name;
     if (arch->experts.n_experts == 0)
         return "layer";
-    return kind == model_n_kinds(arch) - 1 ? "experts" : "dense";
+    return kind == n_layer_kinds(arch) - 1 ? "experts" : "dense";
 }
 
 bool
 model_layer_is_moe(const ModelArch *arch, int64_t layer)
 {
-    if (arch->n_kinds > 0)
-        return arch->kinds[model_layer_kind(arch, layer)].experts.n_experts > 0;
-    return arch->experts.n_experts > 0 && layer >= arch->experts.first_dense_layers;
+    return model_layer_arch(arch, layer).experts.n_experts > 0;
 }
 
 int64_t
@@ -117,7 +132,7 @@ model_n_moe_layers(const ModelArch *arch)
 {
     int64_t n = 0;
 
-    for (int64_t layer = 0; layer < arch->n_layers; layer++)
+    for (int64_t layer = 0; layer < model_n_stacked(arch); layer++)
         n += model_layer_is_moe(arch, layer);
     return n;
 }

@@ -17,7 +17,8 @@
  * DeepSeek-V3.2 2512.02556 (its indexer); Dao and Gu 2405.21060 (Mamba-2); Gu and Dao 2312.00752
  * (Mamba); Yang et al. 2412.06464 (gated delta net); Kimi Linear 2510.26692 (KDA); MiniMax-01
  * 2501.08313 (lightning attention); Wang and Komatsuzaki, GPT-J (parallel blocks); Gemma 2
- * 2408.00118 (sandwich norms, soft caps); gpt-oss 2508.10925 (sinks).
+ * 2408.00118 (sandwich norms, soft caps); gpt-oss 2508.10925 (sinks); DeepSeek-V3 2412.19437
+ * section 2.2 (multi-token prediction).
  *
  * JSON ("?" may be absent; then the family's usual value, in brackets):
  *
@@ -44,6 +45,7 @@
  *             "conv_bias"? [false], "bias"? [false], "rank"? [0], "chunk"? [64],
  *             "no_norm"? [false],
  *             "inner_norms"? [false]},
+ *    "mtp"?: {"n"? [0], "kind"? [that of the last layer], "published"? [0]},
  *    "kinds"?: {NAME: {any key of a layer, "experts": null, "mla": null, ...}, ...},
  *    "layers"?: "10*(5*NAME, NAME), 2*NAME"}
  *
@@ -54,8 +56,8 @@
  * "kinds", "layers" names the kind of each layer; "first_dense_layers" is not given then.
  *
  * What is approximated: MLA as its published matrices, trained decompressed (K and V of every head
- * are kept, as Megatron-Core does); MTP layers and the router's correction bias (no gradient makes
- * it) are left out; rotary tables are not parameters.
+ * are kept, as Megatron-Core does); the router's correction bias (no gradient makes it) is left
+ * out; rotary tables are not parameters.
  *
  * Errors: JSON_ERROR_INVALID with file and path.  Thread-safety: values; no globals.
  */
@@ -246,9 +248,26 @@ typedef struct {
 
 #define MODEL_STATE_CHUNK 64 /* what flash-linear-attention's kernels take at once */
 
-/* So many kinds of layers a model may have; that many letters their names. */
-#define MODEL_MAX_KINDS 8
+/* So many kinds of layers a model may name, and have with that of its MTP modules; that many letters
+ * their names. */
+#define MODEL_MAX_NAMED_KINDS 8
+#define MODEL_MAX_KINDS (MODEL_MAX_NAMED_KINDS + 1)
 #define MODEL_MAX_KIND_NAME 31
+
+/*
+ * Modules that predict tokens beyond the next, behind the last layer  [DeepSeek-V3 2412.19437
+ * section 2.2].  Module k norms what the one before it (the last layer, for the first) gives and the
+ * embedding of the token k further on, projects both together to the width of a layer, and is a
+ * layer then, with a norm behind it.  Modules share the embedding's table and the head, which makes
+ * logits and a loss of each module's result besides the model's own.
+ */
+typedef struct {
+    int64_t n;         /* modules that are trained; 0: none */
+    int64_t published; /* how many its makers trained it with; 0: none, or it is not known */
+    int32_t kind; /* of their layers: 1 + what model_layer_kind() says; 0: that of the last one */
+} ModelMtp;
+
+#define MODEL_MAX_MTP 4
 
 /* A complete architecture; every field is set and consistent once loaded.  A kind of layer is
  * described by the same struct, of which n_layers, vocab and what is of the ends do not matter. */
@@ -302,6 +321,9 @@ struct ModelArch {
     ModelMla mla;
     ModelIndexer indexer;
     ModelState state;
+    bool
+        is_mtp; /* of model_kind_arch(): layers are those of MTP modules, with what is before them */
+    ModelMtp mtp;
     /* Named kinds; n_kinds == 0: the model says itself what its layers are. */
     int32_t n_kinds;
     ModelArch *kinds; /* (owned) */
@@ -397,11 +419,26 @@ double model_parameters_estimate(const ModelArch *arch);
 typedef enum {
     MODEL_PART_EMBEDDING, /* token (and learned position) tables */
     MODEL_PART_LAYER,
-    MODEL_PART_HEAD, /* final norm, output projection, loss */
+    MODEL_PART_HEAD, /* final norm, output projection, loss; logits and losses of MTP modules, too */
 } ModelPart;
 
+/* How many layers the stack has that stages divide: MTP modules are the layers from number n_layers
+ * on. */
+static inline int64_t
+model_n_stacked(const ModelArch *arch)
+{
+    return arch->n_layers + arch->mtp.n;
+}
+
+/* How many MTP modules are among the first @n layers of the stack. */
+static inline int64_t
+model_n_mtp_before(const ModelArch *arch, int64_t n)
+{
+    return n > arch->n_layers ? n - arch->n_layers : 0;
+}
+
 /* Layers of one kind are alike.  A model without named kinds has one, or two where the first layers
- * have no experts: these are kind 0, those with experts kind 1. */
+ * have no experts: these are kind 0, those with experts kind 1.  MTP modules are the last kind. */
 int32_t model_n_kinds(const ModelArch *arch); /* 1 to MODEL_MAX_KINDS */
 int32_t model_layer_kind(const ModelArch *arch, int64_t layer);
 
@@ -416,10 +453,10 @@ int64_t model_first_of_kind(const ModelArch *arch, int32_t kind);
 ModelArch model_kind_arch(const ModelArch *arch, int32_t kind);
 ModelArch model_layer_arch(const ModelArch *arch, int64_t layer);
 
-/* Returns: (borrowed) what tables call @kind: its name, "dense", "experts" or "layer". */
+/* Returns: (borrowed) what tables call @kind: its name, "dense", "experts", "layer" or "mtp". */
 const char *model_kind_name(const ModelArch *arch, int32_t kind);
 
-/* Whether @layer has experts; how many layers have. */
+/* Whether @layer has experts; how many layers of the stack have. */
 bool model_layer_is_moe(const ModelArch *arch, int64_t layer);
 int64_t model_n_moe_layers(const ModelArch *arch);
 
@@ -498,9 +535,13 @@ ModelArch model_arch_padded(const ModelArch *arch, int64_t tp, int64_t multiple)
  * experts, and etp each expert.  Norms, biases of row-split matrices, routers, learned positions
  * and MLA's down-projections are on all ranks; K/V heads are copied where there are fewer than tp.
  * @tied_copy  the head holds the tied table again, since the embedding is on another rank.
+ * An MTP module's are without the embedding's table, which its rank has, too: model_table_parameters().
  */
 int64_t model_part_parameters(const ModelArch *arch, ModelPart part, int64_t layer, int64_t tp,
                               int64_t ep, int64_t etp, bool tied_copy);
+
+/* Elements of the table of tokens on one of @tp ranks, for whoever holds a copy of it. */
+int64_t model_table_parameters(const ModelArch *arch, int64_t tp);
 
 /* Those of experts: dp cp tp / (ep etp) ranks hold the same ones, of all others dp cp ranks. */
 int64_t model_expert_parameters(const ModelArch *arch, int64_t layer, int64_t ep, int64_t etp);

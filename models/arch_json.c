@@ -147,6 +147,13 @@ static const JsonField layer_fields[] = {
     {.key = NULL},
 };
 
+/* "kind" is a word of the model's own. */
+static const JsonField mtp_fields[] = {
+    {"n", ARCH(mtp.n), 0, MODEL_MAX_MTP, JSON_OPTIONAL},
+    {"published", ARCH(mtp.published), 0, MODEL_MAX_LAYERS, SPARSE},
+    {.key = NULL},
+};
+
 /* Objects within a layer, which are all 0 where the layer has no such thing. */
 static const struct {
     const char *key;
@@ -222,6 +229,19 @@ layer_difference(const char *prefix, const ModelArch *a, const ModelArch *b)
     return objects_difference(prefix, a, b);
 }
 
+/* Of MTP modules; what the makers had is no difference. */
+static char *
+mtp_difference(const ModelArch *arch, const ModelArch *other)
+{
+    if (arch->mtp.n != other->mtp.n)
+        return g_strdup_printf("mtp.n is " INT ", not " INT, arch->mtp.n, other->mtp.n);
+    if (arch->mtp.n == 0)
+        return NULL;
+    const ModelArch a = model_layer_arch(arch, arch->n_layers),
+                    b = model_layer_arch(other, other->n_layers);
+    return layer_difference("MTP modules' ", &a, &b);
+}
+
 static char *
 kinds_difference(const ModelArch *arch, const ModelArch *other)
 {
@@ -250,7 +270,8 @@ model_arch_difference(const ModelArch *arch, const ModelArch *other)
                                model_family_names[other->family]);
     if ((difference = difference_in("", stack_fields, arch, other)) != NULL ||
         (!is_named && (difference = difference_in("", width_fields, arch, other)) != NULL) ||
-        (difference = difference_in("", end_fields, arch, other)) != NULL)
+        (difference = difference_in("", end_fields, arch, other)) != NULL ||
+        (difference = mtp_difference(arch, other)) != NULL)
         return difference;
     if (is_named)
         return kinds_difference(arch, other);
@@ -436,6 +457,11 @@ model_arch_check(JsonDoc *doc, const JsonValue *value, const ModelArch *arch)
         json_fail(doc, place(doc, value, "experts", "first_dense_layers"),
                   "first_dense_layers " INT " is more than the " INT " layers",
                   arch->experts.first_dense_layers, arch->n_layers);
+    if (arch->mtp.n > 0 && arch->vocab == 0)
+        json_fail(doc, place(doc, value, "mtp", "n"),
+                  "mtp.n " INT
+                  ": MTP modules predict tokens, and the model has no vocabulary (vocab 0)",
+                  arch->mtp.n);
     if (arch->n_kinds == 0)
         check_layer(doc, value, arch);
     for (int32_t i = 0; i < arch->n_kinds && !json_doc_failed(doc); i++) {
@@ -502,6 +528,7 @@ read_kind(JsonDoc *doc, const JsonValue *object, const char *name, const ModelAr
     kind->kinds = NULL;
     kind->pattern = NULL;
     kind->n_kinds = 0;
+    kind->mtp = (ModelMtp){0};
     kind->name = g_strdup(name);
     if (!json_is_object(object)) {
         json_fail(doc, object, "expected an object with keys of a layer");
@@ -536,8 +563,10 @@ is_name(const char *name)
 static void
 read_pattern(JsonDoc *doc, const JsonValue *object, ModelArch *arch)
 {
-    const char *names[MODEL_MAX_KINDS + 1] = {NULL};
+    const char *names[MODEL_MAX_NAMED_KINDS + 1] = {NULL};
     const char *text = json_string(doc, object, "layers");
+    const JsonValue *mtp = json_object_or_null(doc, object, "mtp");
+    const char *of_mtp = mtp == NULL ? "" : json_string_or(doc, mtp, "kind", "");
     g_autofree char *message = NULL;
 
     if (json_doc_failed(doc))
@@ -549,7 +578,8 @@ read_pattern(JsonDoc *doc, const JsonValue *object, ModelArch *arch)
     if (arch->pattern == NULL)
         json_fail(doc, json_member(doc, object, "layers"), "%s", message);
     for (int32_t i = 0; i < arch->n_kinds && arch->pattern != NULL; i++)
-        if (memchr(arch->pattern, i, (size_t)arch->n_pattern) == NULL)
+        if (memchr(arch->pattern, i, (size_t)arch->n_pattern) == NULL &&
+            strcmp(names[i], of_mtp) != 0)
             json_fail(doc, json_member(doc, json_member(doc, object, "kinds"), names[i]),
                       "no layer is of this kind");
 }
@@ -565,11 +595,11 @@ read_kinds(JsonDoc *doc, const JsonValue *object, ModelArch *arch)
                       "expected \"kinds\", too, whose names it has");
         return;
     }
-    if (json_length(kinds) == 0 || json_length(kinds) > MODEL_MAX_KINDS) {
-        json_fail(doc, kinds, "expected 1 to %d kinds of layers", MODEL_MAX_KINDS);
+    if (json_length(kinds) == 0 || json_length(kinds) > MODEL_MAX_NAMED_KINDS) {
+        json_fail(doc, kinds, "expected 1 to %d kinds of layers", MODEL_MAX_NAMED_KINDS);
         return;
     }
-    arch->kinds = g_new0(ModelArch, MODEL_MAX_KINDS);
+    arch->kinds = g_new0(ModelArch, MODEL_MAX_NAMED_KINDS);
     JSON_EACH (kind, kinds, doc) {
         const char *name = json_key(kind);
         if (!is_name(name))
@@ -582,6 +612,23 @@ read_kinds(JsonDoc *doc, const JsonValue *object, ModelArch *arch)
     if (!json_doc_failed(doc))
         read_pattern(doc, object, arch);
     model_arch_settle(arch);
+}
+
+/* After the kinds, of which it may name one. */
+static void
+read_mtp(JsonDoc *doc, const JsonValue *object, ModelArch *arch)
+{
+    const JsonValue *mtp = json_object_or_null(doc, object, "mtp");
+    const char *names[MODEL_MAX_KINDS + 1] = {NULL};
+
+    if (mtp == NULL)
+        return;
+    for (int32_t i = 0; i < model_n_kinds(arch); i++)
+        names[i] = model_kind_name(arch, i);
+    json_fields_read(doc, mtp, mtp_fields, arch);
+    if (json_has(doc, mtp, "kind"))
+        arch->mtp.kind = 1 + (int32_t)json_enum(doc, mtp, "kind", names);
+    json_object_end(doc, mtp);
 }
 
 void
@@ -612,6 +659,8 @@ model_arch_read(JsonDoc *doc, const JsonValue *object)
         arch->ffn_hidden = usual_ffn_hidden(arch);
     if (!json_doc_failed(doc))
         read_kinds(doc, object, arch);
+    if (!json_doc_failed(doc))
+        read_mtp(doc, object, arch);
     json_object_end(doc, object);
     model_arch_check(doc, object, arch);
     return arch;
@@ -655,9 +704,21 @@ write_kind(JsonWriter *writer, const ModelArch *kind, const ModelArch *arch)
 }
 
 static void
+write_mtp(JsonWriter *writer, const ModelArch *arch)
+{
+    if (arch->mtp.n == 0 && arch->mtp.published == 0)
+        return;
+    json_write_object_inline(writer, "mtp");
+    json_fields_write(writer, mtp_fields, arch);
+    if (arch->mtp.kind > 0)
+        json_write_string(writer, "kind", model_kind_name(arch, arch->mtp.kind - 1));
+    json_write_object_end(writer);
+}
+
+static void
 write_kinds(JsonWriter *writer, const ModelArch *arch)
 {
-    const char *names[MODEL_MAX_KINDS + 1] = {NULL};
+    const char *names[MODEL_MAX_NAMED_KINDS + 1] = {NULL};
     g_autofree uint8_t *pattern = g_new(uint8_t, (size_t)arch->n_layers);
     int64_t n[MODEL_MAX_KINDS];
 
@@ -666,7 +727,7 @@ write_kinds(JsonWriter *writer, const ModelArch *arch)
     json_write_object(writer, "kinds");
     for (int32_t i = 0; i < arch->n_kinds; i++) {
         names[i] = arch->kinds[i].name;
-        if (n[i] > 0)
+        if (n[i] > 0 || i == arch->mtp.kind - 1)
             write_kind(writer, &arch->kinds[i], arch);
     }
     json_write_object_end(writer);
@@ -698,6 +759,7 @@ model_arch_write(JsonWriter *writer, const char *key, const ModelArch *arch)
             json_fields_write_object(writer, layer_objects[i].key, layer_objects[i].fields,
                                      object_of(arch, i));
     }
+    write_mtp(writer, arch);
     if (arch->n_kinds > 0)
         write_kinds(writer, arch);
     json_write_object_end(writer);

@@ -144,6 +144,20 @@ read_biases(const HfImport *import)
     arch->head_bias = (is & HF_TYPE_HEAD_BIAS) != 0;
 }
 
+/* transformers has no MTP modules, whatever the file says; whoever asks for them gets them. */
+static void
+read_mtp(HfImport *import)
+{
+    const char *key =
+        hf_pick(import, "num_nextn_predict_layers|mtp_num_hidden_layers|num_mtp_modules");
+    const int64_t n = hf_number_or(import, key, 0, MODEL_MAX_LAYERS, 0);
+
+    if (n > 0)
+        hf_warn(import, "%s " INT ": MTP modules are left out, as transformers does (--mtp)", key,
+                n);
+    import->arch->mtp.published = n;
+}
+
 static void
 read_widths(HfImport *import)
 {
@@ -196,10 +210,7 @@ read_widths(HfImport *import)
     arch->qk_norm = (type->is & (HF_TYPE_QK_NORM | HF_TYPE_QK_ROW_NORM)) != 0;
     if ((type->is & HF_TYPE_QK_ROW_NORM) != 0)
         arch->qk_norm_kind = MODEL_QK_NORM_ROW;
-    if (hf_has(import, "num_nextn_predict_layers") &&
-        hf_number(import, "num_nextn_predict_layers", 0, MODEL_MAX_LAYERS) > 0)
-        hf_warn(import, "num_nextn_predict_layers " INT ": MTP layers are left out",
-                hf_number(import, "num_nextn_predict_layers", 0, MODEL_MAX_LAYERS));
+    read_mtp(import);
 }
 
 /* --- experts --- */
@@ -443,7 +454,7 @@ set_kinds(HfImport *import)
             arch->experts.first_dense_layers = n_dense;
         return;
     }
-    arch->kinds = g_new0(ModelArch, MODEL_MAX_KINDS);
+    arch->kinds = g_new0(ModelArch, MODEL_MAX_NAMED_KINDS);
     arch->pattern = g_new0(uint8_t, (size_t)n);
     arch->n_pattern = n;
     for (int64_t layer = 0; layer < n; layer++) {
@@ -452,8 +463,9 @@ set_kinds(HfImport *import)
 
         while (i < arch->n_kinds && strcmp(arch->kinds[i].name, name) != 0)
             i++;
-        if (i == MODEL_MAX_KINDS) {
-            json_fail(import->doc, import->config, "layers of more than %d kinds", MODEL_MAX_KINDS);
+        if (i == MODEL_MAX_NAMED_KINDS) {
+            json_fail(import->doc, import->config, "layers of more than %d kinds",
+                      MODEL_MAX_NAMED_KINDS);
             return;
         }
         if (i == arch->n_kinds) {

@@ -89,6 +89,32 @@ add_embedding(OpsList *list)
 }
 
 /*
+ * What an MTP module does before its layer: the embedding of the tokens further on, whose norm and
+ * that of the input are joined, [h; h], and projected to h.
+ */
+static void
+add_mtp(OpsList *list)
+{
+    const int64_t h = list->arch->hidden;
+    const double elements = list->local_rows * 2.0 * (double)h;
+    const bool sp = list->shape->sequence_parallel;
+
+    list->scope = MODEL_SCOPE_ITERATION;
+    add_embedding(list);
+    ops_add_norm(list, "mtp_embedding_norm", list->local_rows, h);
+    ops_add_norm(list, "mtp_hidden_norm", list->local_rows, h);
+    ops_add_memory(list, "mtp_join", 2.0 * elements * list->e, 2.0 * elements * list->e, 0.0, 1, 1);
+    ops_add_tp_input(list, "mtp_input", 2 * h);
+    ModelOp *gemm = ops_add_gemm(list, "mtp_proj", list->rows, 2 * h,
+                                 model_ceil_div(h, list->shape->tp), false);
+    ops_keep_input(list, gemm, elements);
+    ops_add_tp_input_again(list, "mtp_input_again", 2 * h);
+    ops_add_collective(list, "mtp_gather", MODEL_GROUP_TP, MODEL_COMM_ALL_GATHER,
+                       sp ? MODEL_COMM_ALL_GATHER : MODEL_COMM_NONE,
+                       list->rows * (double)h * list->e);
+}
+
+/*
  * PyTorch's cross entropy of logits.float(), over @columns of the vocabulary.  Cast
  * (e + 4), logarithms (8); backward zeroes and fills the gradient of the logarithms (4), reads it
  * and them and writes (12), casts (4 + e).  Logits in both formats and their logarithms stay;
@@ -146,15 +172,13 @@ add_loss_sums(OpsList *list)
                            4.0 * list->rows);
 }
 
+/* Logits and loss of the model's or an MTP module's result. */
 static void
-add_head(OpsList *list)
+add_logits(OpsList *list)
 {
     const ModelArch *arch = list->arch;
     const int64_t columns = model_ceil_div(arch->vocab, list->shape->tp);
 
-    list->operand_e = list->e;
-    if (!arch->no_final_norm)
-        ops_add_norm(list, "final_norm", list->local_rows, arch->hidden);
     ops_add_tp_input(list, "head_input", arch->hidden);
     ModelOp *gemm =
         ops_add_gemm(list, "logits", list->rows, arch->hidden, columns, arch->head_bias);
@@ -178,6 +202,16 @@ add_head(OpsList *list)
         add_loss(list, columns);
 }
 
+static void
+add_head(OpsList *list)
+{
+    list->operand_e = list->e;
+    if (!list->arch->no_final_norm)
+        ops_add_norm(list, "final_norm", list->local_rows, list->arch->hidden);
+    for (int64_t i = 0; i <= list->arch->mtp.n; i++)
+        add_logits(list);
+}
+
 /* --- public --- */
 
 static bool
@@ -194,9 +228,8 @@ model_ops(const ModelArch *arch, ModelPart part, int64_t layer, const ModelShape
     g_return_val_if_fail(arch != NULL && shape != NULL && ops != NULL, 0);
     g_return_val_if_fail(shape_is_sound(shape), 0);
 
-    const ModelArch padded = part == MODEL_PART_LAYER
-                                 ? model_layer_arch(arch, layer)
-                                 : model_arch_padded(arch, shape->tp, shape->vocab_multiple);
+    const ModelArch of_part = part == MODEL_PART_LAYER ? model_layer_arch(arch, layer) : *arch;
+    const ModelArch padded = model_arch_padded(&of_part, shape->tp, shape->vocab_multiple);
     OpsList list = ops_list(&padded, shape, ops);
     switch (part) {
     case MODEL_PART_EMBEDDING:
@@ -204,8 +237,12 @@ model_ops(const ModelArch *arch, ModelPart part, int64_t layer, const ModelShape
             add_embedding(&list);
         break;
     case MODEL_PART_LAYER:
+        if (padded.is_mtp)
+            add_mtp(&list);
         add_mixer(&list);
         add_ffn(&list);
+        if (padded.is_mtp)
+            ops_add_norm(&list, "mtp_final_norm", list.local_rows, padded.hidden);
         ops_set_again(&list);
         break;
     case MODEL_PART_HEAD:

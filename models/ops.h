@@ -152,7 +152,7 @@ typedef struct {
     int64_t late_backward_bytes, late_input_bytes;
 } ModelOp;
 
-#define MODEL_MAX_OPS 64
+#define MODEL_MAX_OPS 96
 /* Counts of bytes stop here: beyond any memory, and the sum of 1000 of them fits int64_t. */
 #define MODEL_MAX_BYTES (INT64_C(1) << 52)
 
@@ -185,8 +185,12 @@ bool model_shape_check(const ModelArch *arch, const ModelShape *shape, GError **
  *              mixer_up, mixer_input_again, conv, mixer_middle, mixer_steps, heads_split, scan,
  *              heads_merge, mixer_norm, mixer_out, mixer_output
  *   - latent   latent_down before permute, latent_up after unpermute; shared_gate, shared_gated
- *   head       final_norm, head_input, logits, head_input_again, loss_max, loss_target, loss_sum,
- *              (eager, not split: logits_gather instead of these three,) loss
+ *   - MTP      before the ops of its layer: embedding, embedding_output, mtp_embedding_norm,
+ *              mtp_hidden_norm, mtp_join, mtp_input, mtp_proj, mtp_input_again, mtp_gather; after
+ *              them mtp_final_norm
+ *   head       final_norm, and for the model and each MTP module head_input, logits,
+ *              head_input_again, loss_max, loss_target, loss_sum, (eager, not split: logits_gather
+ *              instead of these three,) loss
  *
  * Rows: batch * tokens / cp of them reach the tensor-parallel products; norms, residuals and what
  * they keep see rows / tp with sequence parallelism.  Divisions round up: the fullest rank.
@@ -225,6 +229,9 @@ bool model_shape_check(const ModelArch *arch, const ModelShape *shape, GError **
  * at ops_add_norm(), add_rope(), add_activation(), add_loss()), RMSNorm keeps its input in fp32 and
  * its result before the weight, and the loss, unless splits_eager_loss, gathers the logits of all tp
  * ranks (logits_gather); it keeps them besides their logarithms.
+ *
+ * The projection of an MTP module is split by columns and its result gathered, with sequence
+ * parallelism to be split by tokens again  [Megatron-Core's MultiTokenPredictionLayer].
  *
  * Quantised formats (fp8, nvfp4) are those of products of layers with weights, whose inputs and
  * gradients of outputs are quantised where they are needed.  The head and the router have operands

@@ -257,12 +257,16 @@ routing_parameters(const ModelArch *arch, int64_t tp)
 
 /* --- layers and ends --- */
 
-/* @arch as model_kind_arch() has it. */
+/* @arch as model_kind_arch() has it.  An MTP module has two norms and a projection before its layer,
+ * and a norm behind it. */
 static int64_t
 kind_parameters(const ModelArch *arch, int64_t tp, int64_t ep, int64_t etp)
 {
-    int64_t n = n_layer_norms(arch) * norm_parameters(arch, arch->hidden);
+    int64_t n =
+        (n_layer_norms(arch) + (arch->is_mtp ? 3 : 0)) * norm_parameters(arch, arch->hidden);
 
+    if (arch->is_mtp)
+        n += 2 * arch->hidden * model_ceil_div(arch->hidden, tp);
     if (model_has_attention(arch))
         n += attention_parameters(arch, tp);
     if (model_has_state(arch))
@@ -298,12 +302,20 @@ embedding_parameters(const ModelArch *arch, int64_t table)
 }
 
 int64_t
+model_table_parameters(const ModelArch *arch, int64_t tp)
+{
+    g_return_val_if_fail(arch != NULL && tp >= 1, 0);
+
+    return model_ceil_div(arch->vocab, tp) * arch->hidden;
+}
+
+int64_t
 model_part_parameters(const ModelArch *arch, ModelPart part, int64_t layer, int64_t tp, int64_t ep,
                       int64_t etp, bool tied_copy)
 {
     g_return_val_if_fail(arch != NULL && tp >= 1 && ep >= 1 && etp >= 1, 0);
 
-    const int64_t rows = model_ceil_div(arch->vocab, tp), table = rows * arch->hidden;
+    const int64_t rows = model_ceil_div(arch->vocab, tp), table = model_table_parameters(arch, tp);
     switch (part) {
     case MODEL_PART_EMBEDDING:
         return embedding_parameters(arch, table);
@@ -376,8 +388,9 @@ model_parameters_estimate(const ModelArch *arch)
     const double state = state_width * (6.0 * h + (double)s->conv + 4.0 * (double)s->rank +
                                         (double)s->key_dim + 8.0);
 
-    return (double)arch->n_layers *
-               (attention + index + state + 4.0 * h * (ffn + (double)e->n_experts + 8.0)) +
+    return ((double)arch->n_layers + (double)arch->mtp.n) *
+               ((arch->mtp.n > 0 ? 2.0 * h * h : 0.0) + attention + index + state +
+                4.0 * h * (ffn + (double)e->n_experts + 8.0)) +
            2.0 * h *
                ((double)arch->vocab + (double)arch->max_seq_len + (double)arch->position_rows);
 }

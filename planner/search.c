@@ -829,7 +829,7 @@ plan_from_request(const PlanRequest *request, GError **error)
         g_array_set_size(plan->slices, 0);
         g_array_append_vals(plan->slices, closed.slices, (guint)closed.n_slices);
     }
-    if (!plan_check(plan, closed.arch->n_layers, error))
+    if (!plan_check(plan, model_n_stacked(closed.arch), error))
         return NULL;
     if (closed.slices_mode == PLAN_SLICES_AUTO && closed.pp > 1 && family->slices &&
         !set_best_slices(&closed, plan, error))

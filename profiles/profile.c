@@ -143,7 +143,8 @@ profile_matches(const Profile *profile, const ModelArch *arch)
     const ModelArch *measured = profile->measured_arch;
     if (measured == NULL)
         return false;
-    if (model_arch_unusual(arch) != NULL || model_arch_unusual(measured) != NULL) {
+    if (model_arch_unusual(arch) != NULL || model_arch_unusual(measured) != NULL ||
+        arch->mtp.n != measured->mtp.n) {
         g_autofree char *difference = model_arch_difference(measured, arch);
         return difference == NULL;
     }

@@ -692,7 +692,8 @@ plot_plan_roofline(const Job *job, const PlotOptions *options, const char *path,
     for (int32_t i = 0; i < model_n_kinds(arch); i++) {
         const int64_t layer = model_first_of_kind(arch, i);
         g_autofree char *name =
-            arch->n_kinds > 0 ? g_strdup_printf("layer, %s, forward", model_kind_name(arch, i))
+            arch->mtp.n > 0 && layer >= arch->n_layers ? g_strdup("MTP module, forward")
+            : arch->n_kinds > 0 ? g_strdup_printf("layer, %s, forward", model_kind_name(arch, i))
             : layer >= 0 && model_layer_is_moe(arch, layer)
                 ? g_strdup("layer with experts, forward")
                 : g_strdup("dense layer, forward");

@@ -249,7 +249,7 @@ values_of(const Explanation *explanation, ExplainDimension dimension)
 
     switch (dimension) {
     case EXPLAIN_PP:
-        add_divisors(values, n_devices, request->arch->n_layers + 2);
+        add_divisors(values, n_devices, model_n_stacked(request->arch) + 2);
         break;
     case EXPLAIN_VPP:
         add_range(values, 1, plan->degrees.pp > 1 ? MAX(MOST_CHUNKS, plan->degrees.vpp) : 0);

@@ -37,7 +37,7 @@ job_read(JsonDoc *doc, GError **error)
 
     if (!json_doc_finish(doc, error))
         return NULL;
-    if (!plan_check(plan, arch->n_layers, error)) {
+    if (!plan_check(plan, model_n_stacked(arch), error)) {
         cmd_blame_file(json_doc_name(doc), error);
         return NULL;
     }

@@ -137,6 +137,9 @@ const OptionInfo request_options[] = {
      "LEVEL=900GB/s (a level of its network), power=1000 and price=2.1",
      .common = true},
     {"layers", "N", "N layers in place of the model's number"},
+    {"mtp", "N",
+     "train with N modules that predict tokens beyond the next (MTP), behind the last layer; "
+     "default: the model's, which built-in and Hugging Face models have 0 of"},
     {"vocab", "N", "a vocabulary of N in place of the model's; 0: no embedding, head or loss"},
     {NULL, NULL, NULL},
 };
@@ -228,10 +231,12 @@ change_model(Request *request, Options *options, GError **error)
 {
     size_t n_bytes;
 
-    if (!options_has(options, "layers") && !options_has(options, "vocab"))
+    if (!options_has(options, "layers") && !options_has(options, "vocab") &&
+        !options_has(options, "mtp"))
         return true;
     request->arch->n_layers =
         options_int64(options, "layers", 1, MODEL_MAX_LAYERS, request->arch->n_layers);
+    request->arch->mtp.n = options_int64(options, "mtp", 0, MODEL_MAX_MTP, request->arch->mtp.n);
     request->arch->vocab =
         options_int64(options, "vocab", 0, MODEL_MAX_VOCAB, request->arch->vocab);
     if (!options_finish(options, error))
@@ -240,7 +245,7 @@ change_model(Request *request, Options *options, GError **error)
     model_arch_write(writer, NULL, request->arch);
     g_autofree char *text = json_writer_steal(writer, &n_bytes);
     g_autoptr(JsonDoc) doc =
-        json_doc_parse("the model with --layers and --vocab", text, n_bytes, error);
+        json_doc_parse("the model with --layers, --mtp and --vocab", text, n_bytes, error);
     if (doc == NULL)
         return false;
     g_autoptr(ModelArch) changed = model_arch_read(doc, json_doc_root(doc, "degas-model", 1));
@@ -734,7 +739,7 @@ request_plan(const Request *request, GError **error)
         stage->n_layers = g_array_index(layers, int64_t, i);
         first += stage->n_layers;
     }
-    return plan_check(plan, request->arch->n_layers, error) ? g_steal_pointer(&plan) : NULL;
+    return plan_check(plan, model_n_stacked(request->arch), error) ? g_steal_pointer(&plan) : NULL;
 }
 
 /* --- a request as a JSON object --- */

@@ -177,6 +177,8 @@ check_model(const ModelArch *arch, GError **error)
 {
     if (model_arch_unusual(arch) != NULL)
         return refuse(error, model_arch_unusual(arch));
+    if (arch->mtp.n > 0)
+        return refuse(error, "MTP modules");
     if (arch->experts.n_experts > 0 && arch->family != MODEL_FAMILY_LLAMA)
         return refuse(error, "experts in models of family gpt");
     if (arch->experts.n_experts > 0 && arch->experts.router_scores != MODEL_ROUTER_SOFTMAX) {

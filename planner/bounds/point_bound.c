@@ -242,8 +242,8 @@ even_bound_s(const PlanRequest *request, const PlanLayerCost *cost, const PlanLa
     const double m = (double)point->n_micro_batches, v = (double)point->degrees.vpp;
     const double p = (double)point->degrees.pp;
     const int64_t n_stages = point->degrees.pp * point->degrees.vpp;
-    const int64_t longer = request->arch->n_layers % n_stages;
-    const int64_t n_layers = request->arch->n_layers / n_stages;
+    const int64_t longer = model_n_stacked(request->arch) % n_stages;
+    const int64_t n_layers = model_n_stacked(request->arch) / n_stages;
     const int64_t n_longer = (longer + point->degrees.pp - 1) / point->degrees.pp; /* of a rank */
     const double n = (double)n_layers;
     const double layer_s =
@@ -263,7 +263,7 @@ even_bound_s(const PlanRequest *request, const PlanLayerCost *cost, const PlanLa
     }
     const double last = n + (longer > 0 ? 1.0 : 0.0);
     return m * (last * layer_work_s + head_s) +
-           ((double)request->arch->n_layers - last) * layer_wait_s;
+           ((double)model_n_stacked(request->arch) - last) * layer_wait_s;
 }
 
 /* A device may do so much besides a part's backward, whatever the part recomputes. */
@@ -349,7 +349,8 @@ way_bound_s(const PlanRequest *request, const PlanLayerCost *cost, const PlanLay
 {
     const int plain = plan_request_fastest_recompute(request);
     const bool splits = families->splits_backward;
-    const int64_t n_layers = request->arch->n_layers / (point->degrees.pp * point->degrees.vpp);
+    const int64_t n_layers =
+        model_n_stacked(request->arch) / (point->degrees.pp * point->degrees.vpp);
     const double n_last = families->bidirectional || point->is_balanced ? 0.0 : (double)n_layers;
     const double path_s = slice->all.forward_s + way_back_s(&slice->all, plain, splits);
     const double last_s = cost->layer.forward_s + way_back_s(&cost->layer, plain, splits);

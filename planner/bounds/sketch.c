@@ -206,11 +206,18 @@ parameter_bytes(const PlanSketchInput *input, int64_t dense, int64_t expert)
                                   input->point->offload, dense, expert);
 }
 
-/* Whether a stage of @n parts has a tied table of its own for the head. */
-static bool
-has_own_table(const int64_t n[PLAN_PART_N])
+/* A copy of the vocabulary's table that a stage of @n parts has without the embedding: for a tied
+ * head, or for MTP modules. */
+static int64_t
+own_table(const PlanSketchInput *input, const int64_t n[PLAN_PART_N])
 {
-    return n[PLAN_PART_HEAD] > 0 && n[PLAN_PART_EMBEDDING] == 0;
+    const PlanLayerCost *cost = input->cost;
+
+    if (n[PLAN_PART_EMBEDDING] > 0)
+        return 0;
+    if (n[PLAN_PART_HEAD] > 0 && cost->tied_parameters > 0)
+        return cost->tied_parameters;
+    return input->request->arch->mtp.n > 0 && n[cost->n_kinds - 1] > 0 ? cost->table_parameters : 0;
 }
 
 static void
@@ -221,7 +228,7 @@ add_parameters(const PlanSketchInput *input, const int64_t n[PLAN_PART_N], int64
         *dense += n[i] * input->cost->parts[i].dense_parameters;
         *expert += n[i] * input->cost->parts[i].expert_parameters;
     }
-    *dense += has_own_table(n) ? input->cost->tied_parameters : 0;
+    *dense += own_table(input, n);
 }
 
 int64_t
@@ -242,20 +249,20 @@ set_static(PlanSketch *sketch, const PlanSketchInput *input, int32_t rank)
     const ProfileParameters *parameters = &request->profile->parameters;
     const int64_t length = plan_point_chain_length(&input->point->degrees, input->family);
     int64_t dense = 0, expert = 0, buffers;
-    bool sends = false, receives = false, embeds = false, heads_apart = false;
+    int64_t tables = 0;
+    bool sends = false, receives = false, embeds = false;
 
     for (int64_t chunk = 0; chunk < sketch->n_stages / sketch->n_ranks; chunk++) {
         const PlanSketchStage *stage = plan_sketch_stage_at(sketch, rank, chunk);
         const int64_t at = (stage - sketch->stages) % length;
         add_parameters(input, stage->n, &dense, &expert);
         embeds = embeds || stage->n[PLAN_PART_EMBEDDING] > 0;
-        heads_apart = heads_apart || has_own_table(stage->n);
+        tables += own_table(input, stage->n);
         sends = sends || (at < length - 1 && stage[1].rank != rank);
         receives = receives || (at > 0 && stage[-1].rank != rank);
     }
-    /* A tied table is there once. */
-    if (embeds && heads_apart)
-        dense -= input->cost->tied_parameters;
+    /* A table is there once. */
+    dense -= embeds ? tables : MAX(0, tables - input->cost->table_parameters);
     buffers = times((sends ? 1 : 0) + (receives ? 1 : 0), input->cost->boundary_bytes);
     buffers = plus(buffers, gathered_always(input));
     buffers = plus(buffers, workload_library_bytes(parameters, &request->conventions));

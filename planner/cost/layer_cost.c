@@ -127,9 +127,9 @@ set_parameters(const PlanRequest *request, const PlanDegrees *d, PlanPart part, 
     if (part < PLAN_PART_EMBEDDING)
         p->expert_parameters = model_expert_parameters(&arch, layer, d->ep, etp);
     p->dense_parameters = all - p->expert_parameters;
+    cost->table_parameters = model_table_parameters(&arch, d->tp);
     if (part == PLAN_PART_HEAD && arch.tied_embeddings)
-        cost->tied_parameters =
-            model_part_parameters(&arch, MODEL_PART_HEAD, layer, d->tp, d->ep, etp, true) - all;
+        cost->tied_parameters = cost->table_parameters;
 }
 
 /* --- times --- */
@@ -509,7 +509,7 @@ plan_layer_times(const PlanRequest *request, const PlanLayerShape *shape, PlanRe
     int64_t ns_of_kind[MODEL_MAX_KINDS];
 
     memset(ns_of_kind, -1, sizeof ns_of_kind);
-    for (int64_t i = 0; i < request->arch->n_layers; i++) {
+    for (int64_t i = 0; i < model_n_stacked(request->arch); i++) {
         int64_t *ns = &ns_of_kind[model_layer_kind(request->arch, i)];
         if (*ns < 0)
             *ns = both_passes_ns(request, &query, MODEL_PART_LAYER, i, recompute);

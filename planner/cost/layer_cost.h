@@ -54,6 +54,7 @@ typedef struct {
     int n_kinds;             /* of layers: parts 0 to n_kinds - 1 */
     int first_kind;          /* of the model's first layer */
     int64_t tied_parameters; /* of a head that needs its own copy of the embedding's table */
+    int64_t table_parameters; /* of the vocabulary's table, which a stage of MTP modules has, too */
     int64_t boundary_bytes;  /* of a message between stages */
     PlanPartCost all;        /* times: sums over all layers, the embedding and the head */
     PlanPartCost layer;      /* times: the least of all kinds of layers */

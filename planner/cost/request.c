@@ -12,7 +12,7 @@ const char *const plan_objective_names[PLAN_OBJECTIVE_N + 1] = {"time", "cost", 
 int64_t
 plan_request_most_stages(const PlanRequest *request)
 {
-    return request->arch->n_layers + (request->arch->vocab > 0 ? 1 : 0);
+    return model_n_stacked(request->arch) + (request->arch->vocab > 0 ? 1 : 0);
 }
 
 /* The nearest number of devices up and down that the fixed degrees divide. */
@@ -162,9 +162,9 @@ plan_request_check(const PlanRequest *request, GError **error)
             return plan_invalid(error, "%s: " INT " is more than the limit of " INT, values[i].flag,
                                 values[i].value, SCHEDULE_MAX_RANKS);
     if (MAX(1, request->pp) * MAX(1, request->vpp) > 2 * plan_request_most_stages(request))
-        return plan_invalid(error,
-                            "--pp " INT " * --vpp " INT " is more than the model's " INT " layers",
-                            MAX(1, request->pp), MAX(1, request->vpp), request->arch->n_layers);
+        return plan_invalid(
+            error, "--pp " INT " * --vpp " INT " is more than the model's " INT " layers",
+            MAX(1, request->pp), MAX(1, request->vpp), model_n_stacked(request->arch));
     if (request->zero_stage > 3)
         return plan_invalid(error, "--zero: must be from 0 to 3, got %d", request->zero_stage);
     if (request->offload_parameters && request->zero_stage != PLAN_AUTO && request->zero_stage != 3)

@@ -77,7 +77,7 @@ make_balanced(const void *data)
     const ScheduleFamily *family = ((const Question *)data)->family;
     const int64_t length = plan_point_chain_length(&point->degrees, family);
     const ModelCluster *cluster = request->profile->cluster;
-    const int64_t n_layers = request->arch->n_layers, n_kinds = (int64_t)cluster->nodes->len;
+    const int64_t n_layers = model_n_stacked(request->arch), n_kinds = (int64_t)cluster->nodes->len;
     const PlanRecompute recompute = (PlanRecompute)plan_request_fastest_recompute(request);
     const PlanLayerShape shape = plan_point_layer_shape(point);
     const ProfileMesh mesh = plan_layer_mesh(request, &point->degrees);
@@ -139,7 +139,7 @@ plan_partition_even(const PlanRequest *request, const PlanPoint *point,
                     const ScheduleFamily *family)
 {
     const int64_t length = plan_point_chain_length(&point->degrees, family);
-    const int64_t n = request->arch->n_layers;
+    const int64_t n = model_n_stacked(request->arch);
     int64_t *counts = g_new(int64_t, (size_t)length);
 
     /* Floor, the last few one more. */
@@ -248,7 +248,7 @@ capacity(const double *most, const double *layer_s, int n_recomputes, int32_t n_
 double
 plan_partition_fitted_bound_s(const PlanSketchInput *input, const PlanSketch *sketch)
 {
-    const double n_layers = (double)input->request->arch->n_layers;
+    const double n_layers = (double)model_n_stacked(input->request->arch);
     g_autofree double *most = g_new(double, (size_t)sketch->n_ranks *PLAN_RECOMPUTE_N);
     LeastLayer least[PLAN_RECOMPUTE_N];
     double layer_s[PLAN_RECOMPUTE_N], low = 0.0, high = 0.0;
@@ -280,7 +280,7 @@ plan_partition_fitted_bound_s(const PlanSketchInput *input, const PlanSketch *sk
 bool
 plan_partition_fitted(const PlanSketchInput *input, const PlanSketch *sketch, int64_t *counts)
 {
-    const int64_t n_layers = input->request->arch->n_layers, p = input->point->degrees.pp;
+    const int64_t n_layers = model_n_stacked(input->request->arch), p = input->point->degrees.pp;
     const size_t n_cells = (size_t)(PLAN_RECOMPUTE_N * n_layers);
     g_autofree int64_t *layer_ns = g_new(int64_t, n_cells), *kept = g_new(int64_t, n_cells);
     g_autofree int64_t *layer_bytes = g_new(int64_t, (size_t)n_layers);

@@ -57,13 +57,13 @@ probe_plan(const PlanRequest *request, const Plan *plan, int32_t stage, int32_t 
     const int32_t n_stages = (int32_t)plan->stages->len;
     const PlanStage *like = &g_array_index(plan->stages, PlanStage, stage);
     Plan *probe = plan_copy(plan);
-    int64_t counts[3] = {0}, left = request->arch->n_layers - like->n_layers;
+    int64_t counts[3] = {0}, left = model_n_stacked(request->arch) - like->n_layers;
     /* No more ranks than the plan has: its cluster may hold no more.  With two, an inner chunk is
      * probed with the head beside it, which only makes candidates a little worse. */
     const int32_t n = MIN(n_stages, (int32_t)MIN(plan->degrees.pp, 3));
 
     *at = stage == 0 ? 0 : stage == n_stages - 1 ? n - 1 : MIN(1, n - 1);
-    counts[*at] = n == 1 ? request->arch->n_layers : like->n_layers;
+    counts[*at] = n == 1 ? model_n_stacked(request->arch) : like->n_layers;
     /* An inner stage of the same layers, whatever kinds they are of. */
     if (n == 3 && *at == 1 && like->first_layer > 0 && left > like->first_layer) {
         counts[0] = like->first_layer;
@@ -81,7 +81,7 @@ probe_plan(const PlanRequest *request, const Plan *plan, int32_t stage, int32_t 
     g_free(probe->schedule);
     probe->schedule = g_strdup(schedule_family_usual(1, true)->name);
     probe->group = 0;
-    plan_set_even_stages(probe, request->arch->n_layers, request->arch->vocab > 0,
+    plan_set_even_stages(probe, model_n_stacked(request->arch), request->arch->vocab > 0,
                          SCHEDULE_PLACEMENT_LOOP, like->recompute);
     for (int32_t k = 0, first = 0; k < n; k++) {
         PlanStage *s = &g_array_index(probe->stages, PlanStage, k);

@@ -154,5 +154,5 @@ plan_space_order_ns(const PlanRequest *request, const PlanLayerCost *cost, const
         (double)point->n_micro_batches * fmax(0.0, work_s) / (double)point->degrees.pp;
     /* Rounding, as in plan_point_bound_ns(). */
     const int64_t ns = units_ns_from_s(bound_s * (1.0 - 1e-9));
-    return MAX(0, ns - 2 * point->n_micro_batches * request->arch->n_layers - 2);
+    return MAX(0, ns - 2 * point->n_micro_batches * model_n_stacked(request->arch) - 2);
 }

@@ -95,11 +95,12 @@ refusal_of_family(const PlanSpace *space, const PlanPoint *point, int64_t vpp)
     };
     g_autoptr(GError) local = NULL;
 
-    if (point->degrees.pp * shape.n_chunks <= space->request->arch->n_layers &&
+    if (point->degrees.pp * shape.n_chunks <= model_n_stacked(space->request->arch) &&
         !schedule_shape_check(family, &shape, &local))
         return g_strdup(local->message);
     return g_strdup_printf("--pp " INT " * --vpp " INT " is more than the model's " INT " layers",
-                           point->degrees.pp, shape.n_chunks, space->request->arch->n_layers);
+                           point->degrees.pp, shape.n_chunks,
+                           model_n_stacked(space->request->arch));
 }
 
 /* --- families and plans --- */
@@ -133,7 +134,7 @@ overlaps_pp(const PlanRequest *request, const char *schedule, int64_t vpp)
 static PlanRuleCase
 case_of(const PlanRequest *request, const PlanPoint *point, const ScheduleFamily *family)
 {
-    const int64_t n = request->arch->n_layers;
+    const int64_t n = model_n_stacked(request->arch);
     const int64_t length = plan_point_chain_length(&point->degrees, family);
     PlanRuleCase c = plan_request_case(request);
 
@@ -168,7 +169,7 @@ plan_space_has_family(const PlanSpace *space, const PlanPoint *point, const Sche
     if (space->is_automatic && same != NULL && g_ptr_array_find(space->families, same, NULL))
         return false;
     /* Every balanced stage has a layer. */
-    const int64_t most = point->is_balanced ? space->request->arch->n_layers
+    const int64_t most = point->is_balanced ? model_n_stacked(space->request->arch)
                                             : plan_request_most_stages(space->request);
 
     return plan_point_chain_length(&point->degrees, family) <= most &&
@@ -199,8 +200,8 @@ plan_space_plan(const PlanRequest *request, const PlanPoint *point, const Schedu
     plan->conventions.overlap_pp = overlaps_pp(request, family->name, plan->degrees.vpp);
     g_array_set_size(plan->slices, 0);
     g_array_append_val(plan->slices, request->seq_len);
-    plan_set_even_stages(plan, request->arch->n_layers, request->arch->vocab > 0, family->placement,
-                         point->recompute);
+    plan_set_even_stages(plan, model_n_stacked(request->arch), request->arch->vocab > 0,
+                         family->placement, point->recompute);
     return plan;
 }
 
@@ -418,7 +419,8 @@ add_layouts(Walk *walk, PlanPoint point, int64_t slow_ns)
         const int64_t length =
             chunks->families.bidirectional ? point.degrees.pp : point.degrees.pp * chunks->vpp;
         const PlanFrameworkRules *rules = space->request->rules;
-        const bool divides = point.degrees.pp > 1 && length <= space->request->arch->n_layers &&
+        const bool divides = point.degrees.pp > 1 &&
+                             length <= model_n_stacked(space->request->arch) &&
                              (rules == NULL || rules->uneven);
         for (int balanced = 0; balanced <= (divides ? 1 : 0); balanced++) {
             if (slow_ns > 0) {
@@ -700,7 +702,7 @@ add_degrees(Walk *walk)
                     if (walk->refusals.shape == NULL)
                         walk->refusals.shape =
                             g_strdup_printf("--pp " INT " is more than the model's " INT " layers",
-                                            pp, request->arch->n_layers);
+                                            pp, model_n_stacked(request->arch));
                     continue;
                 }
                 for (int64_t ep = 1; ep <= last_ep && !is_stopped(walk); ep++) {

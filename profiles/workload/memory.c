@@ -7,16 +7,33 @@
 
 /* --- parameters --- */
 
+/* What of the ends, and whether MTP modules, the stages of a rank have. */
+typedef struct {
+    bool embedding, head, mtp;
+} RankEnds;
+
 static bool
-rank_embeds(const WorkloadBuild *build, int32_t rank)
+has_mtp(const WorkloadBuild *build, const PlanStage *stage)
 {
+    return model_n_mtp_before(build->arch, stage->first_layer + stage->n_layers) > 0 &&
+           stage->n_layers > 0;
+}
+
+static RankEnds
+ends_of_rank(const WorkloadBuild *build, int32_t rank)
+{
+    RankEnds ends = {false};
+
     for (guint i = 0; i < build->plan->stages->len; i++) {
         const PlanStage *stage = &g_array_index(build->plan->stages, PlanStage, i);
 
-        if (stage->rank == rank && stage->embedding)
-            return true;
+        if (stage->rank != rank)
+            continue;
+        ends.embedding = ends.embedding || stage->embedding;
+        ends.head = ends.head || stage->head;
+        ends.mtp = ends.mtp || has_mtp(build, stage);
     }
-    return false;
+    return ends;
 }
 
 /* Sets which parameters of a part the plan's optimizer steps itself. */
@@ -94,7 +111,7 @@ static void
 add_stage_parameters(const WorkloadBuild *build, const PlanStage *stage, WorkloadParameters *sum)
 {
     const bool tied_copy =
-        build->arch->tied_embeddings && stage->head && !rank_embeds(build, stage->rank);
+        build->arch->tied_embeddings && stage->head && !ends_of_rank(build, stage->rank).embedding;
 
     if (stage->embedding) {
         const WorkloadParameters n =
@@ -114,11 +131,55 @@ add_stage_parameters(const WorkloadBuild *build, const PlanStage *stage, Workloa
     }
 }
 
+/* Of the vocabulary, on one device. */
+static int64_t
+table_parameters(const WorkloadBuild *build)
+{
+    const PlanDegrees *d = &build->plan->degrees;
+    const ModelArch arch =
+        model_arch_padded(build->arch, d->tp, plan_vocab_multiple(&build->plan->conventions));
+
+    return model_table_parameters(&arch, d->tp);
+}
+
+/* Adds a copy of it that no end of the rank has. */
+static void
+add_table(const WorkloadBuild *build, WorkloadParameters *sum)
+{
+    const int64_t n = table_parameters(build);
+
+    sum->dense += n;
+    if (plan_optimizer(build->plan->conventions.optimizer)->own == PLAN_OPTIMIZER_OF_ALL)
+        sum->own_dense += n;
+}
+
+/* Sets @sum's tied and between which ranks the copies of the table lie, if more than one has it. */
+static void
+find_copies(const WorkloadBuild *build, WorkloadParameters *sum)
+{
+    int32_t first = INT32_MAX, last = -1;
+
+    for (guint i = 0; i < build->plan->stages->len; i++) {
+        const PlanStage *stage = &g_array_index(build->plan->stages, PlanStage, i);
+
+        if (stage->embedding || has_mtp(build, stage) ||
+            (build->arch->tied_embeddings && stage->head)) {
+            first = MIN(first, stage->rank);
+            last = MAX(last, stage->rank);
+        }
+    }
+    if (first == last)
+        return;
+    sum->tied = table_parameters(build);
+    sum->tied_first = first;
+    sum->tied_last = last;
+}
+
 WorkloadParameters
 workload_build_parameters(const WorkloadBuild *build, int32_t rank)
 {
+    const RankEnds ends = ends_of_rank(build, rank);
     WorkloadParameters sum = {0};
-    bool embeds = false, heads = false;
 
     for (guint i = 0; i < build->plan->stages->len; i++) {
         const PlanStage *stage = &g_array_index(build->plan->stages, PlanStage, i);
@@ -126,12 +187,14 @@ workload_build_parameters(const WorkloadBuild *build, int32_t rank)
         if (stage->rank != rank)
             continue;
         add_stage_parameters(build, stage, &sum);
-        embeds = embeds || stage->embedding;
-        heads = heads || stage->head;
     }
-    if (build->arch->tied_embeddings && embeds != heads)
-        sum.tied = workload_build_part_parameters(build, MODEL_PART_HEAD, 0, true).dense -
-                   workload_build_part_parameters(build, MODEL_PART_HEAD, 0, false).dense;
+    const bool shares = build->arch->tied_embeddings || build->arch->mtp.n > 0;
+    const bool tied_head = build->arch->tied_embeddings && ends.head;
+    /* MTP modules embed, too. */
+    if (ends.mtp && !ends.embedding && !tied_head)
+        add_table(build, &sum);
+    if (shares && build->n_chains == 1 && (ends.embedding || ends.mtp || tied_head))
+        find_copies(build, &sum);
     return sum;
 }
 
@@ -193,7 +256,7 @@ workload_checkpoint_bytes(const ModelArch *arch, const Plan *plan)
         const WorkloadParameters n = workload_build_part_parameters(&build, ends[i], 0, false);
         add_parameters(&n, &sum);
     }
-    for (int64_t i = 0; i < arch->n_layers; i++) {
+    for (int64_t i = 0; i < model_n_stacked(arch); i++) {
         const WorkloadParameters n =
             workload_build_part_parameters(&build, MODEL_PART_LAYER, i, false);
         add_parameters(&n, &sum);
@@ -389,9 +452,10 @@ head_transient_bytes(const WorkloadBuild *build, const ModelShape *shape)
     if (!build->facts->gradient_placeholders)
         return 0;
     for (size_t i = 0; i < n_ops; i++) {
+        /* Of the losses of MTP modules one is at work at a time. */
         if (ops[i].kind == MODEL_OP_GEMM)
-            bytes += ops[i].weight_bytes +
-                     ops[i].m * ops[i].n * workload_build_element_bytes(build->plan);
+            bytes = ops[i].weight_bytes +
+                    ops[i].m * ops[i].n * workload_build_element_bytes(build->plan);
         else if (ops[i].kind == MODEL_OP_MEMORY && !shape->fused_loss && i + 1 == n_ops)
             bytes -= ops[i].saved_bytes;
     }

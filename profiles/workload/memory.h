@@ -22,8 +22,10 @@ typedef struct {
     int64_t own_dense, own_expert; /* the parts that the plan's optimizer steps itself */
     /* With an optimizer of whole matrices: elements of the largest one, which has one replica. */
     int64_t largest_dense, largest_expert;
-    int64_t
-        tied; /* the part of dense that is a table which the first and the last stage both have */
+    /* The part of dense that is a table of which several ranks have a copy, and the outermost of
+     * these ranks: the embedding's, a tied head's, and those of MTP modules. */
+    int64_t tied;
+    int32_t tied_first, tied_last;
 } WorkloadParameters;
 
 /* Bytes of the weight, gradient and optimizer's state of one parameter (cost-model.md 6.1), and of

@@ -276,11 +276,23 @@ message_to(const WorkloadBuild *build, int32_t chain, int32_t stage, int32_t to,
     return message_between(build, rank, workload_build_stage(build, chain, to)->rank, bytes);
 }
 
-/* Whether @stage and the one @n before it lie, as the stages beside them do, on the same ranks. */
+/* Boundaries of a layer that @stage gives the next one: its own result, and those of MTP modules
+ * up to there, whose losses the head makes  [Megatron-Core, MultiTokenPredictionBlock.forward()]. */
+static int64_t
+n_results(const WorkloadBuild *build, int32_t chain, int32_t stage)
+{
+    if (stage < 0)
+        return 1;
+    const PlanStage *of = workload_build_stage(build, chain, stage);
+    return 1 + model_n_mtp_before(build->arch, of->first_layer + of->n_layers);
+}
+
+/* Whether @stage and the one @n before it lie, as the stages beside them do, on the same ranks, and
+ * send as much. */
 static bool
 same_places(const WorkloadBuild *build, int32_t chain, int32_t stage, int32_t n)
 {
-    if (stage - n < 1 || stage + 1 >= build->n_stages)
+    if (stage - n < 1 || stage + 1 >= build->n_stages || n_results(build, chain, stage) > 1)
         return false;
     for (int32_t k = stage - 1; k <= stage + 1; k++)
         if (workload_build_stage(build, chain, k)->rank !=
@@ -304,8 +316,11 @@ set_messages(const WorkloadBuild *build, int32_t chain, int32_t stage, int32_t c
         op->backward_message = before->backward_message;
         return;
     }
-    op->forward_message = message_to(build, chain, stage, stage + 1, bytes);
-    op->backward_message = message_to(build, chain, stage, stage - 1, bytes);
+    op->forward_message = message_to(build, chain, stage, stage + 1,
+                                     workload_build_mul(bytes, n_results(build, chain, stage)));
+    op->backward_message =
+        message_to(build, chain, stage, stage - 1,
+                   workload_build_mul(bytes, n_results(build, chain, stage - 1)));
 }
 
 /* --- ops --- */

@@ -32,7 +32,7 @@ n_buckets(const WorkloadBuild *build, int64_t elements)
     const double n_chunks = (double)build->plan->degrees.vpp;
     const double of_chunk = (double)elements / n_chunks;
     const double layers =
-        (double)build->arch->n_layers / ((double)build->plan->degrees.pp * n_chunks);
+        (double)model_n_stacked(build->arch) / ((double)build->plan->degrees.pp * n_chunks);
 
     if (elements == 0)
         return 1;
@@ -153,9 +153,9 @@ set_rank(const WorkloadBuild *build, const WorkloadLocation *location, int32_t r
 
     add_reduction(build, &dense, n.dense, &reduce_s, &gather_s, rank);
     add_reduction(build, &expert, n.expert, &reduce_s, &gather_s, rank);
-    /* The two copies of the table add their gradients. */
-    if (n.tied > 0 && plan->degrees.pp > 1)
-        reduce_s += add_pair_reduction(build, 0, plan->degrees.pp - 1, n.tied, rank);
+    /* The copies of the table add their gradients; of three, as if they were two. */
+    if (n.tied > 0)
+        reduce_s += add_pair_reduction(build, n.tied_first, n.tied_last, n.tied, rank);
     /* Rank r and its mirror image hold the same stages, one for each direction. */
     if (build->n_chains == 2 && plan->degrees.pp - 1 != 2 * r)
         reduce_s += add_pair_reduction(build, r, plan->degrees.pp - 1 - r, elements, rank);
@@ -343,7 +343,7 @@ workload_new(const ModelArch *arch, const Profile *profile, const Plan *plan,
     g_return_val_if_fail(memory_limit_bytes >= 0, NULL);
     g_return_val_if_fail(error == NULL || *error == NULL, NULL);
 
-    if (!plan_check(plan, arch->n_layers, error))
+    if (!plan_check(plan, model_n_stacked(arch), error))
         return NULL;
     const ScheduleFamily *family = schedule_family_find(plan->schedule, NULL);
     int32_t n_chains = family != NULL ? schedule_placement_n_chains(family->placement) : 1;

@@ -77,6 +77,8 @@ mix_layers(ModelArch *arch, uint32_t *state)
     arch->pattern = g_new(uint8_t, (size_t)arch->n_layers);
     for (int64_t i = 0; i < arch->n_layers; i++)
         arch->pattern[i] = (uint8_t)(draw(state) % 4);
+    if (arch->vocab > 0)
+        arch->mtp = (ModelMtp){.n = (int64_t)(draw(state) % 3), .kind = (int32_t)(draw(state) % 5)};
 }
 
 /* Layers long enough that slices gain. */

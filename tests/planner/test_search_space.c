@@ -180,7 +180,7 @@ try_balanced(Enumeration *all, Plan *plan, const ScheduleFamily *family)
                                ? plan->degrees.pp
                                : plan->degrees.pp * plan->degrees.vpp;
     const ModelCluster *cluster = request->profile->cluster;
-    const int64_t n_layers = request->arch->n_layers, n_kinds = (int64_t)cluster->nodes->len;
+    const int64_t n_layers = model_n_stacked(request->arch), n_kinds = (int64_t)cluster->nodes->len;
     const int64_t n_each = plan->degrees.dp * plan->degrees.cp * plan->degrees.tp;
     int64_t layer_ns[64], counts[64], end_ns[4];
     int32_t kinds[64];
@@ -227,7 +227,7 @@ try_families(Enumeration *all, PlanRequest fixed)
             continue;
         if (all->request->schedules == NULL && families[i]->searches)
             continue;
-        for (fixed.vpp = 1; fixed.vpp <= fixed.arch->n_layers + 1; fixed.vpp++) {
+        for (fixed.vpp = 1; fixed.vpp <= model_n_stacked(fixed.arch) + 1; fixed.vpp++) {
             g_autoptr(GError) error = NULL;
             if (all->request->vpp > 0 ? all->request->vpp != fixed.vpp
                                       : fixed.pp == 1 && fixed.vpp > 1)

@@ -62,7 +62,7 @@ plan_of(const ModelArch *arch, const PlanSpec *spec)
     plan->conventions = plan_conventions(spec->framework);
     g_free(plan->schedule);
     plan->schedule = g_strdup(spec->schedule != NULL ? spec->schedule : "gpipe");
-    plan_set_even_stages(plan, arch->n_layers, arch->vocab > 0, SCHEDULE_PLACEMENT_LOOP,
+    plan_set_even_stages(plan, model_n_stacked(arch), arch->vocab > 0, SCHEDULE_PLACEMENT_LOOP,
                          spec->recompute);
     for (int64_t i = 0; i < n_slices; i++) {
         int64_t tokens = plan->seq_len / n_slices;
