@@ -10,7 +10,8 @@ check(const ExportSource *source, GArray *breaches)
     g_autoptr(GError) error = NULL;
 
     /* What this machine's memory cannot hold, another's may. */
-    if (!exec_plan_supported(source->job->arch, source->job->plan, &error) &&
+    if (!exec_plan_supported(source->job->arch, source->job->plan,
+                             export_has_gpus(source->job) ? "cuda" : "cpu", &error) &&
         !g_error_matches(error, EXEC_ERROR, EXEC_ERROR_MEMORY))
         export_breaks(breaches, NULL, "%s", error->message);
 }

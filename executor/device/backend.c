@@ -10,7 +10,12 @@
 static const ExecDeviceKind kinds[] = {
     {.name = "cpu", .open = exec_backend_cpu_open},
     {.name = "reference", .open = exec_backend_reference_open, .has_threads = true},
-    {.name = "cuda", .plugin = "cuda", .is_gpu = true, .has_graphs = true, .has_nccl = true},
+    {.name = "cuda",
+     .plugin = "cuda",
+     .is_gpu = true,
+     .has_graphs = true,
+     .has_nccl = true,
+     .plain_only = true},
     {.name = NULL},
 };
 

@@ -500,6 +500,7 @@ typedef struct {
     bool has_graphs;  /* can launch the work of a whole op at once */
     bool has_nccl;    /* NCCL carries its tensors */
     bool has_threads; /* several threads may compute for one rank */
+    bool plain_only;  /* lacks the slots of all but plain layers: executor/model/lacks.h */
 } ExecDeviceKind;
 
 /* Returns: (borrowed) the row of @name; for an unknown name one whose name is NULL and whose flags

@@ -150,7 +150,10 @@ check_model(const ExecMeasureOptions *o, int64_t tp, GError **error)
     g_array_append_val(plan->slices, o->seq_len);
     plan_set_even_stages(plan, o->arch->n_layers, o->arch->vocab > 0, SCHEDULE_PLACEMENT_LOOP,
                          PLAN_RECOMPUTE_NONE);
-    return exec_plan_supported(o->arch, plan, error);
+    if (o->arch->n_kinds > 1)
+        return EXEC_FAIL(error, EXEC_ERROR_UNSUPPORTED,
+                         "degas profile cannot time layers of several kinds");
+    return exec_plan_supported(o->arch, plan, o->device, error);
 }
 
 static bool

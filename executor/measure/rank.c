@@ -238,7 +238,7 @@ exec_measure_stage_run(ExecMeasureRank *rank, int32_t stage, const ExecGridPoint
     for (int32_t m = 0; m < n_micro_batches; m++)
         g_array_append_val(rank->sequences, point->batch);
     return exec_stage_run_new(&(ExecStageOptions){
-        .widths = &rank->model->widths,
+        .model = rank->model,
         .stage = &g_array_index(rank->model->stages, ExecStage, stage),
         .comm = &rank->comm,
         .pool = rank->pool,
@@ -524,7 +524,7 @@ prepare(ExecMeasureRank *rank, GError **error)
     return rank->model != NULL &&
            exec_stage_scratch_init(&rank->scratch,
                                    &(ExecScratchOptions){
-                                       .widths = &rank->model->widths,
+                                       .model = rank->model,
                                        .comm = &rank->comm,
                                        .pool = rank->pool,
                                        .sequences = largest,

@@ -1,6 +1,8 @@
 /*
- * executor/model/attention.h - the attention of a layer with its products, and context parallelism:
- * which tokens of a slice each cp rank has, and how their K and V are exchanged.
+ * executor/model/attention.h - attention with its products, as a mixer (exec_mixer_attention), and
+ * context parallelism: which tokens of a slice each cp rank has, and how their K and V are exchanged.
+ *
+ *   q, k, v = x Wq, x Wkv (q and k rotated);  y = attention(q, k, v) Wproj
  *
  * A slice of T tokens is cut into 2 cp equal chunks, of which rank c has chunks c and 2 cp - 1 - c,
  * so that every rank has the same number of scores to compute [the zigzag of ring attention,
@@ -25,15 +27,3 @@ typedef struct {
 /* Sets @chunks to those of rank @index of @cp, of a slice of @tokens.  Returns: how many, 1 or 2.
  */
 int exec_slice_chunks(int64_t tokens, int64_t cp, int64_t index, ExecChunk chunks[2]);
-
-/* x2 = x + attention(q, k, v) Wproj. */
-void exec_attention_forward(const ExecLayer *layer);
-
-/* From the gradient of x2 (@dy, all rows) to that of norm1.  Writes the d_q and d_kv of @kept, which W will need.
- * Returns: (borrowed) [local rows, hidden]. */
-const void *exec_attention_backward(const ExecLayer *layer, const ExecLayerKept *kept,
-                                    const void *dy);
-
-/* Adds the gradients of Wproj, and from d_q and d_kv of @kept those of Wq and Wkv.  @d_proj  all rows; may be
- * scratch->rows. */
-void exec_attention_weight(const ExecLayer *layer, const ExecLayerKept *kept, const void *d_proj);

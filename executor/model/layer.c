@@ -1,140 +1,155 @@
 #include "executor/model/layer.h"
 
-#include "executor/model/attention.h"
 #include "executor/model/linear.h"
 
 /* --- what a layer needs of memory --- */
 
-/* Columns of the products of the MLP, or of the shared experts. */
-static int64_t
-ffn_width(const ExecWidths *w, bool moe)
-{
-    return moe ? w->shared_hidden : w->ffn_hidden;
-}
-
-static int64_t
-up_width(const ExecWidths *w, bool moe)
-{
-    return moe ? 2 * w->shared_hidden : w->up_width;
-}
-
 /* A layer of experts of which none is shared has no MLP. */
 static bool
-has_mlp(const ExecWidths *w, bool moe)
+has_mlp(const ExecWidths *w)
 {
-    return !moe || w->shared_hidden > 0;
+    return w->ffn_hidden > 0;
+}
+
+/* Bytes of the mixer's blocks. */
+static ExecMixerCutters
+mixer_blocks(const ExecLayerShape *shape)
+{
+    const ExecCutter empty = {.storage = shape->widths->storage};
+    ExecMixerCutters blocks = {empty, empty, empty, empty};
+
+    exec_mixer(shape->widths)->cut(shape, &blocks);
+    return blocks;
+}
+
+static int64_t
+local_rows_of(const ExecLayerShape *shape)
+{
+    return exec_local_rows(shape->widths, exec_slice_rows(&shape->slice));
+}
+
+/* The statistics of a norm's rows. */
+static void
+cut_statistics(const ExecLayerShape *shape, ExecCutter *cutter, float **mean, float **rstd)
+{
+    const int64_t local_rows = local_rows_of(shape);
+
+    *mean = shape->widths->rms_norm ? NULL : exec_cut_words(cutter, local_rows);
+    *rstd = exec_cut_words(cutter, local_rows);
 }
 
 ExecLayerActivations
-exec_layer_activations(const ExecWidths *w, int64_t rows, bool moe, PlanRecompute recompute,
-                       ExecCutter *inputs, ExecCutter *products)
+exec_layer_activations(const ExecLayerShape *shape, ExecCutter *inputs, ExecCutter *products)
 {
-    const int64_t local_rows = exec_local_rows(w, rows);
+    const ExecWidths *w = shape->widths;
+    const int64_t rows = exec_slice_rows(&shape->slice), local_rows = local_rows_of(shape);
+    const ExecMixerCutters mixer = mixer_blocks(shape);
     ExecLayerActivations a = {0};
 
     a.norm1 = exec_cut(products, local_rows * w->hidden);
-    a.attention = exec_cut(products, rows * w->q_width);
+    a.mixer_products = exec_cut_bytes(products, mixer.products.n_bytes);
     a.norm2 = exec_cut(products, local_rows * w->hidden);
-    a.active = exec_cut(products, rows * ffn_width(w, moe));
-    a.q = exec_cut(inputs, rows * w->q_width);
+    a.active = exec_cut(products, rows * w->ffn_hidden);
+    a.mixer_inputs = exec_cut_bytes(inputs, mixer.inputs.n_bytes);
     a.x2 = exec_cut(inputs, local_rows * w->hidden);
-    a.up = exec_cut(inputs, rows * up_width(w, moe));
-    a.mean1 = w->rms_norm ? NULL : exec_cut_words(inputs, local_rows);
-    a.rstd1 = exec_cut_words(inputs, local_rows);
-    a.mean2 = w->rms_norm ? NULL : exec_cut_words(inputs, local_rows);
-    a.rstd2 = exec_cut_words(inputs, local_rows);
-    if (recompute != PLAN_RECOMPUTE_SELECTIVE)
-        a.lse = exec_cut_words(inputs, rows * w->n_heads);
+    a.up = exec_cut(inputs, rows * w->up_width);
+    cut_statistics(shape, inputs, &a.mean1, &a.rstd1);
+    cut_statistics(shape, inputs, &a.mean2, &a.rstd2);
     return a;
 }
 
 ExecLayerActivations
-exec_layer_passing(const ExecWidths *w, int64_t rows, bool moe, ExecCutter *cutter)
+exec_layer_passing(const ExecLayerShape *shape, ExecCutter *cutter)
 {
-    const int64_t local_rows = exec_local_rows(w, rows);
+    const ExecWidths *w = shape->widths;
+    const int64_t rows = exec_slice_rows(&shape->slice), local_rows = local_rows_of(shape);
+    const ExecMixerCutters mixer = mixer_blocks(shape);
     ExecLayerActivations a = {.x2 = exec_cut(cutter, local_rows * w->hidden)};
-    ExecCutter mlp = *cutter; /* attention is over when the MLP begins */
+    ExecCutter mlp = *cutter; /* the mixer is done when the MLP begins */
 
     a.norm1 = exec_cut(cutter, local_rows * w->hidden);
-    a.q = exec_cut(cutter, rows * w->q_width);
-    a.attention = exec_cut(cutter, rows * w->q_width);
-    a.lse = exec_cut_words(cutter, rows * w->n_heads);
-    a.mean1 = w->rms_norm ? NULL : exec_cut_words(cutter, local_rows);
-    a.rstd1 = exec_cut_words(cutter, local_rows);
+    a.mixer_products = exec_cut_bytes(cutter, mixer.products.n_bytes);
+    a.mixer_inputs = exec_cut_bytes(cutter, mixer.inputs.n_bytes);
+    cut_statistics(shape, cutter, &a.mean1, &a.rstd1);
     a.norm2 = exec_cut(&mlp, local_rows * w->hidden);
-    a.up = exec_cut(&mlp, rows * up_width(w, moe));
-    a.active = exec_cut(&mlp, rows * ffn_width(w, moe));
-    a.mean2 = w->rms_norm ? NULL : exec_cut_words(&mlp, local_rows);
-    a.rstd2 = exec_cut_words(&mlp, local_rows);
+    a.up = exec_cut(&mlp, rows * w->up_width);
+    a.active = exec_cut(&mlp, rows * w->ffn_hidden);
+    cut_statistics(shape, &mlp, &a.mean2, &a.rstd2);
     cutter->n_bytes = MAX(cutter->n_bytes, mlp.n_bytes);
     return a;
 }
 
 ExecLayerKept
-exec_layer_kept(const ExecWidths *w, int64_t rows, bool moe, ExecCutter *cutter)
+exec_layer_kept(const ExecLayerShape *shape, ExecCutter *cutter)
 {
+    const ExecWidths *w = shape->widths;
+    const int64_t rows = exec_slice_rows(&shape->slice);
     ExecLayerKept kept;
 
-    kept.d_q = exec_cut(cutter, rows * w->q_width);
-    kept.d_kv = exec_cut(cutter, rows * 2 * w->kv_width);
+    kept.mixer = exec_cut_bytes(cutter, mixer_blocks(shape).kept.n_bytes);
     kept.d_proj = exec_cut(cutter, rows * w->hidden);
-    kept.d_up = exec_cut(cutter, rows * up_width(w, moe));
-    kept.d_down = exec_cut(cutter, has_mlp(w, moe) ? rows * w->hidden : 0);
+    kept.d_up = exec_cut(cutter, rows * w->up_width);
+    kept.d_down = exec_cut(cutter, has_mlp(w) ? rows * w->hidden : 0);
     return kept;
+}
+
+/* What collectives need; @active more columns of gradients lie where those of a norm do. */
+static ExecLayerScratch
+common_scratch(const ExecLayerShape *shape, int64_t active, ExecCutter *cutter)
+{
+    const ExecWidths *w = shape->widths;
+    const int64_t rows = exec_slice_rows(&shape->slice);
+    ExecLayerScratch scratch = {0};
+
+    scratch.rows = exec_cut(cutter, w->sequence_parallel ? rows * w->hidden : 0);
+    if (exec_is_backward(shape))
+        scratch.partial = scratch.d_active = exec_cut(cutter, rows * MAX(w->hidden, active));
+    else if (exec_is_forward(shape))
+        scratch.partial = exec_cut(cutter, w->sequence_parallel ? rows * w->hidden : 0);
+    return scratch;
+}
+
+ExecLayerScratch
+exec_end_scratch(const ExecLayerShape *shape, ExecCutter *cutter)
+{
+    return common_scratch(shape, 0, cutter);
 }
 
 /* F needs memory for collectives, B also for what an I leaves in its ExecLayerKept; W reads that.
  */
 ExecLayerScratch
-exec_layer_scratch(const ExecWidths *w, int64_t rows, int64_t sequences, ScheduleOpKind kind,
-                   ExecCutter *cutter)
+exec_layer_scratch(const ExecLayerShape *shape, ExecCutter *cutter)
 {
-    const bool forward = kind == SCHEDULE_OP_FORWARD, whole = kind == SCHEDULE_OP_BACKWARD;
-    const bool backward = whole || kind == SCHEDULE_OP_BACKWARD_INPUT;
-    const int64_t kv = w->cp == 1 ? 0 : w->seq_len * sequences * 2 * w->kv_width;
+    const ExecWidths *w = shape->widths;
+    const int64_t rows = exec_slice_rows(&shape->slice);
+    const bool whole = shape->op == SCHEDULE_OP_BACKWARD;
+    const ExecMixerCutters mixer = mixer_blocks(shape);
     /* The activation's gradient is read before the input's is written. */
-    const int64_t active = w->gated ? MAX(w->ffn_hidden, w->shared_hidden) : 0;
-    const int64_t up = MAX(w->up_width, 2 * w->shared_hidden);
-    ExecLayerScratch scratch = {0};
+    ExecLayerScratch scratch = common_scratch(shape, w->gated ? w->ffn_hidden : 0, cutter);
 
-    scratch.rows = exec_cut(cutter, w->sequence_parallel ? rows * w->hidden : 0);
-    if (backward)
-        scratch.partial = scratch.d_active = exec_cut(cutter, rows * MAX(w->hidden, active));
-    else if (forward)
-        scratch.partial = exec_cut(cutter, w->sequence_parallel ? rows * w->hidden : 0);
-    ExecCutter mlp = *cutter; /* attention and the MLP do not need the rest at the same time */
-    scratch.d_attention = exec_cut(cutter, backward ? rows * w->q_width : 0);
-    scratch.kv = exec_cut(cutter, forward || backward ? kv : 0);
-    scratch.d_kv = exec_cut_words(cutter, backward ? kv : 0);
-    scratch.ring = exec_cut(cutter, forward || backward ? kv : 0);
-    scratch.kept.d_q = exec_cut(cutter, whole ? rows * w->q_width : 0);
-    scratch.kept.d_kv = exec_cut(cutter, whole ? rows * 2 * w->kv_width : 0);
-    if (backward)
-        scratch.kept.d_up = exec_cut(&mlp, rows * (whole ? MAX(w->hidden, up) : w->hidden));
+    ExecCutter mlp = *cutter; /* mixer and MLP do not need the rest at the same time */
+    scratch.mixer = exec_cut_bytes(cutter, mixer.scratch.n_bytes);
+    scratch.kept.mixer = exec_cut_bytes(cutter, whole ? mixer.kept.n_bytes : 0);
+    if (exec_is_backward(shape))
+        scratch.kept.d_up =
+            exec_cut(&mlp, rows * (whole ? MAX(w->hidden, w->up_width) : w->hidden));
     cutter->n_bytes = MAX(cutter->n_bytes, mlp.n_bytes);
     return scratch;
 }
 
 /* --- the MLP --- */
 
-static int64_t
-ffn_of(const ExecLayer *layer)
-{
-    return ffn_width(layer->widths, layer->moe != NULL);
-}
-
 static ExecLinear
 up_of(const ExecLayer *layer)
 {
-    return exec_layer_linear(layer, layer->widths->hidden,
-                             (layer->widths->gated ? 2 : 1) * ffn_of(layer),
+    return exec_layer_linear(layer, layer->widths->hidden, layer->widths->up_width,
                              &layer->tensors->mlp_up_weight, &layer->tensors->mlp_up_bias);
 }
 
 static ExecLinear
 down_of(const ExecLayer *layer)
 {
-    return exec_layer_linear(layer, ffn_of(layer), layer->widths->hidden,
+    return exec_layer_linear(layer, layer->widths->ffn_hidden, layer->widths->hidden,
                              &layer->tensors->mlp_down_weight, &layer->tensors->mlp_down_bias);
 }
 
@@ -212,7 +227,7 @@ exec_layer_forward(const ExecLayer *layer, void *y)
     const ExecNorm norm1 = norm_of(layer, false), norm2 = norm_of(layer, true);
 
     layer->backend->ops->norm_forward(layer->backend, &norm1, layer->a.norm1);
-    exec_attention_forward(layer);
+    exec_mixer(layer->widths)->forward(layer, layer->a.norm1, layer->x, layer->a.x2);
     layer->backend->ops->norm_forward(layer->backend, &norm2, layer->a.norm2);
     if (layer->moe != NULL)
         exec_moe_forward(layer, y);
@@ -252,9 +267,10 @@ exec_layer_backward(const ExecLayer *layer, const ExecLayerKept *kept, void *d)
     const ExecLayerTensors *t = layer->tensors;
     const ExecNorm norm1 = norm_of(layer, false), norm2 = norm_of(layer, true);
     const ExecLayerKept *to = kept != NULL ? kept : &layer->scratch->kept;
+    const ExecMixer *mixer = exec_mixer(layer->widths);
     const void *dy = NULL;
 
-    if (has_mlp(layer->widths, layer->moe != NULL))
+    if (has_mlp(layer->widths))
         dy = gather_gradient(layer, d, kept != NULL ? kept->d_down : NULL);
     const void *d_norm = layer->moe != NULL ? exec_moe_backward(layer, to->d_up, d, dy)
                                             : exec_mlp_backward(layer, to->d_up, dy);
@@ -262,9 +278,9 @@ exec_layer_backward(const ExecLayer *layer, const ExecLayerKept *kept, void *d)
         mlp_weight(layer, to->d_up, dy);
     ops->norm_backward(backend, &norm2, d_norm, d, t->norm2_gain.gradient, t->norm2_shift.gradient);
     dy = gather_gradient(layer, d, kept != NULL ? kept->d_proj : NULL);
-    d_norm = exec_attention_backward(layer, to, dy);
+    d_norm = mixer->backward(layer, to->mixer, dy);
     if (kept == NULL)
-        exec_attention_weight(layer, to, dy);
+        mixer->weight(layer, layer->a.norm1, to->mixer, dy);
     ops->norm_backward(backend, &norm1, d_norm, d, t->norm1_gain.gradient, t->norm1_shift.gradient);
 }
 
@@ -272,5 +288,5 @@ void
 exec_layer_backward_weight(const ExecLayer *layer, const ExecLayerKept *kept)
 {
     mlp_weight(layer, kept->d_up, kept->d_down);
-    exec_attention_weight(layer, kept, kept->d_proj);
+    exec_mixer(layer->widths)->weight(layer, layer->a.norm1, kept->mixer, kept->d_proj);
 }

@@ -5,48 +5,74 @@
 #include <string.h>
 
 #include "base/order.h"
+#include "executor/model/layout_build.h"
+#include "executor/model/mixer.h"
 
-ExecWidths
-exec_widths(const ExecModelOptions *options, Dtype storage)
+/* --- widths --- */
+
+/* What layers of all kinds and the ends have in common. */
+static ExecWidths
+common_widths(const ExecModelOptions *options, const ModelArch *arch, Dtype storage)
 {
-    const ModelArch *arch = options->arch;
     const Plan *plan = options->plan;
-    const int64_t tp = plan->degrees.tp, ep = plan->degrees.ep;
-    const ModelArch padded = model_arch_padded(arch, tp, plan_vocab_multiple(&plan->conventions));
-    const int64_t rows = model_ceil_div(padded.vocab, tp);
-    const ModelExperts *experts = &arch->experts;
-    ExecWidths w = {
+
+    return (ExecWidths){
+        .arch = *arch,
+        .kind = -1,
         .storage = storage,
         .hidden = arch->hidden,
         .seq_len = plan->seq_len,
         .max_seq_len = arch->max_seq_len,
-        .tp = tp,
+        .tp = plan->degrees.tp,
         .cp = plan->degrees.cp,
-        .sequence_parallel = plan->sequence_parallel && tp > 1,
-        .rms_norm = arch->family == MODEL_FAMILY_LLAMA,
-        .rotary = arch->family == MODEL_FAMILY_LLAMA,
-        .gated = arch->family == MODEL_FAMILY_LLAMA,
+        .sequence_parallel = plan->sequence_parallel && plan->degrees.tp > 1,
+        .rms_norm = model_norm(arch) == MODEL_NORM_RMS,
         .norm_epsilon = (float)arch->norm_epsilon,
-        .rope_base = arch->rope_base,
-        .n_heads = arch->n_heads / tp,
-        .n_kv_heads = MAX(1, arch->n_kv_heads / tp),
-        .head_dim = arch->head_dim,
-        .ffn_hidden = model_layer_is_moe(arch, 0) ? 0 : arch->ffn_hidden / tp,
-        .first_token = MIN(arch->vocab, options->tp_index * rows),
-        .padded_vocab = rows,
-        .n_experts = experts->n_experts,
-        .top_k = experts->top_k,
-        .n_local_experts = experts->n_experts / ep,
-        .first_expert = options->ep_index * (experts->n_experts / ep),
-        .expert_hidden = experts->ffn_hidden,
-        .shared_hidden = experts->n_shared * experts->ffn_hidden / tp,
-        .balance_experts = options->balance_experts,
     };
+}
 
+ExecWidths
+exec_end_widths(const ExecModelOptions *options, Dtype storage)
+{
+    const ModelArch *arch = options->arch;
+    const Plan *plan = options->plan;
+    const int64_t tp = plan->degrees.tp;
+    const ModelArch padded = model_arch_padded(arch, tp, plan_vocab_multiple(&plan->conventions));
+    const int64_t rows = model_ceil_div(padded.vocab, tp);
+    ExecWidths w = common_widths(options, arch, storage);
+
+    w.first_token = MIN(arch->vocab, options->tp_index * rows);
     w.vocab = MIN(arch->vocab, w.first_token + rows) - w.first_token;
+    w.padded_vocab = rows;
+    return w;
+}
+
+ExecWidths
+exec_kind_widths(const ExecModelOptions *options, Dtype storage, int32_t kind)
+{
+    const ModelArch arch = model_kind_arch(options->arch, kind);
+    const int64_t tp = options->plan->degrees.tp, ep = options->plan->degrees.ep;
+    const ModelExperts *experts = &arch.experts;
+    const int64_t mlp = experts->n_experts > 0 ? model_shared_hidden(experts) : arch.ffn_hidden;
+    ExecWidths w = common_widths(options, &arch, storage);
+
+    w.kind = kind;
+    w.rotary = model_positions(&arch) == MODEL_POSITIONS_ROTARY;
+    w.rope_base = arch.rope_base;
+    w.n_heads = arch.n_heads / tp;
+    w.n_kv_heads = MAX(1, arch.n_kv_heads / tp);
+    w.head_dim = arch.head_dim;
     w.q_width = w.n_heads * w.head_dim;
     w.kv_width = w.n_kv_heads * w.head_dim;
+    w.gated = model_is_gated(&arch);
+    w.ffn_hidden = mlp / tp;
     w.up_width = w.gated ? 2 * w.ffn_hidden : w.ffn_hidden;
+    w.n_experts = experts->n_experts;
+    w.top_k = experts->top_k;
+    w.n_local_experts = experts->n_experts / ep;
+    w.first_expert = options->ep_index * w.n_local_experts;
+    w.expert_hidden = experts->ffn_hidden;
+    w.balance_experts = options->balance_experts;
     return w;
 }
 
@@ -82,17 +108,17 @@ exec_shard_at(const ExecShard *shard, int64_t i, int64_t *n)
     return (shard->row_begin + i / cols) * shard->cols + shard->runs[run].begin + col;
 }
 
-static ExecShard
-whole(int64_t rows, int64_t cols)
+ExecShard
+exec_shard_whole(int64_t rows, int64_t cols)
 {
     return (ExecShard){
         .rows = rows, .cols = cols, .n_rows = rows, .n_runs = 1, .runs = {{0, cols}}};
 }
 
-static ExecShard
-rows_of(int64_t rows, int64_t cols, int64_t begin, int64_t n)
+ExecShard
+exec_shard_rows(int64_t rows, int64_t cols, int64_t begin, int64_t n)
 {
-    ExecShard shard = whole(rows, cols);
+    ExecShard shard = exec_shard_whole(rows, cols);
 
     shard.row_begin = begin;
     shard.n_rows = n;
@@ -100,10 +126,10 @@ rows_of(int64_t rows, int64_t cols, int64_t begin, int64_t n)
 }
 
 /* The @index-th of @n equal parts of each of @n_blocks blocks of columns. */
-static ExecShard
-columns_of(int64_t rows, int64_t cols, int32_t n_blocks, int64_t index, int64_t n)
+ExecShard
+exec_shard_columns(int64_t rows, int64_t cols, int32_t n_blocks, int64_t index, int64_t n)
 {
-    ExecShard shard = whole(rows, cols);
+    ExecShard shard = exec_shard_whole(rows, cols);
     const int64_t block = cols / n_blocks;
 
     shard.n_runs = n_blocks;
@@ -170,29 +196,16 @@ set_sharded(ExecRegion *regions, const Plan *plan)
 
 /* --- building --- */
 
-typedef struct {
-    const ExecModelOptions *o;
-    ExecWidths w;
-    double deviation, projection; /* of initial values; projection: into the residual stream */
-    ExecLayout *layout;
-    guint stage;           /* number of the stage on the rank */
-    int64_t layer;         /* number of the layer in the stage; -1: embedding and head */
-    int64_t number;        /* number of the layer in the model */
-    ExecRegionKind region; /* the region that this pass lays out */
-    int64_t unit_begin;    /* where the unit that is being laid out begins */
-    guint first_parameter; /* the first one of that unit */
-} Builder;
-
 /* Units' lengths are multiples of this, so that shards begin at cache lines in either storage. */
 static int64_t
-unit_multiple(const Builder *b)
+unit_multiple(const ExecLayoutBuilder *b)
 {
     return b->o->plan->zero_stage > 0 ? 32 * b->layout->regions[b->region].n_replicas : 32;
 }
 
 /* Makes a unit of all parameters that were added since the last unit. */
 static void
-end_unit(Builder *b)
+end_unit(ExecLayoutBuilder *b)
 {
     ExecLayout *layout = b->layout;
     const int64_t multiple = unit_multiple(b);
@@ -220,8 +233,8 @@ exec_layout_find(const ExecLayout *layout, const char *name, guint *parameter)
 /* Adds a parameter, and binds it to the tensor at @member.  One that the rank already holds (a tied
  * table, where the rank has embedding and head) is only bound. */
 static void
-add_to(Builder *b, ExecRegionKind region, const char *name, size_t member, ExecShard shard,
-       ExecShare share, ExecInit init, double deviation)
+add_to(ExecLayoutBuilder *b, ExecRegionKind region, const char *name, size_t member,
+       ExecShard shard, ExecShare share, ExecInit init, double deviation)
 {
     ExecLayout *layout = b->layout;
     ExecBinding binding = {.stage = b->stage, .layer = b->layer, .member = member};
@@ -232,6 +245,7 @@ add_to(Builder *b, ExecRegionKind region, const char *name, size_t member, ExecS
         .deviation = (float)deviation,
         .decays = shard.rows > 1,
         .share = share,
+        .kind = b->layer < 0 ? -1 : b->w->kind,
         .unit = (int32_t)layout->units->len,
     };
 
@@ -259,170 +273,140 @@ add_to(Builder *b, ExecRegionKind region, const char *name, size_t member, ExecS
     g_array_append_val(layout->bindings, binding);
 }
 
-static void
-add_weight(Builder *b, const char *name, size_t member, ExecShard shard, ExecShare share,
-           double deviation)
+void
+exec_layout_add_weight(ExecLayoutBuilder *b, const char *name, size_t member, ExecShard shard,
+                       ExecShare share, double deviation)
 {
     add_to(b, share == EXEC_SHARE_EXPERT ? EXEC_REGION_EXPERTS : EXEC_REGION_DENSE, name, member,
            shard, share, EXEC_INIT_NORMAL, deviation);
 }
 
-static void
-add_bias(Builder *b, const char *name, size_t member, ExecShard shard, ExecShare share)
+void
+exec_layout_add_bias(ExecLayoutBuilder *b, const char *name, size_t member, ExecShard shard,
+                     ExecShare share)
 {
     add_to(b, EXEC_REGION_DENSE, name, member, shard, share, EXEC_INIT_ZERO, 0);
 }
 
-#define LAYER(tensor) offsetof(ExecLayerTensors, tensor)
+void
+exec_layout_add_norm(ExecLayoutBuilder *b, const char *name, size_t member, ExecShard shard,
+                     ExecShare share, ExecInit init)
+{
+    add_to(b, EXEC_REGION_NORMS, name, member, shard, share, init, 0);
+}
+
+#define LAYER(tensor) EXEC_LAYER_TENSOR(tensor)
 #define END(tensor) offsetof(ExecEndTensors, tensor)
 
 /* With sequence parallelism the norms of a tp rank see only its own rows. */
-static ExecShare
-norm_share(const Builder *b)
-{
-    return b->w.sequence_parallel ? EXEC_SHARE_TP : EXEC_SHARE_OWN;
-}
-
 static void
-add_norm(Builder *b, const char *gain, size_t gain_member, const char *shift, size_t shift_member)
+add_norm(ExecLayoutBuilder *b, const char *gain, size_t gain_member, const char *shift,
+         size_t shift_member)
 {
-    const ExecShard shard = whole(1, b->w.hidden);
+    const ExecShard shard = exec_shard_whole(1, b->w->hidden);
+    const ExecShare share = b->w->sequence_parallel ? EXEC_SHARE_TP : EXEC_SHARE_OWN;
 
-    add_to(b, EXEC_REGION_NORMS, gain, gain_member, shard, norm_share(b), EXEC_INIT_ONE, 0);
-    if (!b->w.rms_norm)
-        add_to(b, EXEC_REGION_NORMS, shift, shift_member, shard, norm_share(b), EXEC_INIT_ZERO, 0);
+    exec_layout_add_norm(b, gain, gain_member, shard, share, EXEC_INIT_ONE);
+    if (!b->w->rms_norm)
+        exec_layout_add_norm(b, shift, shift_member, shard, share, EXEC_INIT_ZERO);
 }
 
-/* K/V heads are split over tp like those of q, or replicated where there are fewer than tp. */
-static ExecShard
-kv_shard(const Builder *b, int64_t rows)
-{
-    const ModelArch *arch = b->o->arch;
-    const int64_t kv = arch->n_kv_heads * arch->head_dim;
-    const int64_t first = b->o->tp_index * arch->n_kv_heads / b->w.tp;
-    ExecShard shard = whole(rows, 2 * kv);
-
-    shard.n_runs = 2;
-    for (int64_t i = 0; i < 2; i++) {
-        shard.runs[i].begin = i * kv + first * arch->head_dim;
-        shard.runs[i].n = b->w.kv_width;
-    }
-    return shard;
-}
-
+/* A dense MLP, or the shared experts: every tp rank has its share of the columns. */
 static void
-add_attention(Builder *b)
+add_mlp(ExecLayoutBuilder *b, const char *const names[4])
 {
-    const ModelArch *arch = b->o->arch;
-    const ExecWidths *w = &b->w;
-    const bool bias = arch->family == MODEL_FAMILY_GPT;
-    const ExecShare share = arch->n_kv_heads < w->tp ? EXEC_SHARE_KV : EXEC_SHARE_OWN;
-
-    const int64_t q = w->tp * w->q_width, index = b->o->tp_index;
-
-    add_weight(b, "q.weight", LAYER(q_weight), columns_of(w->hidden, q, 1, index, w->tp),
-               EXEC_SHARE_OWN, b->deviation);
-    add_weight(b, "kv.weight", LAYER(kv_weight), kv_shard(b, w->hidden), share, b->deviation);
-    if (arch->qkv_bias) {
-        add_bias(b, "q.bias", LAYER(q_bias), columns_of(1, q, 1, index, w->tp), EXEC_SHARE_OWN);
-        add_bias(b, "kv.bias", LAYER(kv_bias), kv_shard(b, 1), share);
-    }
-    add_weight(b, "proj.weight", LAYER(proj_weight),
-               rows_of(q, w->hidden, index * w->q_width, w->q_width), EXEC_SHARE_OWN,
-               b->projection);
-    if (bias)
-        add_bias(b, "proj.bias", LAYER(proj_bias), whole(1, w->hidden), EXEC_SHARE_OWN);
-}
-
-/* A dense MLP, or the shared experts: @ffn columns in all, of which every tp rank has its share. */
-static void
-add_mlp(Builder *b, const char *const names[4], int64_t ffn)
-{
-    const ExecWidths *w = &b->w;
+    const ExecWidths *w = b->w;
     const int32_t n_blocks = w->gated ? 2 : 1;
-    const int64_t index = b->o->tp_index, part = ffn / w->tp;
-    const bool bias = b->o->arch->family == MODEL_FAMILY_GPT;
+    const int64_t index = b->o->tp_index, part = w->ffn_hidden, ffn = part * w->tp;
+    const bool bias = model_has_mlp_bias(&w->arch);
 
-    add_weight(b, names[0], LAYER(mlp_up_weight),
-               columns_of(w->hidden, n_blocks * ffn, n_blocks, index, w->tp), EXEC_SHARE_OWN,
-               b->deviation);
+    exec_layout_add_weight(b, names[0], LAYER(mlp_up_weight),
+                           exec_shard_columns(w->hidden, n_blocks * ffn, n_blocks, index, w->tp),
+                           EXEC_SHARE_OWN, b->deviation);
     if (bias)
-        add_bias(b, names[1], LAYER(mlp_up_bias),
-                 columns_of(1, n_blocks * ffn, n_blocks, index, w->tp), EXEC_SHARE_OWN);
-    add_weight(b, names[2], LAYER(mlp_down_weight), rows_of(ffn, w->hidden, index * part, part),
-               EXEC_SHARE_OWN, b->projection);
+        exec_layout_add_bias(b, names[1], LAYER(mlp_up_bias),
+                             exec_shard_columns(1, n_blocks * ffn, n_blocks, index, w->tp),
+                             EXEC_SHARE_OWN);
+    exec_layout_add_weight(b, names[2], LAYER(mlp_down_weight),
+                           exec_shard_rows(ffn, w->hidden, index * part, part), EXEC_SHARE_OWN,
+                           b->projection);
     if (bias)
-        add_bias(b, names[3], LAYER(mlp_down_bias), whole(1, w->hidden), EXEC_SHARE_OWN);
+        exec_layout_add_bias(b, names[3], LAYER(mlp_down_bias), exec_shard_whole(1, w->hidden),
+                             EXEC_SHARE_OWN);
 }
 
 /* A router sees only the rows that its tp rank routes, with sequence parallelism or without: moe.h.
  */
 static void
-add_experts(Builder *b)
+add_experts(ExecLayoutBuilder *b)
 {
     static const char *const shared[] = {"shared_up.weight", "shared_up.bias", "shared_down.weight",
                                          "shared_down.bias"};
-    const ExecWidths *w = &b->w;
+    const ExecWidths *w = b->w;
     const int64_t f = w->expert_hidden;
 
-    add_weight(b, "router.weight", LAYER(router_weight), whole(w->hidden, w->n_experts),
-               EXEC_SHARE_TP, b->deviation);
-    add_weight(b, "experts_up.weight", LAYER(experts_up_weight),
-               rows_of(w->n_experts * w->hidden, 2 * f, w->first_expert * w->hidden,
-                       w->n_local_experts * w->hidden),
-               EXEC_SHARE_EXPERT, b->deviation);
-    add_weight(b, "experts_down.weight", LAYER(experts_down_weight),
-               rows_of(w->n_experts * f, w->hidden, w->first_expert * f, w->n_local_experts * f),
-               EXEC_SHARE_EXPERT, b->projection);
-    if (w->shared_hidden > 0)
-        add_mlp(b, shared, w->shared_hidden * w->tp);
+    exec_layout_add_weight(b, "router.weight", LAYER(router_weight),
+                           exec_shard_whole(w->hidden, w->n_experts), EXEC_SHARE_TP, b->deviation);
+    exec_layout_add_weight(b, "experts_up.weight", LAYER(experts_up_weight),
+                           exec_shard_rows(w->n_experts * w->hidden, 2 * f,
+                                           w->first_expert * w->hidden,
+                                           w->n_local_experts * w->hidden),
+                           EXEC_SHARE_EXPERT, b->deviation);
+    exec_layout_add_weight(
+        b, "experts_down.weight", LAYER(experts_down_weight),
+        exec_shard_rows(w->n_experts * f, w->hidden, w->first_expert * f, w->n_local_experts * f),
+        EXEC_SHARE_EXPERT, b->projection);
+    if (w->ffn_hidden > 0)
+        add_mlp(b, shared);
 }
 
 static void
-add_layer(Builder *b)
+add_layer(ExecLayoutBuilder *b)
 {
     static const char *const dense[] = {"mlp_up.weight", "mlp_up.bias", "mlp_down.weight",
                                         "mlp_down.bias"};
-    const ModelArch *arch = b->o->arch;
 
+    b->w = &b->kinds[model_layer_kind(b->o->arch, b->number)];
     add_norm(b, "norm1.gain", LAYER(norm1_gain), "norm1.shift", LAYER(norm1_shift));
-    add_attention(b);
+    exec_mixer(b->w)->add_parameters(b);
     add_norm(b, "norm2.gain", LAYER(norm2_gain), "norm2.shift", LAYER(norm2_shift));
-    if (model_layer_is_moe(arch, b->number))
+    if (b->w->n_experts > 0)
         add_experts(b);
     else
-        add_mlp(b, dense, arch->ffn_hidden);
+        add_mlp(b, dense);
     end_unit(b);
+    b->w = &b->ends;
 }
 
 /* The rows of a table that belong to this rank's tokens. */
 static void
-add_table(Builder *b, const char *name, size_t member)
+add_table(ExecLayoutBuilder *b, const char *name, size_t member)
 {
-    const ExecWidths *w = &b->w;
-    ExecShard shard = rows_of(b->o->arch->vocab, w->hidden, w->first_token, w->vocab);
+    const ExecWidths *w = b->w;
+    ExecShard shard = exec_shard_rows(b->o->arch->vocab, w->hidden, w->first_token, w->vocab);
 
     shard.n_padding_rows = w->padded_vocab - w->vocab;
-    add_weight(b, name, member, shard, EXEC_SHARE_OWN, b->deviation);
+    exec_layout_add_weight(b, name, member, shard, EXEC_SHARE_OWN, b->deviation);
 }
 
 /* Positions are added to all rows of the embedding, before these are split over tp. */
 static void
-add_embedding(Builder *b)
+add_embedding(ExecLayoutBuilder *b)
 {
     const ModelArch *arch = b->o->arch;
 
     add_table(b, "embedding.token", END(token_table));
     /* A unit of its own: the head's rank has the tied table without the positions. */
     end_unit(b);
-    if (!b->w.rotary)
-        add_weight(b, "embedding.position", END(position_table),
-                   whole(arch->max_seq_len, arch->hidden), EXEC_SHARE_OWN, b->deviation);
+    if (model_positions(arch) == MODEL_POSITIONS_LEARNED)
+        exec_layout_add_weight(b, "embedding.position", END(position_table),
+                               exec_shard_whole(arch->max_seq_len, arch->hidden), EXEC_SHARE_OWN,
+                               b->deviation);
     end_unit(b);
 }
 
 static void
-add_head(Builder *b)
+add_head(ExecLayoutBuilder *b)
 {
     add_norm(b, "norm.gain", END(norm_gain), "norm.shift", END(norm_shift));
     add_table(b, b->o->arch->tied_embeddings ? "embedding.token" : "head.weight", END(head_table));
@@ -430,7 +414,7 @@ add_head(Builder *b)
 }
 
 static void
-add_stages(Builder *b)
+add_stages(ExecLayoutBuilder *b)
 {
     const Plan *plan = b->o->plan;
 
@@ -482,7 +466,12 @@ exec_layout_new(const ExecModelOptions *options)
         .bindings = g_array_new(false, true, sizeof(ExecBinding)),
         .units = g_array_new(false, true, sizeof(ExecUnit)),
     };
-    Builder b = {.o = options, .w = exec_widths(options, DTYPE_FP32), .layout = &layout};
+    ExecLayoutBuilder b = {
+        .o = options, .ends = exec_end_widths(options, DTYPE_FP32), .layout = &layout};
+
+    b.w = &b.ends;
+    for (int32_t i = 0; i < model_n_kinds(options->arch); i++)
+        b.kinds[i] = exec_kind_widths(options, DTYPE_FP32, i);
 
     b.deviation = options->init_deviation > 0 ? (double)options->init_deviation : 0.02;
     b.projection = b.deviation / sqrt(2.0 * (double)options->arch->n_layers);

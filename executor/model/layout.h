@@ -37,26 +37,34 @@
 #include "models/arch.h"
 #include "schedule/plan.h"
 
-/* What a layer's code needs of the architecture.  Numbers are those of this rank's share, but for
- * those marked whole. */
+/* What the code of a layer of some kind needs of the architecture, or that of the ends.  Numbers are
+ * those of this rank's share, but for those marked whole. */
 typedef struct {
+    ModelArch arch; /* (borrows from the options') what describes the kind, as model_kind_arch()
+                       says it; of the ends the model itself */
+    int32_t kind;   /* as model_layer_kind() counts; -1: the ends */
     Dtype storage;
     int64_t hidden, seq_len, max_seq_len; /* whole */
     int64_t tp, cp;
     bool sequence_parallel; /* between products every tp rank has 1 / tp of the rows */
-    bool rms_norm, rotary, gated;
+    bool rms_norm;
     float norm_epsilon;
+    /* Of a kind: attention. */
+    bool rotary;
     double rope_base;
     int64_t n_heads, n_kv_heads, head_dim;
-    int64_t q_width, kv_width;    /* n_heads and n_kv_heads times head_dim */
-    int64_t ffn_hidden, up_width; /* of dense layers; 0: there are none.  up_width is 2 ffn_hidden
-                                     where gated */
-    int64_t first_token, vocab;   /* which rows of the tables this rank has */
-    int64_t padded_vocab;     /* rows of its tables and columns of its logits: those and zeros */
-    int64_t n_experts, top_k; /* whole; n_experts 0: no layer has experts */
+    int64_t q_width, kv_width; /* n_heads and n_kv_heads times head_dim */
+    /* Of a kind: the MLP, or all shared experts as one. */
+    bool gated;
+    int64_t ffn_hidden, up_width; /* 0: there is none.  up_width is 2 ffn_hidden where gated */
+    /* Of a kind: experts. */
+    int64_t n_experts, top_k; /* whole; n_experts 0: layers of this kind have no experts */
     int64_t first_expert, n_local_experts;
-    int64_t expert_hidden, shared_hidden; /* of one expert; of all shared experts together */
-    bool balance_experts;                 /* ExecRunOptions */
+    int64_t expert_hidden; /* of one expert */
+    bool balance_experts;  /* ExecRunOptions */
+    /* Of the ends. */
+    int64_t first_token, vocab; /* which rows of the tables this rank has */
+    int64_t padded_vocab;       /* rows of its tables and columns of its logits: those and zeros */
 } ExecWidths;
 
 /* Whose parameters are laid out: a model, a plan, and the rank's indices in its groups. */
@@ -84,7 +92,7 @@ typedef enum {
 typedef enum {
     EXEC_SHARE_OWN,    /* none */
     EXEC_SHARE_TP,     /* all tp ranks, each of which saw some of the rows */
-    EXEC_SHARE_KV,     /* the tp ranks with the same K/V heads */
+    EXEC_SHARE_KV,     /* the tp ranks with the same K/V heads of the parameter's kind of layers */
     EXEC_SHARE_EXPERT, /* none; its replicas are those of the experts */
 } ExecShare;
 
@@ -117,6 +125,7 @@ typedef struct {
     float deviation;
     bool decays; /* weight decay applies: to matrices, not to biases and norms */
     ExecShare share;
+    int32_t kind; /* of the layer; -1: of the ends */
     int32_t unit;
 } ExecParameter;
 
@@ -206,7 +215,9 @@ void exec_layout_clear(ExecLayout *layout);
 /* Whether there is a parameter of this name, and its number. */
 bool exec_layout_find(const ExecLayout *layout, const char *name, guint *parameter);
 
-ExecWidths exec_widths(const ExecModelOptions *options, Dtype storage);
+/* The widths of the ends, and those of layers of @kind. */
+ExecWidths exec_end_widths(const ExecModelOptions *options, Dtype storage);
+ExecWidths exec_kind_widths(const ExecModelOptions *options, Dtype storage, int32_t kind);
 
 /* How many elements the blocks of a content have on the device. */
 int64_t exec_layout_content_elements(const ExecRegion *regions, ExecContent content);

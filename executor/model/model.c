@@ -36,10 +36,10 @@ add_stages(ExecModel *model, const ExecModelOptions *o)
             .head = from->head,
             .recompute = from->recompute,
             .layers = g_new0(ExecLayerTensors, n_layers),
+            .widths = g_new0(const ExecWidths *, n_layers),
         };
-        while (stage.n_dense < stage.n_layers &&
-               !model_layer_is_moe(o->arch, stage.first_layer + stage.n_dense))
-            stage.n_dense++;
+        for (int64_t l = 0; l < stage.n_layers; l++)
+            stage.widths[l] = &model->kinds[model_layer_kind(o->arch, stage.first_layer + l)];
         g_array_append_val(model->stages, stage);
     }
 }
@@ -217,7 +217,10 @@ exec_model_new(const ExecModelOptions *options, ExecBackend *backend, ExecPool *
 {
     g_autoptr(ExecModel) model = g_new0(ExecModel, 1);
 
-    model->widths = exec_widths(options, backend->storage);
+    model->widths = exec_end_widths(options, backend->storage);
+    model->n_kinds = model_n_kinds(options->arch);
+    for (int32_t i = 0; i < model->n_kinds; i++)
+        model->kinds[i] = exec_kind_widths(options, backend->storage, i);
     model->layout = exec_layout_new(options);
     model->stages = g_array_new(false, true, sizeof(ExecStage));
     model->backend = backend;
@@ -239,8 +242,10 @@ exec_model_free(ExecModel *model)
 {
     if (model == NULL)
         return;
-    for (guint i = 0; i < model->stages->len; i++)
+    for (guint i = 0; i < model->stages->len; i++) {
         g_free(g_array_index(model->stages, ExecStage, i).layers);
+        g_free(g_array_index(model->stages, ExecStage, i).widths);
+    }
     g_array_unref(model->stages);
     exec_layout_clear(&model->layout);
     exec_pool_give(model->pool, &model->weights);

@@ -11,7 +11,8 @@
  *   units.h    whole weights and gradients during an op, where a rank keeps shards (ZeRO 2 and 3)
  *   stage.h    F, B, I and W of one (micro-batch, slice), and the memory in between
  *   ends.h     embedding and head
- *   layer.h, attention.h, moe.h, linear.h   what a layer computes
+ *   layer.h, moe.h, linear.h   what a layer computes
+ *   mixer.h, attention.h       the half of a layer that looks at other tokens: a table of mixers
  *
  * Only executor/run/, executor/measure/ and tests come in: they give a stage its inputs and say
  * which op is next.  The room knows no schedules and sends no messages between stages.
@@ -29,15 +30,17 @@ typedef struct {
     int32_t stage, chain; /* position in its chain, and which chain: bidir has two */
     int32_t chunk;
     int64_t first_layer, n_layers;
-    int64_t n_dense; /* leading layers without experts */
     bool embedding, head;
     PlanRecompute recompute;
     ExecEndTensors ends;
-    ExecLayerTensors *layers; /* (owned) n_layers */
+    ExecLayerTensors *layers;  /* (owned) n_layers */
+    const ExecWidths **widths; /* (owned) of each layer; each borrowed from the model */
 } ExecStage;
 
 typedef struct {
-    ExecWidths widths;
+    ExecWidths widths; /* of the ends */
+    int32_t n_kinds;
+    ExecWidths kinds[MODEL_MAX_KINDS]; /* of each kind of layers */
     ExecLayout layout;
     GArray *stages; /* of ExecStage, in the plan's order */
     /* Blocks of the pool: weights in the backend's storage, the others fp32.  There are no moments

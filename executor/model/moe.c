@@ -552,7 +552,7 @@ exec_moe_forward(const ExecLayer *layer, void *y)
     const int64_t n_local = exec_local_rows(w, exec_slice_rows(&layer->slice)) * w->hidden;
     Exchange exchange;
 
-    if (w->shared_hidden > 0)
+    if (w->ffn_hidden > 0)
         exec_mlp_forward(layer, y);
     else
         backend->ops->copy(backend, (size_t)exec_storage_bytes(backend, n_local), layer->a.x2, y);
@@ -679,7 +679,7 @@ exec_moe_backward(const ExecLayer *layer, void *d_up, const void *d, const void 
     void *total = layer->scratch->partial;
     Scratch s = {0};
 
-    if (w->shared_hidden > 0)
+    if (w->ffn_hidden > 0)
         total = exec_mlp_backward(layer, d_up, dy);
     else
         backend->ops->zero(backend, (size_t)exec_storage_bytes(backend, n_local), total);
@@ -698,7 +698,7 @@ exec_moe_weight(const ExecLayer *layer, const void *d_up, const void *d_down)
 {
     const ExecWidths *w = layer->widths;
 
-    if (w->shared_hidden > 0)
+    if (w->ffn_hidden > 0)
         exec_mlp_weight(layer, d_up, d_down);
     if (layer->comm->error != NULL)
         return;

@@ -15,12 +15,12 @@ typedef struct {
 /* A (micro-batch, slice) in flight. */
 typedef struct {
     PartBlocks *parts; /* (owned) [n_layers + 1]: the head's comes last */
-    ExecMoe *moe;      /* (owned, nullable) [n_layers] where the stage has experts */
+    ExecMoe *moe;      /* (owned) [n_layers]: of layers with experts */
 } SliceState;
 
 /* A micro-batch in flight that is sliced. */
 typedef struct {
-    ExecBlock kv, d_kv; /* of all layers and slices */
+    ExecBlock memory, d_memory; /* of all layers' mixers (mixer.h) */
     int32_t n_backward; /* slices whose B or I has ended */
 } MicroBatchState;
 
@@ -29,22 +29,22 @@ struct ExecStageRun {
     int64_t *context;               /* (owned) tokens before each slice */
     MicroBatchState *micro_batches; /* (owned) */
     SliceState *slices;             /* (owned) [micro_batch][slice] */
-    /* During an op: for exec_layer_scratch(); with recompute full one layer's activations, its K
-     * and V where nothing is sliced, and the inputs of its products. */
+    /* During an op: the scratch of the layer at work; with recompute full its activations and the
+     * inputs of its products. */
     ExecBlock layer, again;
 };
 
 /* An op that is being computed. */
 typedef struct {
     ExecStageRun *run;
-    const ExecWidths *widths;
+    const ExecWidths *widths; /* of the ends */
     const ExecStage *stage;
     ScheduleOpKind kind;
     ExecSlice slice;
     int64_t rows;
     MicroBatchState *micro_batch;
     SliceState *state;
-    ExecLayerScratch scratch;
+    ExecLayerScratch end_scratch; /* of embedding and head */
 } Op;
 
 /* --- sizes --- */
@@ -61,36 +61,6 @@ boundary_bytes(const Op *op)
     return exec_padded_bytes(boundary_of(op->widths, op->rows));
 }
 
-/* K and V of one layer, of this rank's tokens of whole sequences, or the sums of their gradients. */
-static int64_t
-kv_bytes(const Op *op, Dtype dtype)
-{
-    const ExecWidths *w = op->widths;
-
-    return exec_padded_bytes(w->seq_len / w->cp * op->slice.sequences * 2 * w->kv_width *
-                             dtype_bytes(dtype));
-}
-
-static bool
-is_sliced(const Op *op)
-{
-    return op->run->o.n_slices > 1;
-}
-
-/* K and V of one layer where they lie in the layer's own blocks. */
-static int64_t
-own_kv_bytes(const Op *op)
-{
-    return is_sliced(op) ? 0 : kv_bytes(op, op->widths->storage);
-}
-
-/* The same of all layers where they lie in the micro-batch's block. */
-static int64_t
-micro_batch_kv_bytes(const Op *op, Dtype dtype)
-{
-    return is_sliced(op) ? op->stage->n_layers * kv_bytes(op, dtype) : 0;
-}
-
 static bool
 recomputes_all(const Op *op)
 {
@@ -100,26 +70,60 @@ recomputes_all(const Op *op)
 static bool
 is_moe(const Op *op, int64_t layer)
 {
-    return layer >= op->stage->n_dense;
+    return op->stage->widths[layer]->n_experts > 0;
+}
+
+/* Layer @l as its code sees it; n_layers: embedding and head. */
+static ExecLayerShape
+shape_of(const Op *op, int64_t l)
+{
+    return (ExecLayerShape){
+        .widths = l == op->stage->n_layers ? op->widths : op->stage->widths[l],
+        .slice = op->slice,
+        .op = op->kind,
+        .recompute = op->stage->recompute,
+    };
+}
+
+/* Bytes of one layer's memory, or of its gradient, in the micro-batch's block. */
+static int64_t
+memory_bytes(const Op *op, int64_t l, bool gradient)
+{
+    const ExecLayerShape shape = shape_of(op, l);
+
+    return exec_padded_bytes(exec_mixer(shape.widths)->memory_bytes(&shape, gradient));
+}
+
+/* The same of the layers before layer @end. */
+static int64_t
+memory_before(const Op *op, int64_t end, bool gradient)
+{
+    int64_t n_bytes = 0;
+
+    for (int64_t l = 0; l < end; l++)
+        n_bytes += memory_bytes(op, l, gradient);
+    return n_bytes;
 }
 
 /* Bytes of a layer's activations: of those that only input gradients read, or of those that weight
  * gradients read (@of_products). */
 static int64_t
-activation_bytes(const Op *op, bool moe, bool of_products)
+activation_bytes(const Op *op, int64_t l, bool of_products)
 {
+    const ExecLayerShape shape = shape_of(op, l);
     ExecCutter inputs = {.storage = op->widths->storage}, products = inputs;
 
-    exec_layer_activations(op->widths, op->rows, moe, op->stage->recompute, &inputs, &products);
+    exec_layer_activations(&shape, &inputs, &products);
     return of_products ? products.n_bytes : inputs.n_bytes;
 }
 
 static int64_t
-kept_bytes(const Op *op, bool moe)
+kept_bytes(const Op *op, int64_t l)
 {
+    const ExecLayerShape shape = shape_of(op, l);
     ExecCutter cutter = {.storage = op->widths->storage};
 
-    exec_layer_kept(op->widths, op->rows, moe, &cutter);
+    exec_layer_kept(&shape, &cutter);
     return cutter.n_bytes;
 }
 
@@ -134,7 +138,7 @@ input_bytes(const Op *op, int64_t layer)
         return op->stage->head || layer == 0 ? boundary : 0;
     if (recomputes_all(op))
         return boundary;
-    return boundary + activation_bytes(op, is_moe(op, layer), false) + own_kv_bytes(op);
+    return boundary + activation_bytes(op, layer, false);
 }
 
 static int64_t
@@ -142,44 +146,40 @@ product_bytes(const Op *op, int64_t layer)
 {
     if (layer == op->stage->n_layers)
         return op->stage->head ? exec_head_bytes(op->widths, op->rows) : 0;
-    return activation_bytes(op, is_moe(op, layer), true);
+    return activation_bytes(op, layer, true);
 }
 
-/* The larger of @bytes of a dense layer and of one with experts, as far as the stage has them. */
+/* The most that any layer of the stage needs; the ends have none of that. */
 static int64_t
-larger(const Op *op, int64_t (*bytes)(const Op *op, bool moe))
+most(const Op *op, int64_t (*bytes)(const Op *op, int64_t layer))
 {
-    const ExecStage *stage = op->stage;
+    int64_t n_bytes = 0;
 
-    return MAX(stage->n_dense > 0 ? bytes(op, false) : 0,
-               stage->n_dense < stage->n_layers ? bytes(op, true) : 0);
+    for (int64_t l = 0; l < op->stage->n_layers; l++)
+        if (l == 0 || op->stage->widths[l] != op->stage->widths[l - 1])
+            n_bytes = MAX(n_bytes, bytes(op, l));
+    return n_bytes;
 }
 
 /* Bytes of a layer's activations in `again`. */
 static int64_t
-again_activations(const Op *op, bool moe)
+again_activations(const Op *op, int64_t l)
 {
+    const ExecLayerShape shape = shape_of(op, l);
     ExecCutter cutter = {.storage = op->widths->storage};
 
     if (op->kind != SCHEDULE_OP_FORWARD)
-        return activation_bytes(op, moe, false);
-    exec_layer_passing(op->widths, op->rows, moe, &cutter);
+        return activation_bytes(op, l, false);
+    exec_layer_passing(&shape, &cutter);
     return cutter.n_bytes;
 }
 
-/* Bytes of the inputs of a layer's products in `again`: F does not keep them apart, and the layers
- * of an I have blocks of their own for them. */
+/* Bytes of the inputs of a layer's products in `again`, behind the activations: F does not keep them
+ * apart, and the layers of an I have blocks of their own for them. */
 static int64_t
-again_products(const Op *op, bool moe)
+again_products(const Op *op, int64_t l)
 {
-    return op->kind == SCHEDULE_OP_BACKWARD ? activation_bytes(op, moe, true) : 0;
-}
-
-/* Where K and V begin in `again`; behind them are the inputs of the products. */
-static int64_t
-again_kv_at(const Op *op)
-{
-    return larger(op, again_activations);
+    return op->kind == SCHEDULE_OP_BACKWARD ? activation_bytes(op, l, true) : 0;
 }
 
 static int64_t
@@ -187,7 +187,7 @@ again_bytes(const Op *op)
 {
     if (!recomputes_all(op) || op->kind == SCHEDULE_OP_BACKWARD_WEIGHT)
         return 0;
-    return again_kv_at(op) + own_kv_bytes(op) + larger(op, again_products);
+    return most(op, again_activations) + most(op, again_products);
 }
 
 /* --- where everything lies --- */
@@ -200,39 +200,22 @@ at(const ExecBlock *block, int64_t offset)
 }
 
 static ExecLayerActivations
-activations_at(const Op *op, const PartBlocks *part, bool moe)
+activations_at(const Op *op, const PartBlocks *part, int64_t l)
 {
     const ExecStageRun *run = op->run;
+    const ExecLayerShape shape = shape_of(op, l);
     const Dtype storage = op->widths->storage;
     const bool again = recomputes_all(op);
     ExecCutter inputs = {.block = run->again.data, .storage = storage}, products = inputs;
 
     if (again && op->kind == SCHEDULE_OP_FORWARD)
-        return exec_layer_passing(op->widths, op->rows, moe, &inputs);
+        return exec_layer_passing(&shape, &inputs);
     if (!again)
         inputs.block = at(&part->inputs, boundary_bytes(op));
     products.block = part->products.data != NULL
                          ? part->products.data
-                         : at(&run->again, again_kv_at(op) + own_kv_bytes(op));
-    return exec_layer_activations(op->widths, op->rows, moe, op->stage->recompute, &inputs,
-                                  &products);
-}
-
-/* Sets K and V of layer @l, and their gradients. */
-static void
-set_kv(const Op *op, const PartBlocks *part, int64_t l, ExecLayer *layer)
-{
-    const MicroBatchState *whole = op->micro_batch;
-    const bool moe = is_moe(op, l);
-
-    if (is_sliced(op)) {
-        layer->kv = at(&whole->kv, l * kv_bytes(op, op->widths->storage));
-        layer->d_kv = at(&whole->d_kv, l * kv_bytes(op, DTYPE_FP32));
-        return;
-    }
-    layer->kv = recomputes_all(op)
-                    ? at(&op->run->again, again_kv_at(op))
-                    : at(&part->inputs, boundary_bytes(op) + activation_bytes(op, moe, false));
+                         : at(&run->again, most(op, again_activations));
+    return exec_layer_activations(&shape, &inputs, &products);
 }
 
 /* Layer @l of the op.  For n_layers only what all layers have in common is set. */
@@ -241,30 +224,44 @@ layer_at(const Op *op, int64_t l)
 {
     const ExecStageRun *run = op->run;
     const PartBlocks *part = &op->state->parts[l];
+    const MicroBatchState *whole = op->micro_batch;
+    const ExecLayerShape shape = shape_of(op, l);
     ExecLayer layer = {
         .backend = run->o.comm->backend,
         .comm = run->o.comm,
         .pool = run->o.pool,
-        .widths = op->widths,
-        .scratch = &op->scratch,
-        .turns = run->o.scratch->turns,
+        .widths = shape.widths,
+        .scratch = &op->end_scratch,
         .positions = run->o.scratch->positions + op->slice.own_context,
         .slice = op->slice,
+        .op = shape.op,
+        .recompute = shape.recompute,
         .x = part->inputs.data,
     };
 
     if (l >= op->stage->n_layers)
         return layer;
+    layer.scratch = NULL;
+    layer.turns = run->o.scratch->turns[shape.widths->kind];
     layer.tensors = &op->stage->layers[l];
     if (is_moe(op, l))
         layer.moe = &op->state->moe[l];
-    layer.a = activations_at(op, part, is_moe(op, l));
-    if (op->stage->recompute == PLAN_RECOMPUTE_SELECTIVE) {
-        layer.core_again = true;
-        layer.a.lse = run->o.scratch->lse;
-    }
-    set_kv(op, part, l, &layer);
+    layer.a = activations_at(op, part, l);
+    if (memory_bytes(op, l, false) > 0)
+        layer.memory = at(&whole->memory, memory_before(op, l, false));
+    if (memory_bytes(op, l, true) > 0)
+        layer.d_memory = at(&whole->d_memory, memory_before(op, l, true));
     return layer;
+}
+
+/* The scratch of layer @l, which the block of the op is large enough for. */
+static ExecLayerScratch
+scratch_at(const Op *op, int64_t l)
+{
+    const ExecLayerShape shape = shape_of(op, l);
+    ExecCutter cutter = {.block = op->run->layer.data, .storage = op->widths->storage};
+
+    return exec_layer_scratch(&shape, &cutter);
 }
 
 static ExecHeadActivations
@@ -288,10 +285,11 @@ output_at(const Op *op, int64_t l)
 static ExecLayerKept
 kept_at(const Op *op, int64_t l)
 {
+    const ExecLayerShape shape = shape_of(op, l);
     ExecCutter cutter = {.block = op->state->parts[l].gradients.data,
                          .storage = op->widths->storage};
 
-    return exec_layer_kept(op->widths, op->rows, is_moe(op, l), &cutter);
+    return exec_layer_kept(&shape, &cutter);
 }
 
 /* --- blocks --- */
@@ -301,7 +299,7 @@ static void
 give_inputs(const ExecStageRun *run, SliceState *state, int64_t layer)
 {
     exec_pool_give(run->o.pool, &state->parts[layer].inputs);
-    if (state->moe != NULL && layer < run->o.stage->n_layers)
+    if (layer < run->o.stage->n_layers)
         exec_moe_clear_inputs(&state->moe[layer], run->o.pool);
 }
 
@@ -311,7 +309,7 @@ give_products(const ExecStageRun *run, SliceState *state, int64_t layer)
 {
     exec_pool_give(run->o.pool, &state->parts[layer].products);
     exec_pool_give(run->o.pool, &state->parts[layer].gradients);
-    if (state->moe != NULL && layer < run->o.stage->n_layers)
+    if (layer < run->o.stage->n_layers)
         exec_moe_clear(&state->moe[layer], run->o.pool);
 }
 
@@ -322,14 +320,24 @@ take(ExecStageRun *run, TraceMemoryOwner owner, int64_t n_bytes, ExecBlock *bloc
     return n_bytes == 0 || exec_pool_take(run->o.pool, owner, n_bytes, block, error);
 }
 
-/* Sets op->scratch.  Returns: its bytes. */
+/* Sets op->end_scratch.  Returns: the bytes of the op's scratch, which is large enough for layers of
+ * every kind. */
 static int64_t
 set_scratch(Op *op)
 {
+    const ExecModel *model = op->run->o.model;
+    ExecLayerShape shape = shape_of(op, op->stage->n_layers);
     ExecCutter cutter = {.block = op->run->layer.data, .storage = op->widths->storage};
 
-    op->scratch = exec_layer_scratch(op->widths, op->rows, op->slice.sequences, op->kind, &cutter);
-    return cutter.n_bytes;
+    op->end_scratch = exec_end_scratch(&shape, &cutter);
+    int64_t n_bytes = cutter.n_bytes;
+    for (int32_t i = 0; i < model->n_kinds; i++) {
+        ExecCutter layer = {.storage = op->widths->storage};
+        shape.widths = &model->kinds[i];
+        exec_layer_scratch(&shape, &layer);
+        n_bytes = MAX(n_bytes, layer.n_bytes);
+    }
+    return n_bytes;
 }
 
 /* The op of @kind on a slice.  Its scratch is there once the op has begun. */
@@ -338,7 +346,7 @@ op_at(ExecStageRun *run, int32_t micro_batch, int32_t slice, ScheduleOpKind kind
 {
     Op op = {
         .run = run,
-        .widths = run->o.widths,
+        .widths = &run->o.model->widths,
         .stage = run->o.stage,
         .kind = kind,
         .slice = exec_stage_slice(run, micro_batch, slice),
@@ -384,8 +392,7 @@ exec_stage_run_new(const ExecStageOptions *options)
     run->slices = g_new0(SliceState, (size_t)options->n_micro_batches * n_slices);
     for (size_t i = 0; i < (size_t)options->n_micro_batches * n_slices; i++) {
         run->slices[i].parts = g_new0(PartBlocks, (size_t)options->stage->n_layers + 1);
-        if (options->stage->n_dense < options->stage->n_layers)
-            run->slices[i].moe = g_new0(ExecMoe, (size_t)options->stage->n_layers);
+        run->slices[i].moe = g_new0(ExecMoe, (size_t)options->stage->n_layers);
     }
     run->context = g_new0(int64_t, n_slices);
     for (size_t i = 1; i < n_slices; i++)
@@ -407,8 +414,8 @@ exec_stage_run_free(ExecStageRun *run)
         g_free(run->slices[i].moe);
     }
     for (int32_t i = 0; i < run->o.n_micro_batches; i++) {
-        exec_pool_give(run->o.pool, &run->micro_batches[i].kv);
-        exec_pool_give(run->o.pool, &run->micro_batches[i].d_kv);
+        exec_pool_give(run->o.pool, &run->micro_batches[i].memory);
+        exec_pool_give(run->o.pool, &run->micro_batches[i].d_memory);
     }
     end_op(run);
     g_free(run->micro_batches);
@@ -420,7 +427,7 @@ exec_stage_run_free(ExecStageRun *run)
 ExecSlice
 exec_stage_slice(const ExecStageRun *run, int32_t micro_batch, int32_t slice)
 {
-    const int64_t cp = run->o.widths->cp;
+    const int64_t cp = run->o.model->widths.cp;
 
     return (ExecSlice){
         .sequences = run->o.sequences[micro_batch],
@@ -430,6 +437,7 @@ exec_stage_slice(const ExecStageRun *run, int32_t micro_batch, int32_t slice)
         .own_context = run->context[slice] / cp,
         .lengths = run->o.slices,
         .index = slice,
+        .n = run->o.n_slices,
     };
 }
 
@@ -438,7 +446,7 @@ exec_stage_boundary_bytes(const ExecStageRun *run, int32_t micro_batch, int32_t 
 {
     const ExecSlice s = exec_stage_slice(run, micro_batch, slice);
 
-    return boundary_of(run->o.widths, exec_slice_rows(&s));
+    return boundary_of(&run->o.model->widths, exec_slice_rows(&s));
 }
 
 /* --- opening units --- */
@@ -516,7 +524,7 @@ exec_stage_begin_forward(ExecStageRun *run, int32_t micro_batch, int32_t slice, 
     Op op = op_at(run, micro_batch, slice, SCHEDULE_OP_FORWARD);
     const int64_t n_layers = op.stage->n_layers;
     PartBlocks *parts = op.state->parts;
-    ExecBlock *kv = &op.micro_batch->kv;
+    ExecBlock *memory = &op.micro_batch->memory;
 
     g_assert(parts[0].inputs.data == NULL);
     for (int64_t l = 0; l <= n_layers; l++) {
@@ -526,8 +534,8 @@ exec_stage_begin_forward(ExecStageRun *run, int32_t micro_batch, int32_t slice, 
                              &parts[l].products, error)))
             return false;
     }
-    if (kv->data == NULL &&
-        !take(run, TRACE_MEMORY_KV, micro_batch_kv_bytes(&op, op.widths->storage), kv, error))
+    if (memory->data == NULL &&
+        !take(run, TRACE_MEMORY_KV, memory_before(&op, n_layers, false), memory, error))
         return false;
     *x = parts[0].inputs.data;
     return begin_op(&op, error);
@@ -548,13 +556,15 @@ exec_stage_forward(ExecStageRun *run, int32_t micro_batch, int32_t slice, const 
         exec_units_close(&open);
     }
     for (int64_t l = 0; l < stage->n_layers; l++) {
-        const ExecLayer layer = layer_at(&op, l);
+        const ExecLayerScratch scratch = scratch_at(&op, l);
+        ExecLayer layer = layer_at(&op, l);
+        layer.scratch = &scratch;
         x = output_at(&op, l);
         if (!open_part(&op, l, EXEC_OPEN_WEIGHTS, &open))
             break;
         exec_layer_forward(&layer, x);
         exec_units_close(&open);
-        if (recomputes_all(&op) && op.state->moe != NULL)
+        if (recomputes_all(&op))
             exec_moe_clear(&op.state->moe[l], run->o.pool);
         exec_comm_poll(run->o.comm);
     }
@@ -576,30 +586,31 @@ exec_stage_gradient(ExecStageRun *run)
     return run->o.scratch->d;
 }
 
-/* Counts a slice whose B or I has ended.  After the last one K, V and the sums of their gradients go back. */
+/* Counts a slice whose B or I has ended.  After the last one what went from slice to slice goes
+ * back. */
 static void
 finish(const ExecStageRun *run, MicroBatchState *micro_batch)
 {
     if (++micro_batch->n_backward < run->o.n_slices)
         return;
     micro_batch->n_backward = 0;
-    exec_pool_give(run->o.pool, &micro_batch->d_kv);
-    exec_pool_give(run->o.pool, &micro_batch->kv);
+    exec_pool_give(run->o.pool, &micro_batch->d_memory);
+    exec_pool_give(run->o.pool, &micro_batch->memory);
 }
 
-/* Begins a B or I.  With the first one of a sliced micro-batch, the sum of the gradients of K and V
- * begins at zero. */
+/* Begins a B or I.  With the first one of a micro-batch, the gradient of what goes from slice to
+ * slice begins at zero. */
 static bool
 begin_backward(Op *op, GError **error)
 {
     ExecBackend *backend = op->run->o.comm->backend;
-    ExecBlock *d_kv = &op->micro_batch->d_kv;
-    const int64_t n_bytes = micro_batch_kv_bytes(op, DTYPE_FP32);
+    ExecBlock *d_memory = &op->micro_batch->d_memory;
+    const int64_t n_bytes = memory_before(op, op->stage->n_layers, true);
 
-    if (n_bytes > 0 && d_kv->data == NULL) {
-        if (!exec_pool_take(op->run->o.pool, TRACE_MEMORY_KV, n_bytes, d_kv, error))
+    if (n_bytes > 0 && d_memory->data == NULL) {
+        if (!exec_pool_take(op->run->o.pool, TRACE_MEMORY_KV, n_bytes, d_memory, error))
             return false;
-        backend->ops->zero(backend, (size_t)n_bytes, d_kv->data);
+        backend->ops->zero(backend, (size_t)n_bytes, d_memory->data);
     }
     return begin_op(op, error);
 }
@@ -629,10 +640,10 @@ take_kept(const Op *op, int64_t l)
     ExecStageRun *run = op->run;
     PartBlocks *part = &op->state->parts[l];
     GError *error = NULL;
-    const bool ok = (!recomputes_all(op) || take(run, TRACE_MEMORY_ACTIVATIONS,
-                                                 product_bytes(op, l), &part->products, &error)) &&
-                    take(run, TRACE_MEMORY_ACTIVATIONS, kept_bytes(op, is_moe(op, l)),
-                         &part->gradients, &error);
+    const bool ok =
+        (!recomputes_all(op) ||
+         take(run, TRACE_MEMORY_ACTIVATIONS, product_bytes(op, l), &part->products, &error)) &&
+        take(run, TRACE_MEMORY_ACTIVATIONS, kept_bytes(op, l), &part->gradients, &error);
 
     if (!ok)
         exec_comm_fail(run->o.comm, error);
@@ -647,12 +658,14 @@ layer_backward(const Op *op, int64_t l, bool split)
 
     if (split && !take_kept(op, l))
         return;
-    const ExecLayer layer = layer_at(op, l);
+    const ExecLayerScratch scratch = scratch_at(op, l);
+    ExecLayer layer = layer_at(op, l);
+    layer.scratch = &scratch;
     if (!open_part(op, l, backward_needs(split), &open))
         return;
     /* F has kept the output or sent it away: nobody reads this second one. */
     if (recomputes_all(op))
-        exec_layer_forward(&layer, op->scratch.kept.d_up);
+        exec_layer_forward(&layer, scratch.kept.d_up);
     const ExecLayerKept kept = kept_at(op, l);
     exec_layer_backward(&layer, split ? &kept : NULL, run->o.scratch->d);
     exec_units_close(&open);
@@ -711,8 +724,10 @@ exec_stage_backward_weight(ExecStageRun *run, int32_t micro_batch, int32_t slice
         give_products(run, op.state, stage->n_layers);
     }
     for (int64_t l = stage->n_layers - 1; l >= 0; l--) {
-        const ExecLayer layer = layer_at(&op, l);
+        const ExecLayerScratch scratch = scratch_at(&op, l);
         const ExecLayerKept kept = kept_at(&op, l);
+        ExecLayer layer = layer_at(&op, l);
+        layer.scratch = &scratch;
         if (!open_part(&op, l, EXEC_OPEN_GRADIENTS, &open))
             break;
         exec_layer_backward_weight(&layer, &kept);
@@ -729,7 +744,7 @@ exec_stage_backward_weight(ExecStageRun *run, int32_t micro_batch, int32_t slice
 static void
 upload_positions(const ExecStageScratch *scratch, const ExecScratchOptions *o)
 {
-    const ExecWidths *w = o->widths;
+    const ExecWidths *w = &o->model->widths;
     g_autofree int32_t *positions = g_new(int32_t, (size_t)w->seq_len);
     int64_t n = 0, context = 0;
 
@@ -746,29 +761,43 @@ upload_positions(const ExecStageScratch *scratch, const ExecScratchOptions *o)
                                   scratch->positions);
 }
 
-/* Uploads the rotations of all positions [Su et al. 2104.09864 section 3.2.2]. */
+/* Uploads the rotations of all positions for layers of @w's kind [Su et al. 2104.09864 section
+ * 3.2.2]. */
 static void
-upload_turns(const ExecStageScratch *scratch, const ExecScratchOptions *o)
+upload_turns(const ExecScratchOptions *o, const ExecWidths *w, float *to)
 {
-    const int64_t d = o->widths->head_dim, n = o->widths->seq_len * d;
+    const int64_t d = w->head_dim, n = w->seq_len * d;
     g_autofree float *turns = g_new(float, (size_t)n);
 
-    for (int64_t position = 0; position < o->widths->seq_len; position++)
+    for (int64_t position = 0; position < w->seq_len; position++)
         for (int64_t i = 0; i < d / 2; i++) {
-            const double angle =
-                (double)position * pow(o->widths->rope_base, -2.0 * (double)i / (double)d);
+            const double angle = (double)position * pow(w->rope_base, -2.0 * (double)i / (double)d);
             turns[position * d + i] = (float)cos(angle);
             turns[position * d + d / 2 + i] = (float)sin(angle);
         }
-    o->comm->backend->ops->upload(o->comm->backend, (size_t)n * sizeof *turns, turns,
-                                  scratch->turns);
+    o->comm->backend->ops->upload(o->comm->backend, (size_t)n * sizeof *turns, turns, to);
+}
+
+/* The first kind whose rotations are those of @kind; @kind itself where it is the first. */
+static int32_t
+same_turns(const ExecModel *model, int32_t kind)
+{
+    const ExecWidths *w = &model->kinds[kind];
+
+    for (int32_t i = 0; i < kind; i++) {
+        const ExecWidths *other = &model->kinds[i];
+        if (other->rotary && other->head_dim == w->head_dim && other->rope_base <= w->rope_base &&
+            other->rope_base >= w->rope_base)
+            return i;
+    }
+    return kind;
 }
 
 /* Sets the pointers of @scratch into its block.  Returns: the block's bytes. */
 static int64_t
 cut_scratch(ExecStageScratch *scratch, const ExecScratchOptions *o)
 {
-    const ExecWidths *w = o->widths;
+    const ExecWidths *w = &o->model->widths;
     ExecCutter cutter = {.block = scratch->block.data, .storage = w->storage};
     int64_t tokens = 0;
 
@@ -777,23 +806,28 @@ cut_scratch(ExecStageScratch *scratch, const ExecScratchOptions *o)
     const int64_t rows = o->sequences * tokens;
     scratch->d = exec_cut_bytes(&cutter, boundary_of(w, rows));
     scratch->stats = exec_cut_words(&cutter, w->tp > 1 ? w->tp * 3 * rows : 0);
-    scratch->lse = o->core_again ? exec_cut_words(&cutter, rows * w->n_heads) : NULL;
     scratch->positions = exec_cut_words(&cutter, w->seq_len / w->cp);
-    scratch->turns = w->rotary ? exec_cut_words(&cutter, w->seq_len * w->head_dim) : NULL;
+    for (int32_t i = 0; i < o->model->n_kinds; i++) {
+        const int32_t same = same_turns(o->model, i);
+        const int64_t n = w->seq_len * o->model->kinds[i].head_dim;
+        if (o->model->kinds[i].rotary)
+            scratch->turns[i] = same == i ? exec_cut_words(&cutter, n) : scratch->turns[same];
+    }
     return cutter.n_bytes;
 }
 
 bool
 exec_stage_scratch_init(ExecStageScratch *scratch, const ExecScratchOptions *o, GError **error)
 {
-    scratch->block = (ExecBlock){0};
+    *scratch = (ExecStageScratch){0};
     if (!exec_pool_take(o->pool, TRACE_MEMORY_WORKSPACE, cut_scratch(scratch, o), &scratch->block,
                         error))
         return false;
     cut_scratch(scratch, o);
     upload_positions(scratch, o);
-    if (o->widths->rotary)
-        upload_turns(scratch, o);
+    for (int32_t i = 0; i < o->model->n_kinds; i++)
+        if (o->model->kinds[i].rotary && same_turns(o->model, i) == i)
+            upload_turns(o, &o->model->kinds[i], scratch->turns[i]);
     return true;
 }
 

@@ -25,8 +25,9 @@
  * Behind the layers' blocks come the head's: the last layer's output; its norm and logits.  The
  * output of a stage without a head is sent away, and not kept.
  *
- * K and V of a sliced micro-batch are one block for the whole sequence, from its first F to its
- * last B or I, and their gradients one from its first B or I to its last B or W.
+ * What mixers hand from slice to slice (mixer.h), such as K and V of a sliced micro-batch, is one
+ * block for the whole sequence, from its first F to its last B or I, and its gradient one from its
+ * first B or I to its last B or W.
  */
 #pragma once
 
@@ -39,19 +40,18 @@ typedef struct {
     void *d;            /* [local rows, hidden] the gradient that a backward passes on from layer to
                            layer, or the output of a stage without a head */
     float *stats;       /* [tp, 3, rows] for the loss; tp > 1 */
-    float *lse;         /* [rows, n_heads] of attention that runs again; NULL: none does */
     int32_t *positions; /* [seq_len / cp] of this rank's tokens, slice after slice */
-    float *turns;       /* [seq_len, head_dim] for ExecRope; NULL unless rotary */
+    /* By kind of layers: [seq_len, head_dim] for ExecRope; NULL unless rotary. */
+    float *turns[MODEL_MAX_KINDS];
 } ExecStageScratch;
 
 typedef struct {
-    const ExecWidths *widths; /* (borrowed) like all that follows */
+    const ExecModel *model; /* (borrowed) like all that follows */
     ExecComm *comm;
     ExecPool *pool;
     int64_t sequences;      /* of the largest micro-batch */
     const int64_t *lengths; /* tokens of every slice */
     int32_t n_slices;
-    bool core_again; /* a stage has recompute selective */
 } ExecScratchOptions;
 
 /* False on EXEC_ERROR_MEMORY. */
@@ -60,7 +60,7 @@ bool exec_stage_scratch_init(ExecStageScratch *scratch, const ExecScratchOptions
 void exec_stage_scratch_clear(ExecStageScratch *scratch, ExecPool *pool);
 
 typedef struct {
-    const ExecWidths *widths; /* (borrowed) like all that follows */
+    const ExecModel *model; /* (borrowed) like all that follows */
     const ExecStage *stage;
     ExecUnits *units; /* (nullable) NULL: all weights and gradients of the model are kept whole */
     ExecComm *comm;

@@ -118,6 +118,13 @@ exec_rank_gather_weights(ExecRank *rank, GError **error)
 
 /* --- over ranks that share a parameter --- */
 
+/* The ranks with the same K/V heads of a parameter's kind of layers. */
+static ExecDim
+kv_dim(const ExecParameter *p)
+{
+    return (ExecDim)(EXEC_DIM_KV + p->kind);
+}
+
 /* Sums what the tp ranks have computed from different rows, or from different heads of replicated K
  * and V.  They have the same shards of units. */
 static bool
@@ -131,7 +138,7 @@ reduce_over_tp(ExecRank *rank, GError **error)
         const int64_t n = exec_model_own_elements(model, p, &begin);
         if (n == 0 || (p->share != EXEC_SHARE_TP && p->share != EXEC_SHARE_KV))
             continue;
-        exec_comm_all_reduce(&rank->comm, p->share == EXEC_SHARE_TP ? EXEC_DIM_TP : EXEC_DIM_KV,
+        exec_comm_all_reduce(&rank->comm, p->share == EXEC_SHARE_TP ? EXEC_DIM_TP : kv_dim(p),
                              DTYPE_FP32, n, exec_model_own_gradients(model, p, begin));
     }
     return exec_comm_check(&rank->comm, error);
@@ -184,7 +191,7 @@ exec_rank_speaks_for(const ExecRank *rank, guint parameter)
         return false;
     if (p->share != EXEC_SHARE_EXPERT && is_whole(&p->shard) && rank->tp != 0)
         return false;
-    if (p->share == EXEC_SHARE_KV && rank->comm.groups[EXEC_DIM_KV].index != 0)
+    if (p->share == EXEC_SHARE_KV && rank->comm.groups[kv_dim(p)].index != 0)
         return false;
     for (guint i = 0; i < rank->shared_parameters->len; i++) {
         const ExecSharedParameter *shared =

@@ -256,7 +256,7 @@ make_runs(ExecRank *rank)
         const ExecStage *stage = exec_model_stage(rank->model, i);
         g_assert(stage->chunk >= 0 && (guint)stage->chunk < rank->model->stages->len);
         rank->runs[stage->chunk] = exec_stage_run_new(&(ExecStageOptions){
-            .widths = &rank->model->widths,
+            .model = rank->model,
             .stage = stage,
             .units = rank->units,
             .comm = &rank->comm,
@@ -302,25 +302,23 @@ exec_rank_prepare(ExecRank *rank, GError **error)
     ExecShared *shared = rank->shared;
     const Plan *plan = shared->plan;
     int64_t max_sequences, end;
-    bool has_selective = false, reads_tokens = false;
+    bool reads_tokens = false;
 
     if (!open_rank(rank, error))
         return false;
     for (guint i = 0; i < rank->model->stages->len; i++) {
         const ExecStage *stage = exec_model_stage(rank->model, i);
-        has_selective |= stage->recompute == PLAN_RECOMPUTE_SELECTIVE;
         reads_tokens |= stage->embedding || stage->head;
     }
     index_rows(rank, &max_sequences);
     if (!exec_stage_scratch_init(&rank->scratch,
                                  &(ExecScratchOptions){
-                                     .widths = &rank->model->widths,
+                                     .model = rank->model,
                                      .comm = &rank->comm,
                                      .pool = rank->pool,
                                      .sequences = max_sequences,
                                      .lengths = &g_array_index(plan->slices, int64_t, 0),
                                      .n_slices = (int32_t)plan->slices->len,
-                                     .core_again = has_selective,
                                  },
                                  error))
         return false;

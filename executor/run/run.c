@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "base/units.h"
 #include "executor/device/plugin.h"
+#include "executor/model/lacks.h"
 #include "executor/model/layout.h"
 #include "executor/run/supervise.h"
 #include "executor/mpi/transport.h"
@@ -173,31 +174,11 @@ refuse(GError **error, const char *what)
 }
 
 static bool
-check_model(const ModelArch *arch, GError **error)
+check_model(const ModelArch *arch, const Plan *plan, const char *device, GError **error)
 {
-    if (model_arch_unusual(arch) != NULL)
-        return refuse(error, model_arch_unusual(arch));
-    if (arch->mtp.n > 0)
-        return refuse(error, "MTP modules");
-    if (arch->experts.n_experts > 0 && arch->family != MODEL_FAMILY_LLAMA)
-        return refuse(error, "experts in models of family gpt");
-    if (arch->experts.n_experts > 0 && arch->experts.router_scores != MODEL_ROUTER_SOFTMAX) {
-        g_autofree char *what =
-            g_strdup_printf("router_scores %s (only softmax)",
-                            model_router_scores_names[arch->experts.router_scores]);
-        return refuse(error, what);
-    }
-    if (arch->experts.n_experts > 0 && arch->experts.router_scale != 1)
-        return refuse(error, "models whose router_scale is not 1");
-    if (arch->mla.kv_lora_rank > 0)
-        return refuse(error, "multi-head latent attention");
-    if (arch->proj_bias && arch->family == MODEL_FAMILY_LLAMA)
-        return refuse(error, "models of family llama with proj_bias");
-    if (arch->qk_norm)
-        return refuse(error, "models with qk_norm");
-    if (arch->vocab == 0)
-        return refuse(error, "models without a vocabulary (there is no loss to train)");
-    return true;
+    const char *what = exec_model_lacks(arch, plan, exec_device_kind(device));
+
+    return what == NULL || refuse(error, what);
 }
 
 static bool
@@ -305,9 +286,9 @@ check_machine(const ModelArch *arch, const Plan *plan, GError **error)
 
 /* @here  all ranks are on this machine */
 static bool
-check_plan(const ModelArch *arch, const Plan *plan, bool here, GError **error)
+check_plan(const ModelArch *arch, const Plan *plan, const char *device, bool here, GError **error)
 {
-    if (!check_model(arch, error) || !check_splits_we_know(plan, error) ||
+    if (!check_model(arch, plan, device, error) || !check_splits_we_know(plan, error) ||
         !check_numbers(plan, error) || !plan_check(plan, arch->n_layers, error) ||
         (here && !check_machine(arch, plan, error)) || !check_split(arch, plan, error))
         return false;
@@ -324,10 +305,10 @@ check_plan(const ModelArch *arch, const Plan *plan, bool here, GError **error)
 }
 
 bool
-exec_plan_supported(const ModelArch *arch, const Plan *plan, GError **error)
+exec_plan_supported(const ModelArch *arch, const Plan *plan, const char *device, GError **error)
 {
-    g_return_val_if_fail(arch != NULL && plan != NULL, false);
-    return check_plan(arch, plan, true, error);
+    g_return_val_if_fail(arch != NULL && plan != NULL && device != NULL, false);
+    return check_plan(arch, plan, device, true, error);
 }
 
 /* Checks that there are GPUs and NCCL, and MPI unless the ranks of one machine meet by sockets. */
@@ -372,7 +353,8 @@ static bool
 check_options(const ExecRunOptions *options, GError **error)
 {
     return check_transport(options, error) &&
-           check_plan(options->arch, options->plan, !options->other_machines, error);
+           check_plan(options->arch, options->plan, options->device, !options->other_machines,
+                      error);
 }
 
 bool

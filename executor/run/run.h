@@ -138,10 +138,11 @@ G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(ExecRunResult, exec_run_result_clear)
  * fp32, 2e-2 in narrower formats (bf16 stores 8 bits). */
 double exec_verify_tolerance(Dtype dtype);
 
-/* Whether this executor can run the plan for the model.  EXEC_ERROR_UNSUPPORTED names what it
+/* Whether this executor can run the plan for the model on @device.  EXEC_ERROR_UNSUPPORTED names what it
  * cannot do, PLAN_ERROR_INVALID what contradicts itself; EXEC_ERROR_MEMORY: the state is larger
  * than this machine's memory. */
-bool exec_plan_supported(const ModelArch *arch, const Plan *plan, GError **error);
+bool exec_plan_supported(const ModelArch *arch, const Plan *plan, const char *device,
+                         GError **error);
 
 /* Checks what exec_run() refuses before it starts a rank: plan, transport, data, checkpoint. */
 bool exec_run_check(const ExecRunOptions *options, GError **error);

@@ -81,7 +81,7 @@ exec_reference_step(ExecReference *reference, const ExecData *data, int64_t step
     double *device_loss = backend->ops->alloc(backend, sizeof *device_loss, "the loss", error);
     if (device_loss == NULL || !exec_stage_scratch_init(&scratch,
                                                         &(ExecScratchOptions){
-                                                            .widths = &reference->model->widths,
+                                                            .model = reference->model,
                                                             .comm = &reference->comm,
                                                             .pool = reference->pool,
                                                             .sequences = 1,
@@ -94,7 +94,7 @@ exec_reference_step(ExecReference *reference, const ExecData *data, int64_t step
         return false;
     }
     g_autoptr(ExecStageRun) run = exec_stage_run_new(&(ExecStageOptions){
-        .widths = &reference->model->widths,
+        .model = reference->model,
         .stage = &g_array_index(reference->model->stages, ExecStage, 0),
         .comm = &reference->comm,
         .pool = reference->pool,

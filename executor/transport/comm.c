@@ -24,7 +24,7 @@ share_group(ExecDim dim, const Plan *plan, int32_t copies, const StageRank *a, c
     const bool same_cp = x[PLAN_DIM_CP] == y[PLAN_DIM_CP];
     const bool same_replica = x[PLAN_DIM_DP] == y[PLAN_DIM_DP];
 
-    switch (dim) {
+    switch (MIN(dim, EXEC_DIM_KV)) {
     case EXEC_DIM_TP:
         return same_replica && same_cp;
     case EXEC_DIM_CP:
@@ -68,12 +68,16 @@ void
 exec_comm_init(ExecComm *comm, const ModelArch *arch, const Plan *plan, ExecBackend *backend,
                ExecTransport *transport)
 {
-    const int32_t copies = (int32_t)MAX(1, plan->degrees.tp / arch->n_kv_heads);
     const StageRank mine = stage_rank(plan, transport->rank);
 
     *comm = (ExecComm){.backend = backend, .transport = transport};
-    for (int dim = 0; dim < EXEC_DIM_N; dim++)
-        set_group(comm, (ExecDim)dim, plan, copies, &mine);
+    for (int dim = 0; dim < EXEC_DIM_KV; dim++)
+        set_group(comm, (ExecDim)dim, plan, 1, &mine);
+    for (int32_t kind = 0; kind < model_n_kinds(arch); kind++) {
+        const ModelArch layer = model_kind_arch(arch, kind);
+        const int64_t copies = MAX(1, plan->degrees.tp / MAX(1, layer.n_kv_heads));
+        set_group(comm, (ExecDim)(EXEC_DIM_KV + kind), plan, (int32_t)copies, &mine);
+    }
 }
 
 void

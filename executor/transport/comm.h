@@ -12,7 +12,8 @@
  *   DENSE   the dp * cp ranks that have copies of a dense parameter
  *   EXPERT  the dp * cp * tp / ep ranks, every ep-th of a pipeline rank, that have copies of an
  *           expert
- *   KV      the TP ranks that have copies of one K/V head, where there are fewer heads than ranks
+ *   KV      the TP ranks that have copies of one K/V head, where there are fewer heads than ranks:
+ *           a group for each kind of layers, EXEC_DIM_KV + kind
  *
  * Collectives return nothing, as compute slots do: the first failure is kept, later collectives do
  * nothing, and exec_comm_check() reports the failure before a result is used.
@@ -32,7 +33,7 @@ typedef enum {
     EXEC_DIM_DENSE,
     EXEC_DIM_EXPERT,
     EXEC_DIM_KV,
-    EXEC_DIM_N,
+    EXEC_DIM_N = EXEC_DIM_KV + MODEL_MAX_KINDS,
 } ExecDim;
 
 typedef struct {

@@ -9,6 +9,7 @@
 
 #include "executor/run/run.h"
 #include "schedule/rank_order.h"
+#include "tests/executor/kinds.h"
 
 typedef struct {
     ModelFamily family;
@@ -16,6 +17,8 @@ typedef struct {
     int64_t n_layers; /* at least; 0: two, or one for every stage */
     int64_t n_kv_heads;
     int64_t n_experts, n_shared, first_dense; /* n_experts 0: none */
+    bool
+        mixed; /* layers of several kinds, with other heads and widths; the last kind has experts */
     int64_t dp, tp, cp, pp, vpp, ep, rank_order;
     bool sequence_parallel, scatter_p2p, broadcast_p2p;
     bool pads_vocab; /* 128 columns on every tp rank: the first has all 29 tokens */
@@ -84,6 +87,8 @@ combo_arch(const Combo *c)
             .first_dense_layers = c->first_dense,
             .router_scale = 1,
         };
+    if (c->mixed)
+        kinds_mix(&arch);
     return arch;
 }
 
@@ -143,12 +148,13 @@ static inline char *
 combo_text(const Combo *c)
 {
     return g_strdup_printf(
-        "%s%s kv %d, experts %d + %d after %d, dp %d tp %d%s%s%s%s cp %d pp %d vpp %d ep %d in %s, "
+        "%s%s%s kv %d, experts %d + %d after %d, dp %d tp %d%s%s%s%s cp %d pp %d vpp %d ep %d in "
+        "%s, "
         "%s, "
         "%d x %d%s, slices %d,%d,%d,%d, %s, recompute %s%s, zero %d, %d ahead, offload %s%s",
-        model_family_names[c->family], c->tied ? " tied" : "", (int)c->n_kv_heads,
-        (int)c->n_experts, (int)c->n_shared, (int)c->first_dense, (int)c->dp, (int)c->tp,
-        c->sequence_parallel ? " sp" : "", c->scatter_p2p ? " scatter" : "",
+        model_family_names[c->family], c->tied ? " tied" : "", c->mixed ? " mixed" : "",
+        (int)c->n_kv_heads, (int)c->n_experts, (int)c->n_shared, (int)c->first_dense, (int)c->dp,
+        (int)c->tp, c->sequence_parallel ? " sp" : "", c->scatter_p2p ? " scatter" : "",
         c->broadcast_p2p ? " broadcast" : "", c->pads_vocab ? " padded" : "", (int)c->cp,
         (int)c->pp, (int)c->vpp, (int)c->ep, plan_rank_order_names[c->rank_order], c->schedule,
         (int)c->n_micro_batches, (int)c->micro_batch, c->uneven ? " uneven" : "", (int)c->slices[0],
@@ -164,7 +170,7 @@ combo_supported(const Combo *c)
     const ModelArch arch = combo_arch(c);
     g_autoptr(Plan) plan = combo_plan(c);
 
-    return exec_plan_supported(&arch, plan, NULL);
+    return exec_plan_supported(&arch, plan, "cpu", NULL);
 }
 
 static inline ExecRunOptions

@@ -158,16 +158,17 @@ plain_feed_forward(const ModelArch *arch, const ExecModel *model, int64_t layer,
         plain_weight(model, layer, "mlp_up.weight"), plain_weight(model, layer, "mlp_up.bias"),
         plain_weight(model, layer, "mlp_down.weight"), plain_weight(model, layer, "mlp_down.bias")};
 
-    if (model_layer_is_moe(arch, layer))
+    if (arch->experts.n_experts > 0)
         plain_experts(arch, model, layer, x, y);
     else
         plain_mlp(arch, w, arch->ffn_hidden, x, y);
 }
 
 static inline void
-plain_layer(const ModelArch *arch, const ExecModel *model, int64_t layer, int64_t n_tokens,
+plain_layer(const ModelArch *whole, const ExecModel *model, int64_t layer, int64_t n_tokens,
             double x[][PLAIN_MAX])
 {
+    const ModelArch one = model_layer_arch(whole, layer), *arch = &one;
     const int64_t h = arch->hidden, q_width = arch->n_heads * arch->head_dim;
     const int64_t kv_width = arch->n_kv_heads * arch->head_dim;
     double q[PLAIN_MAX][PLAIN_MAX], kv[PLAIN_MAX][PLAIN_MAX], a[PLAIN_MAX], b[PLAIN_MAX];

@@ -9,6 +9,7 @@
 
 #include "executor/model/random.h"
 #include "executor/run/verify.h"
+#include "tests/executor/kinds.h"
 #include "tests/executor/plain.h"
 
 /* GPT, or Llama with heads of an even size; heads times head size need not be the hidden size. */
@@ -154,11 +155,15 @@ test_loss_equals_definition(void)
         TOKENS = 13
     };
 
-    for (int variant = 0; variant < 7; variant++) {
-        const ModelArch arch =
-            variant == 6 ? small_mixture(2)
-                         : small_model(variant < 3 ? MODEL_FAMILY_GPT : MODEL_FAMILY_LLAMA,
-                                       variant % 3 != 1, variant % 3 == 2 ? 2 : 4);
+    for (int variant = 0; variant < 8; variant++) {
+        ModelArch arch = variant == 6
+                             ? small_mixture(2)
+                             : small_model(variant < 3 ? MODEL_FAMILY_GPT : MODEL_FAMILY_LLAMA,
+                                           variant % 3 != 1, variant % 3 == 2 ? 2 : 4);
+        if (variant == 7) {
+            arch.n_layers = 4;
+            kinds_mix(&arch);
+        }
         g_auto(ExecReference) reference = {0};
         g_autoptr(GError) error = NULL;
         g_autoptr(ExecData) data = exec_data_open(NULL, arch.vocab, TOKENS, 1, &error);
@@ -210,17 +215,16 @@ run_stage(ExecReference *reference, const int64_t *slices, int32_t n_slices, boo
     backend->ops->zero(backend, (size_t)model->layout.n * sizeof(float), model->gradients.data);
     g_assert_true(exec_stage_scratch_init(&scratch,
                                           &(ExecScratchOptions){
-                                              .widths = &model->widths,
+                                              .model = model,
                                               .comm = &reference->comm,
                                               .pool = reference->pool,
                                               .sequences = sequences,
                                               .lengths = slices,
                                               .n_slices = n_slices,
-                                              .core_again = true,
                                           },
                                           &error));
     g_autoptr(ExecStageRun) run = exec_stage_run_new(&(ExecStageOptions){
-        .widths = &model->widths,
+        .model = model,
         .stage = &g_array_index(model->stages, ExecStage, 0),
         .comm = &reference->comm,
         .pool = reference->pool,
@@ -468,10 +472,10 @@ test_recompute_changes_memory_only(void)
             kept += (arch->n_layers + 1) * padded(rows * arch->hidden * 4) +
                     exec_head_bytes(&model->widths, rows);
             for_weight += exec_head_bytes(&model->widths, rows) +
-                          arch->n_layers * both_sides_bytes(arch, &model->widths, rows);
+                          arch->n_layers * both_sides_bytes(arch, &model->kinds[0], rows);
         }
         if (cases[c].n > 1)
-            kept += arch->n_layers * padded(SEQ * SEQUENCES * 2 * model->widths.kv_width * 4);
+            kept += arch->n_layers * padded(SEQ * SEQUENCES * 2 * model->kinds[0].kv_width * 4);
         g_assert_cmpint(held[PLAN_RECOMPUTE_NONE][0] - held[PLAN_RECOMPUTE_SELECTIVE][0], ==,
                         saved);
         g_assert_cmpint(held[PLAN_RECOMPUTE_FULL][0], ==, kept);

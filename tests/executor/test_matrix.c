@@ -22,6 +22,7 @@ FEATURE(with_experts, with_llama(c); c->n_experts = 4; c->n_shared = 1; c->first
 FEATURE(with_ep, with_llama(c); c->n_experts = 4; c->ep = 2; c->dp = MAX(c->dp, 2))
 FEATURE(with_ep4, with_llama(c); c->n_experts = 4; c->n_shared = 2; c->ep = 4; c->dp = 2;
         c->tp = MAX(c->tp, 2))
+FEATURE(with_kinds, c->mixed = true; c->n_layers = 4)
 FEATURE(with_gqa, c->n_kv_heads = 2)
 FEATURE(with_one_kv_head, c->n_kv_heads = 1)
 FEATURE(with_untied, c->tied = false)
@@ -66,6 +67,7 @@ static const Feature features[] = {
     with_experts,
     with_ep,
     with_ep4,
+    with_kinds,
     with_gqa,
     with_one_kv_head,
     with_untied,
@@ -219,6 +221,7 @@ roll_combo(Dice *dice)
             c.n_shared = roll(dice, 3);
             c.first_dense = roll(dice, 3);
         }
+        c.mixed = roll(dice, 4) == 0;
         c.n_kv_heads = INT64_C(1) << roll(dice, 3);
         c.dp = degrees[roll(dice, 6)];
         c.tp = INT64_C(1) << roll(dice, 3);

@@ -1,0 +1,113 @@
+#include "executor/model/lacks.h"
+
+/* Where a thing cannot be computed. */
+typedef enum {
+    NOWHERE = 1, /* on no device */
+    ON_GPU,      /* on devices whose kind is plain_only; the host's backends compute it */
+    WITH_CP,     /* where cp is more than 1 */
+} Where;
+
+/* A thing that is there or not. */
+typedef struct {
+    bool is_there;
+    Where where;
+    const char *what;
+} Thing;
+
+static const char *
+first_of(const Thing *things, size_t n, const Plan *plan, const ExecDeviceKind *kind)
+{
+    const bool applies[] = {
+        [NOWHERE] = true,
+        [ON_GPU] = kind->plain_only,
+        [WITH_CP] = plan->degrees.cp > 1,
+    };
+
+    for (size_t i = 0; i < n; i++)
+        if (things[i].is_there && applies[things[i].where])
+            return things[i].what;
+    return NULL;
+}
+
+static const char *
+kind_lacks(const ModelArch *layer, const Plan *plan, const ExecDeviceKind *kind)
+{
+    const ModelExperts *experts = &layer->experts;
+    const bool gpt = layer->family == MODEL_FAMILY_GPT, moe = experts->n_experts > 0;
+    const ModelPositions positions = model_positions(layer);
+    const Thing things[] = {
+        /* The mixer. */
+        {layer->mixer == MODEL_MIXER_NONE, NOWHERE, "layers without attention"},
+        {layer->mixer == MODEL_MIXER_DELTA_NET, NOWHERE, "gated delta nets"},
+        {layer->mixer == MODEL_MIXER_KDA, NOWHERE, "Kimi delta attention"},
+        {layer->mixer == MODEL_MIXER_MAMBA2, NOWHERE, "Mamba-2 layers"},
+        {layer->mixer == MODEL_MIXER_MAMBA, NOWHERE, "Mamba layers"},
+        {layer->mixer == MODEL_MIXER_LIGHTNING, NOWHERE, "lightning attention"},
+        {layer->mixer == MODEL_MIXER_CONV, NOWHERE, "short gated convolutions"},
+        {layer->mixer == MODEL_MIXER_ATTENTION_MAMBA2, NOWHERE, "attention beside Mamba-2"},
+        /* Attention. */
+        {layer->mla.kv_lora_rank > 0, NOWHERE, "multi-head latent attention"},
+        {layer->window > 0, NOWHERE, "windows"},
+        {layer->chunk > 0, NOWHERE, "chunked attention"},
+        {layer->indexer.n_heads > 0, NOWHERE, "an indexer of sparse attention"},
+        {layer->sinks, NOWHERE, "sinks"},
+        {layer->output_gate != MODEL_OUTPUT_GATE_NONE, NOWHERE, "gates of attention's result"},
+        {layer->qk_norm, NOWHERE, "models with qk_norm"},
+        {layer->attention_cap > 0.0, NOWHERE, "capped scores"},
+        {layer->attention_scale > 0.0, NOWHERE, "scores with a scale of their own"},
+        {layer->rotary_dim > 0, NOWHERE, "heads that are rotated in part"},
+        {layer->v_dim > 0, NOWHERE, "values of a size of their own"},
+        {positions == MODEL_POSITIONS_ALIBI, NOWHERE, "ALiBi"},
+        /* The block. */
+        {layer->ffn != MODEL_FFN_MLP, NOWHERE, "layers without an MLP"},
+        {layer->residual_scale > 0.0, NOWHERE, "scaled residuals"},
+        {layer->activation != MODEL_ACTIVATION_USUAL, NOWHERE, "an activation unlike the family's"},
+        {layer->norm != MODEL_NORM_USUAL, NOWHERE, "norms unlike the family's"},
+        {layer->norm_place != MODEL_NORM_PLACE_PRE, NOWHERE, "norms behind attention and MLP"},
+        {layer->blocks != MODEL_BLOCKS_SERIAL, NOWHERE, "parallel blocks"},
+        /* Experts. */
+        {moe && gpt, NOWHERE, "experts in models of family gpt"},
+        {moe && experts->router_scores == MODEL_ROUTER_SOFTMAX_ALL, NOWHERE,
+         "router_scores softmax-all (only softmax)"},
+        {moe && experts->router_scores == MODEL_ROUTER_SIGMOID, NOWHERE,
+         "router_scores sigmoid (only softmax)"},
+        {moe && (experts->router_scale < 1.0 || experts->router_scale > 1.0), NOWHERE,
+         "models whose router_scale is not 1"},
+        {experts->latent > 0, NOWHERE, "latent experts"},
+        {experts->shared_gate, NOWHERE, "a gate of shared experts"},
+        {experts->router_bias || experts->bias, NOWHERE, "experts with biases"},
+    };
+
+    return first_of(things, G_N_ELEMENTS(things), plan, kind);
+}
+
+static const char *
+ends_lack(const ModelArch *arch, const Plan *plan, const ExecDeviceKind *kind)
+{
+    const Thing things[] = {
+        {arch->vocab == 0, NOWHERE, "models without a vocabulary (there is no loss to train)"},
+        {arch->mtp.n > 0, NOWHERE, "MTP modules"},
+        {arch->norm != MODEL_NORM_USUAL, NOWHERE, "norms unlike the family's"},
+        {arch->head_bias, NOWHERE, "a head with a bias"},
+        {arch->embedding_norm, NOWHERE, "a normed embedding"},
+        {arch->no_final_norm, NOWHERE, "a head without a norm"},
+        {arch->position_rows > 0, NOWHERE, "a table of positions of a length of its own"},
+        {arch->embedding_scale > 0.0 || arch->logits_scale > 0.0, NOWHERE,
+         "scaled embeddings or logits"},
+        {arch->logits_cap > 0.0, NOWHERE, "capped logits"},
+    };
+
+    return first_of(things, G_N_ELEMENTS(things), plan, kind);
+}
+
+const char *
+exec_model_lacks(const ModelArch *arch, const Plan *plan, const ExecDeviceKind *kind)
+{
+    const char *what = NULL;
+
+    for (int32_t i = 0; i < model_n_kinds(arch) && what == NULL; i++) {
+        const ModelArch layer = model_kind_arch(arch, i);
+        what = kind_lacks(&layer, plan, kind);
+    }
+    return what != NULL ? what : ends_lack(arch, plan, kind);
+}
