@@ -250,6 +250,11 @@ model_ops(const ModelArch *arch, ModelPart part, int64_t layer, const ModelShape
             add_head(&list);
         break;
     }
+    for (size_t i = 0; i < list.n; i++) {
+        ops[i].captured = (int)ops[i].scope <= shape->graphs;
+        ops[i].one_kernel = shape->graphs >= (int)MODEL_SCOPE_ITERATION;
+        ops[i].quantise_bytes = shape->quantise_bytes;
+    }
     return list.n;
 }
 

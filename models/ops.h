@@ -41,9 +41,12 @@ typedef struct {
     bool sorts_received;    /* rows that come by all-to-all are sorted by expert, and back */
     bool one_copy; /* a row is sent once to each node or, in a node, rank, not to each expert */
     bool fused_permute;     /* rows are sorted by expert as they are carried */
+    bool expert_bias_apart; /* second biases of experts are added by kernels of their own */
     bool separate_matrices; /* family llama: queries, keys and values, and SwiGLU's halves, are
                              * products of their own, whose gradients of the input are then added */
     bool saves_products;    /* selective recompute is of ops: see ModelOp.again_fraction */
+    double quantise_bytes;  /* that quantising a number moves; 0: as many as the profile says */
+    int graphs;             /* CUDA graphs hold ops of scopes up to this ModelScope; 0: none */
     bool row_blocks; /* memory comes in the blocks of degas's executor: of an op, of a layer, and of
                       * the rows that are at its experts */
     double expert_imbalance; /* >= 1: load of the fullest expert rank over the mean; 1: even */
@@ -89,6 +92,7 @@ typedef enum {
     MODEL_MEMORY_STREAM,  /* reads and writes in order: norms, activations, residuals */
     MODEL_MEMORY_LOSS,    /* reduces over the vocabulary */
     MODEL_MEMORY_PERMUTE, /* picks rows one by one: to experts and back */
+    MODEL_MEMORY_WORDS,   /* a few words each: their time is their launch */
     MODEL_MEMORY_COPY,    /* puts data in the order that a collective of the op's group needs */
 } ModelMemoryKind;
 
@@ -98,6 +102,8 @@ typedef struct {
     const char *name; /* (static) "norm1", "qkv", "attention", "proj", "mlp_up", ... */
     ModelOpKind kind;
     ModelScope scope;
+    bool captured;   /* by a CUDA graph: no host time */
+    bool one_kernel; /* products of experts: a kernel that finds the sizes of all in memory */
     ModelMemoryKind memory_kind; /* of MODEL_OP_MEMORY */
     /* GEMM: the shape of the forward product.  Attention: m query tokens, n key tokens (context +
      * tokens), head size k, count = sequences * heads. */
@@ -133,10 +139,11 @@ typedef struct {
      * output's gradient, once for both backward products. */
     bool stored_operands;
     double quantised_forward, quantised_backward;
-    int flash_version;   /* attention: that of the shape */
-    bool expert;         /* a product of the experts that only some rows pass */
-    bool output_stays;   /* a product whose result the next op saves: it is counted there */
-    bool core_attention; /* scores, softmax, values, and what merges them */
+    double quantise_bytes; /* that of the shape */
+    int flash_version;     /* attention: that of the shape */
+    bool expert;           /* a product of the experts that only some rows pass */
+    bool output_stays;     /* a product whose result the next op saves: it is counted there */
+    bool core_attention;   /* scores, softmax, values, and what merges them */
     /* With selective recompute this share of the forward runs again, and so much of saved_bytes is
      * not kept (less than 0: more is kept, which another op counts without recompute).
      *   Megatron            the core of attention, all of it
@@ -176,8 +183,8 @@ bool model_shape_check(const ModelArch *arch, const ModelShape *shape, GError **
  *              before residual2, besides or in place of norm1 and norm2)
  *   - dense    mlp_input, mlp_up (separate matrices: mlp_up, mlp_gate, mlp_input_sum), mlp_input_again,
  *              mlp_activation, mlp_down, mlp_output, residual2
- *   - experts  router, route, experts_split, permute, dispatch, sort, experts_up, experts_activation,
- *              experts_down, sort_back, combine, unpermute, experts_merge, shared_input, shared_up,
+ *   - experts  router, route, count, maps, probabilities, experts_split, permute, dispatch,
+ *              sort, experts_up, experts_activation, experts_down, experts_bias, sort_back, combine, unpermute, experts_merge, shared_input, shared_up,
  *              shared_input_again, shared_activation, shared_down, shared_output, residual2
  *   - MLA      in place of qkv: q_down, q_norm, kv_down, kv_norm, latent, q_up, kv_up, latent_again
  *   - indexer  index_queries, index_key, index_norm, index_weights, index_scores, before attention

@@ -238,6 +238,60 @@ add_sort(OpsList *list, const char *name, double received)
         ops_add_memory(list, name, bytes, bytes, 0.0, 1, 1)->memory_kind = MODEL_MEMORY_PERMUTE;
 }
 
+/* Kernels on a few words, all of them about one call of the framework. */
+static void
+add_words(OpsList *list, const char *name, double bytes, int64_t n_kernels)
+{
+    ModelOp *op = ops_add_memory(list, name, bytes, 0.0, 0.0, n_kernels, 0);
+
+    op->memory_kind = MODEL_MEMORY_WORDS;
+    op->count = n_kernels;
+}
+
+/*
+ * What Megatron's all-to-all dispatcher launches besides the rows that it carries
+ * (token_dispatcher.py): preprocess() counts rows per expert and per rank in seven kernels, gathers
+ * the counts of all ranks and copies five results to the host; rows are permuted by a map (3 kernels)
+ * and sorted by two; none of these has a backward.  The probabilities travel and are sorted by
+ * themselves, and so do their gradients.
+ */
+static void
+add_counts(OpsList *list)
+{
+    const double counts = 4.0 * (double)list->shape->ep * (double)list->arch->experts.n_experts;
+    const double chosen = 4.0 * list->tp_rows * (double)list->arch->experts.top_k;
+    const ModelScope scope = list->scope;
+
+    if (!list->shape->sorts_received || list->shape->ep == 1)
+        return;
+    list->scope = MODEL_SCOPE_ROUTER;
+    add_words(list, "count", 2.0 * counts, 13);
+    list->scope = scope;
+    add_words(list, "maps", chosen, 5);
+    ops_add_memory(list, "probabilities", 2.0 * chosen, 2.0 * chosen, 0.0, 2, 2)->memory_kind =
+        MODEL_MEMORY_WORDS;
+}
+
+/*
+ * The second bias of every expert, times the probability of each row (experts.py: TEGroupedMLP.
+ * _apply_bias()), in fp32 since probabilities are.  Forward, per element: the product is written
+ * (4), added (e + 8), all experts' results are joined (8) and cast (4 + e).  Backward: casts (e + 4,
+ * 4 + e), the product's two gradients, each written, read and summed (12 each), what was split is
+ * joined (2 e).  Two kernels an expert forward and five backward, and two for all.
+ */
+static void
+add_expert_bias(OpsList *list, double elements)
+{
+    const int64_t n_local = model_ceil_div(list->arch->experts.n_experts, list->shape->ep);
+    ModelOp *op;
+
+    if (!list->shape->expert_bias_apart || !list->arch->experts.bias)
+        return;
+    op = ops_add_memory(list, "experts_bias", elements * (24.0 + 2.0 * list->e),
+                        elements * (32.0 + 4.0 * list->e), 0.0, 2 * n_local + 2, 5 * n_local + 2);
+    op->count = n_local;
+}
+
 void
 ops_add_experts(OpsList *list, bool keeps_input)
 {
@@ -256,6 +310,7 @@ ops_add_experts(OpsList *list, bool keeps_input)
 
     ModelOp *route = add_router(list, rows, keeps_input);
     list->scope = MODEL_SCOPE_LAYER;
+    add_counts(list);
     /* Narrow rows travel and reach the experts. */
     if (experts->latent > 0)
         ops_add_gemm(list, "latent_down", rows, arch->hidden, row, false);
@@ -279,6 +334,7 @@ ops_add_experts(OpsList *list, bool keeps_input)
         activation->saved_bytes =
             ops_bytes((double)activation->saved_bytes + gathered * (double)width * list->e);
     ModelOp *down = add_expert_gemm(list, "experts_down", gathered, width, row);
+    add_expert_bias(list, gathered * (double)row);
     if (list->shape->row_blocks) {
         route->late = up->late = activation->late = down->late = true;
         /* Tables: five words for what is sent, three for what came. */

@@ -13,6 +13,36 @@ const char *const plan_graphs_names[PLAN_GRAPHS_N + 1] = {"none",  "router",    
                                                           "layer", "iteration", NULL};
 const char *const plan_loss_names[PLAN_LOSS_N + 1] = {"plain", "compiled", "fused", NULL};
 
+const char *const plan_quantise_names[PLAN_QUANTISE_N + 1] = {"usual", "tensor", "block", "row",
+                                                              NULL};
+
+/* --- what quantising moves --- */
+
+/*
+ *   tensor  the largest number (reads 2), the cast (reads 2, writes 1)
+ *   block   one kernel casts along rows and columns: reads 2, writes 1 + 1 and a scale for each 32
+ *   row     each orientation has largest numbers and a cast of its own: 2 (2 + 2 + 1)
+ */
+static const double quantise_bytes[PLAN_QUANTISE_N] = {
+    [PLAN_QUANTISE_TENSOR] = 5.0,
+    [PLAN_QUANTISE_BLOCK] = 4.0625,
+    [PLAN_QUANTISE_ROW] = 10.0,
+};
+/* nvfp4, whose weight gradients read operands that are rotated: the largest numbers of rows and of
+ * rotated columns (reads 2), then one kernel casts rows and one rotates and casts columns (each
+ * reads 2, writes 1/2 and a scale for each 16)  [Transformer Engine: NVFP4Quantizer]. */
+#define NVFP4_QUANTISE_BYTES 7.125
+
+double
+plan_quantise_bytes(PlanQuantise quantise, Dtype dtype)
+{
+    g_return_val_if_fail(quantise < PLAN_QUANTISE_N, 0.0);
+
+    return dtype == DTYPE_NVFP4 ? NVFP4_QUANTISE_BYTES
+           : dtype == DTYPE_FP8 ? quantise_bytes[quantise]
+                                : 0.0;
+}
+
 /* --- rules --- */
 
 /* Bits of the sets in PlanFrameworkRules; the recompute kinds are PlanRecompute's of plan.h. */
@@ -131,8 +161,9 @@ static const PlanFrameworkRules rules_of_terapipe = {
     .host_kernel_s = 5.3e-3 / GPT_LAYER_KERNELS, .softmax_keys = 4096,                             \
     .accumulation = PLAN_ACCUMULATION_MAIN, .fused_accumulation = PLAN_FUSED_ACCUMULATION_ALWAYS,  \
     .merges_passes = true, .captures_graphs = true, .sorts_received = true,                        \
-    .gradient_placeholders = true, .separate_step_kernels = true, .overlaps_pp_interleaved = true, \
-    .shards_whole_matrices = true, .bucket_elements = 40e6, .bucket_elements_per_replica = 1e6,    \
+    .adds_expert_bias = true, .gradient_placeholders = true, .separate_step_kernels = true,        \
+    .overlaps_pp_interleaved = true, .shards_whole_matrices = true, .bucket_elements = 40e6,       \
+    .bucket_elements_per_replica = 1e6,                                                            \
     .gathers_ahead = true
 
 /* PyTorch FSDP2 as torchtitan runs it: mixed_precision_reduce float32, reduce-scatter under the

@@ -70,6 +70,15 @@ typedef enum {
     PLAN_LOSS_N,
 } PlanLoss;
 
+/* What scales of quantised numbers are shared by. */
+typedef enum {
+    PLAN_QUANTISE_USUAL,  /* what the profile's device is usually run with */
+    PLAN_QUANTISE_TENSOR, /* a tensor, whose largest number is found first */
+    PLAN_QUANTISE_BLOCK,  /* 32 numbers along the product's inner dimension (MXFP8) */
+    PLAN_QUANTISE_ROW,    /* a row along the inner dimension [torchao, "rowwise"] */
+    PLAN_QUANTISE_N,
+} PlanQuantise;
+
 /* What carries rows to experts on other ranks, and back. */
 typedef enum {
     PLAN_DISPATCHER_ALLTOALL, /* a copy for each expert; what has come is sorted by expert */
@@ -94,7 +103,9 @@ extern const char
     *const plan_attention_names[PLAN_ATTENTION_N + 1]; /* "unfused", "flash", "torch", ... */
 extern const char *const plan_kernels_names[PLAN_KERNELS_N + 1]; /* "fused", "norms", "eager" */
 extern const char *const plan_cp_comm_names[PLAN_CP_N + 1];      /* "p2p", "a2a" */
-extern const char *const plan_loss_names[PLAN_LOSS_N + 1];       /* "plain", "compiled", "fused" */
+extern const char
+    *const plan_quantise_names[PLAN_QUANTISE_N + 1];       /* "usual", "tensor", "block", "row" */
+extern const char *const plan_loss_names[PLAN_LOSS_N + 1]; /* "plain", "compiled", "fused" */
 extern const char *const plan_dispatcher_names[PLAN_DISPATCHER_N + 1]; /* "alltoall", "deepep",
                                                                           "hybridep" */
 extern const char *const plan_graphs_names[PLAN_GRAPHS_N + 1]; /* "none", "router", "attention",
@@ -123,6 +134,7 @@ typedef struct {
     bool overlap_tp; /* collectives of tensor parallelism run while products compute */
     bool overlap_ep; /* experts' all-to-alls run while another micro-batch computes */
     PlanGraphs cuda_graphs;
+    PlanQuantise quantise; /* of operands in fp8 */
     PlanDispatcher dispatcher;
     bool dropout; /* dropout masks are kept as activations */
     PlanKernels kernels;
@@ -141,6 +153,13 @@ typedef struct {
     bool pads_vocab; /* the tables' rows and the logits' columns of each tp rank grow to a
                                 multiple of PLAN_VOCAB_MULTIPLE */
 } PlanConventions;
+
+/*
+ * Bytes that quantising one number for both products that read it moves at the least, in @dtype
+ * (cost-model.md 2.6); a device whose products take operands along one dimension alone needs more.
+ * 0: no quantised format, or as the profile says.
+ */
+double plan_quantise_bytes(PlanQuantise quantise, Dtype dtype);
 
 /* The multiple to which the vocabulary of a tp rank is padded; 0: it is not. */
 static inline int64_t
@@ -258,6 +277,8 @@ typedef struct {
     /* Rows that have come by an all-to-all are sorted by expert, and back, by kernels of their own,
      * and other dispatchers may take its place. */
     bool sorts_received;
+    /* The second biases of experts are added expert by expert, in fp32, times probabilities. */
+    bool adds_expert_bias;
     /* Its models have a matrix each for queries, keys, values and both halves of SwiGLU. */
     bool separate_matrices;
     /* Selective recompute keeps attention's results and those of every second product, and repeats

@@ -445,6 +445,7 @@ static const JsonField convention_fields[] = {
     {"overlap_ep", CONVENTION(overlap_ep), .flags = SPARSE},
     {"dispatcher", CONVENTION(dispatcher), .flags = SPARSE, .names = plan_dispatcher_names},
     {"cuda_graphs", CONVENTION(cuda_graphs), .flags = SPARSE, .names = plan_graphs_names},
+    {"quantise", CONVENTION(quantise), .flags = SPARSE, .names = plan_quantise_names},
     {"deterministic", CONVENTION(deterministic), .flags = SPARSE},
     {.key = NULL},
 };

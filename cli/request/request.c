@@ -91,6 +91,11 @@ const OptionInfo request_options[] = {
      "what the host launches at once: none (default), router (of experts), attention (and router), "
      "layer, iteration",
      .words = plan_graphs_names},
+    {"quantise", "Q",
+     "with --dtype fp8, which numbers share a scale: usual (as the device is usually run, "
+     "default), "
+     "tensor, block (of 32, MXFP8), row",
+     .words = plan_quantise_names},
     {"dispatcher", "D", "what carries rows to experts: alltoall (default), deepep, hybridep",
      .words = plan_dispatcher_names},
     {"expert-tp", "N", "how many ranks of tp share each expert; default: 1"},
@@ -509,6 +514,7 @@ read_conventions(PlanRequest *plan, PlanFramework framework, Options *options)
     conventions->cuda_graphs = (PlanGraphs)options_choice(options, "cuda-graphs", 0);
     if (conventions->cuda_graphs != PLAN_GRAPHS_NONE && !plan_framework(framework)->captures_graphs)
         options_fail(options, "cuda-graphs", "%s captures none", plan_framework(framework)->name);
+    conventions->quantise = (PlanQuantise)options_choice(options, "quantise", 0);
     conventions->dispatcher = (PlanDispatcher)options_choice(options, "dispatcher", 0);
     if (conventions->dispatcher != PLAN_DISPATCHER_ALLTOALL &&
         !plan_framework(framework)->sorts_received)

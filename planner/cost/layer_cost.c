@@ -58,7 +58,6 @@ plan_layer_query(const PlanRequest *request, const PlanLayerShape *shape, int64_
         .overlap_tp = request->conventions.overlap_tp,
         .overlap_tp_forward = plan_framework(request->conventions.framework)->overlaps_tp_forward,
         .overlap_ep = request->conventions.overlap_ep,
-        .graphs = (ModelScope)request->conventions.cuda_graphs,
         .host_kernel_s =
             workload_host_kernel_s(request->conventions.framework, &request->profile->parameters),
     };

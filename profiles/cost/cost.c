@@ -45,6 +45,7 @@ fraction_of(const ProfileParameters *p, ModelMemoryKind kind)
 {
     switch (kind) {
     case MODEL_MEMORY_STREAM:
+    case MODEL_MEMORY_WORDS:
     case MODEL_MEMORY_COPY:
         return p->memory_fraction;
     case MODEL_MEMORY_LOSS:
@@ -205,7 +206,7 @@ weight_product_s(const Profile *profile, const ModelDevice *device, const ModelO
                              .n = (double)op->n,
                              .k = (double)op->m,
                              .aligned = aligned(profile, op, dtype),
-                             .is_grouped = op->count > 1,
+                             .is_grouped = op->count > 1 && !op->one_kernel,
                              .adds = more_bytes > 0.0,
                              .bound = sliced ? PRODUCT_SLICED_SUMS : PRODUCT_TIMED};
 
@@ -253,10 +254,12 @@ quantise_s(const Profile *profile, const ModelDevice *device, const ModelOp *op,
 {
     const double elements =
         pass == PROFILE_PASS_FORWARD ? op->quantised_forward : op->quantised_backward;
+    const double bytes =
+        op->quantise_bytes > 0.0 ? op->quantise_bytes : profile->parameters.quantise_bytes;
 
     if (elements <= 0.0 || pass == PROFILE_PASS_BACKWARD_WEIGHT)
         return 0.0;
-    return profile_cost_memory_s(profile, device, elements * profile->parameters.quantise_bytes) +
+    return profile_cost_memory_s(profile, device, elements * bytes) +
            n_quantising(op, pass) * profile->parameters.kernel_s;
 }
 
@@ -269,7 +272,7 @@ gemm_pass_s(const Profile *profile, const ModelDevice *device, const ModelOp *op
     const ProductBound bound = sliced ? PRODUCT_SLICED_ROWS : PRODUCT_TIMED;
     double count = (double)op->count, m = (double)op->m, n = (double)op->n, k = (double)op->k;
     double rate = aligned(profile, op, dtype);
-    bool grouped = op->count > 1;
+    bool grouped = op->count > 1 && !op->one_kernel;
     const Product forward = {count, m, n, k, rate, grouped, false, bound};
     const Product input = {count, m, k, n, rate, grouped, false, bound};
     double weight_bytes = (double)op->weight_bytes;
@@ -395,13 +398,16 @@ n_kernels(const ModelOp *op, ProfilePass pass)
 }
 
 /* Constant time of @kernels launches.  Unfused attention has two products forward and four
- * backward; the rest of its kernels, and all of a memory-bound op's, are bound by memory. */
+ * backward; the rest of its kernels, and all of a memory-bound op's, are bound by memory.  Those
+ * on a few words need no ramp. */
 static double
 launches_s(const Profile *profile, const ModelOp *op, bool backward, double kernels)
 {
     const ProfileParameters *p = &profile->parameters;
     double products = kernels;
 
+    if (op->kind == MODEL_OP_MEMORY && op->memory_kind == MODEL_MEMORY_WORDS)
+        return kernels * p->kernel_s;
     if (op->kind == MODEL_OP_MEMORY)
         products = 0.0;
     else if (op->kind == MODEL_OP_ATTENTION && op->n_kernels_forward > 1)
@@ -561,7 +567,8 @@ hide(const Profile *profile, ProfilePart part, double hidden_s, double behind_s,
 static double
 merging_s(const Profile *profile, const ProfileQuery *query)
 {
-    if (query->part != MODEL_PART_LAYER || !query->overlap_ep || query->graphs >= MODEL_SCOPE_LAYER)
+    if (query->part != MODEL_PART_LAYER || !query->overlap_ep ||
+        query->shape.graphs >= (int)MODEL_SCOPE_LAYER)
         return 0.0;
     return MERGED_CALLS * (query->host_kernel_s + profile->parameters.host_kernel_s);
 }
@@ -571,16 +578,18 @@ merging_s(const Profile *profile, const ProfileQuery *query)
 static double
 host_layer_s(const Profile *profile, const ProfileQuery *query, ProfilePass pass)
 {
-    if (query->part != MODEL_PART_LAYER || query->graphs >= MODEL_SCOPE_LAYER)
+    if (query->part != MODEL_PART_LAYER || query->shape.graphs >= (int)MODEL_SCOPE_LAYER)
         return 0.0;
     return profile->parameters.host_layer_s / 3.0 * (pass == PROFILE_PASS_BACKWARD ? 2.0 : 1.0);
 }
 
-/* Products of experts are one call of the framework, whose library launches them in a loop. */
+/* Products of experts are one call of the framework, whose library launches them in a loop; so are,
+ * about, what is done to each expert's rows. */
 static double
 host_framework_s(const ProfileQuery *query, const ModelOp *op, ProfilePass pass)
 {
-    const double n = op->kind == MODEL_OP_GEMM ? (double)op->count : 1.0;
+    const bool loops = op->kind == MODEL_OP_GEMM || op->kind == MODEL_OP_MEMORY;
+    const double n = loops ? (double)MAX(1, op->count) : 1.0;
 
     return op->kind == MODEL_OP_COLLECTIVE
                ? 0.0
@@ -591,7 +600,7 @@ host_framework_s(const ProfileQuery *query, const ModelOp *op, ProfilePass pass)
 static double
 host_of_op_s(const ProfileQuery *query, const ModelOp *op, ProfilePass pass, double host_s)
 {
-    return op->scope <= query->graphs ? 0.0 : host_s + host_framework_s(query, op, pass);
+    return op->captured ? 0.0 : host_s + host_framework_s(query, op, pass);
 }
 
 /* Adding the gradients of this pass to what earlier passes left: one kernel per weight, or inside

@@ -81,8 +81,7 @@ typedef struct {
     int64_t rank;                        /* the number of the device that computes */
     ProfileGroup groups[MODEL_GROUP_N];  /* by ModelGroup */
     bool overlap_tp, overlap_tp_forward; /* ... of all passes; of the forward alone */
-    bool overlap_ep;   /* experts' collectives hide behind the computing of another micro-batch */
-    ModelScope graphs; /* what the host launches one by one is beyond this; 0: everything */
+    bool overlap_ep; /* experts' collectives hide behind the computing of another micro-batch */
     /* Bytes that adding the gradient of one weight to those of earlier micro-batches moves through
      * memory, beyond what the product writes; 0: there is nothing to add to. */
     double accumulate_bytes_per_weight;

@@ -39,6 +39,10 @@ workload_set_conventions(const PlanConventions *conventions, const ProfileParame
     shape->one_copy = conventions->dispatcher != PLAN_DISPATCHER_ALLTOALL;
     shape->sorts_received = facts->sorts_received && !shape->one_copy;
     shape->fused_permute = conventions->dispatcher == PLAN_DISPATCHER_HYBRIDEP;
+    shape->quantise_bytes =
+        fmax(parameters->quantise_bytes, plan_quantise_bytes(conventions->quantise, shape->dtype));
+    shape->graphs = (int)conventions->cuda_graphs;
+    shape->expert_bias_apart = facts->adds_expert_bias;
     shape->expert_imbalance = conventions->expert_imbalance > 0.0 ? conventions->expert_imbalance
                                                                   : parameters->expert_imbalance;
 }
@@ -130,7 +134,6 @@ workload_build_query(const WorkloadBuild *build, const WorkloadLocation *locatio
         .overlap_tp = build->plan->conventions.overlap_tp,
         .overlap_tp_forward = build->facts->overlaps_tp_forward,
         .overlap_ep = build->plan->conventions.overlap_ep,
-        .graphs = (ModelScope)build->plan->conventions.cuda_graphs,
         .accumulate_bytes_per_weight = workload_accumulate_bytes(
             build->plan->dtype, &build->plan->conventions, accumulates_in_product(build->plan),
             (double)build->plan->n_micro_batches * (double)build->n_slices),

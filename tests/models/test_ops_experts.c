@@ -248,6 +248,43 @@ test_dense_layers_come_first(void)
     g_assert_nonnull(find(ops, n, "shared_up"));
 }
 
+/* gpt-oss-120b: 4096 tokens to 4 of 128 experts on 64 ranks, 16384 rows of 2880 numbers to 2 local
+ * experts.  Their second biases move 28 and 40 bytes a number in bf16, in 2 2 + 2 and 5 2 + 2
+ * kernels; models whose experts have none, and frameworks that add them in the product, have no such
+ * op.  The all-to-all dispatcher counts and copies in 13 kernels, 5 make maps, and the graph that
+ * holds the router holds those that count. */
+static void
+test_biases_and_counts(void)
+{
+    g_autoptr(ModelArch) arch = load("gpt-oss-120b");
+    g_autoptr(ModelArch) plain = load("mixtral-8x7b");
+    ModelShape shape = plain_shape(1, 4096);
+    ModelOp ops[MODEL_MAX_OPS];
+    const ModelOp *op;
+
+    shape.ep = 64;
+    shape.dtype = DTYPE_BF16;
+    find_in_layer(arch, 0, &shape, "norm1", ops);
+    g_assert_null(find(ops, MODEL_MAX_OPS, "experts_bias"));
+    g_assert_null(find(ops, MODEL_MAX_OPS, "count"));
+    shape.expert_bias_apart = shape.sorts_received = true;
+    shape.graphs = MODEL_SCOPE_ROUTER;
+    op = find_in_layer(arch, 0, &shape, "experts_bias", ops);
+    g_assert_cmpint(op->forward_bytes, ==, 28 * 16384 * 2880);
+    g_assert_cmpint(op->backward_bytes, ==, INT64_C(40) * 16384 * 2880);
+    g_assert_cmpint(op->n_kernels_forward, ==, 6);
+    g_assert_cmpint(op->n_kernels_backward, ==, 12);
+    g_assert_cmpint(op->count, ==, 2);
+    g_assert_cmpint(find(ops, MODEL_MAX_OPS, "count")->n_kernels_forward, ==, 13);
+    g_assert_true(find(ops, MODEL_MAX_OPS, "count")->captured);
+    g_assert_cmpint(find(ops, MODEL_MAX_OPS, "maps")->n_kernels_forward, ==, 5);
+    g_assert_false(find(ops, MODEL_MAX_OPS, "maps")->captured);
+    g_assert_cmpint(find(ops, MODEL_MAX_OPS, "probabilities")->n_kernels_backward, ==, 2);
+    shape.ep = 4;
+    find_in_layer(plain, 0, &shape, "norm1", ops);
+    g_assert_null(find(ops, MODEL_MAX_OPS, "experts_bias"));
+}
+
 int
 main(int argc, char **argv)
 {
@@ -255,6 +292,7 @@ main(int argc, char **argv)
 #define ADD(path, function) g_test_add_func("/models/ops_experts/" path, function)
     ADD("tp-ranks-share-experts", test_tp_ranks_share_experts);
     ADD("dispatchers", test_dispatchers);
+    ADD("biases-and-counts", test_biases_and_counts);
     ADD("probabilities-keep-the-activation", test_probabilities_keep_the_activation);
     ADD("experts-get-top-k-rows-per-token", test_experts_get_top_k_rows_per_token);
     ADD("tp-ranks-dispatch-their-share", test_tp_ranks_dispatch_their_share);

@@ -263,6 +263,8 @@ test_grouped_products_have_their_own_fraction(void)
     profile->parameters.grouped_fraction = 0.5;
     assert_near(op_s(profile, &one, PROFILE_PASS_FORWARD), alone, 1e-12);
     assert_near(op_s(profile, &four, PROFILE_PASS_FORWARD), 8.0 * alone, 1e-12);
+    four.one_kernel = true; /* it finds the sizes of all products in memory */
+    assert_near(op_s(profile, &four, PROFILE_PASS_FORWARD), 4.0 * alone, 1e-12);
 }
 
 static void
@@ -283,6 +285,9 @@ test_memory_bound_op(void)
     assert_near(op_s(profile, &op, PROFILE_PASS_BACKWARD), 3e-3 + 3e-6, 1e-12);
     assert_near(op_s(profile, &op, PROFILE_PASS_BACKWARD_INPUT), 3e-3 + 3e-6, 1e-12);
     g_assert_cmpfloat(op_s(profile, &op, PROFILE_PASS_BACKWARD_WEIGHT), ==, 0.0);
+    op.memory_kind = MODEL_MEMORY_WORDS; /* needs no ramp */
+    profile->parameters.kernel_s = 1e-7;
+    assert_near(op_s(profile, &op, PROFILE_PASS_FORWARD), 2e-3 + 2e-7, 1e-12);
 }
 
 /* Of unfused attention's 5 kernels forward 2 are products, of its 8 backward 4. */

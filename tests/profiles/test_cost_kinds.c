@@ -108,7 +108,8 @@ test_formats(void)
  * 1280 x 1280 x 8192 in fp8 at half of the rate for products in fp8 (the fixture has one rate), and
  * 5 bytes for each number that is quantised: forward the input's 1280 8192, backward the gradient's
  * 1280 1280 once, though two products read it.  The weight's gradient alone quantises nothing, and
- * operands that stay as they are stored cost what they cost in bf16.  With nvfp4 it is the same.
+ * operands that stay as they are stored cost what they cost in bf16.  With nvfp4 it is the same.  An op
+ * that says how many bytes its numbers take has these.
  */
 static void
 test_quantised_operands(void)
@@ -138,6 +139,10 @@ test_quantised_operands(void)
         assert_near(cost_s(profile, &op, PROFILE_PASS_BACKWARD, dtype),
                     input_gradient + weight_gradient, 1e-12);
     }
+    op.stored_operands = false;
+    op.quantise_bytes = 10.0;
+    assert_near(cost_s(profile, &op, PROFILE_PASS_FORWARD, DTYPE_FP8),
+                2.0 * product + 10.0 * 1280.0 * 8192.0 / FIXTURE_MEMORY, 1e-12);
     op.stored_operands = true;
     op.quantised_forward = 0.0;
     assert_near(cost_s(profile, &op, PROFILE_PASS_FORWARD, DTYPE_FP8), product, 1e-12);
@@ -182,7 +187,7 @@ test_experts_hide_and_graphs_hold(void)
 
     double last = plain.host_s;
     for (ModelScope graphs = MODEL_SCOPE_ROUTER; graphs <= MODEL_SCOPE_LAYER; graphs++) {
-        query.graphs = graphs;
+        query.shape.graphs = (int)graphs;
         const double host = profile_cost_part(profile, &query, PROFILE_PASS_FORWARD).host_s;
 
         g_assert_cmpfloat(host, <, last);

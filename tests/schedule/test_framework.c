@@ -103,6 +103,22 @@ test_padding_of_the_vocabulary(void)
     }
 }
 
+/* MXFP8 reads 2 bytes and writes two numbers and two scales for each 32; nvfp4 reads three times and
+ * writes two halves and two scales for each 16, whatever shares a scale of fp8. */
+static void
+test_quantise_bytes(void)
+{
+    g_assert_cmpfloat(plan_quantise_bytes(PLAN_QUANTISE_USUAL, DTYPE_FP8), ==, 0.0);
+    g_assert_cmpfloat(plan_quantise_bytes(PLAN_QUANTISE_TENSOR, DTYPE_FP8), ==, 2.0 + 2.0 + 1.0);
+    g_assert_cmpfloat(plan_quantise_bytes(PLAN_QUANTISE_BLOCK, DTYPE_FP8), ==,
+                      2.0 + 2.0 * (1.0 + 1.0 / 32.0));
+    g_assert_cmpfloat(plan_quantise_bytes(PLAN_QUANTISE_ROW, DTYPE_FP8), ==,
+                      2.0 * (2.0 + 2.0 + 1.0));
+    g_assert_cmpfloat(plan_quantise_bytes(PLAN_QUANTISE_ROW, DTYPE_NVFP4), ==,
+                      3.0 * 2.0 + 2.0 * (0.5 + 1.0 / 16.0));
+    g_assert_cmpfloat(plan_quantise_bytes(PLAN_QUANTISE_ROW, DTYPE_BF16), ==, 0.0);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -114,5 +130,6 @@ main(int argc, char **argv)
     g_test_add_func("/schedule/framework/fused-accumulation", test_fused_accumulation);
     g_test_add_func("/schedule/framework/padding-of-the-vocabulary",
                     test_padding_of_the_vocabulary);
+    g_test_add_func("/schedule/framework/quantise-bytes", test_quantise_bytes);
     return g_test_run();
 }

@@ -384,7 +384,8 @@ test_rare_conventions(void)
         "\"micro_batch\":1,\"n_microbatches\":2,\"schedule\":\"1f1b\",\"stages\":[{\"rank\":0,"
         "\"first_layer\":0,\"n_layers\":2}],\"conventions\":{\"framework\":\"megatron-core\","
         "\"cp_comm\":\"a2a\",\"loss\":\"fused\",\"expert_tp\":2,\"expert_imbalance\":1.5,"
-        "\"overlap_ep\":true,\"cuda_graphs\":\"layer\",\"dispatcher\":\"hybridep\","
+        "\"overlap_ep\":true,\"cuda_graphs\":\"layer\",\"quantise\":\"row\",\"dispatcher\":"
+        "\"hybridep\","
         "\"deterministic\":true,\"pad_vocab\":false}}";
 
     for (int ep = 2; ep <= 4; ep += 2) {
@@ -400,6 +401,7 @@ test_rare_conventions(void)
         g_assert_true(plan->conventions.deterministic);
         g_assert_true(plan->conventions.overlap_ep);
         g_assert_cmpint(plan->conventions.cuda_graphs, ==, PLAN_GRAPHS_LAYER);
+        g_assert_cmpint(plan->conventions.quantise, ==, PLAN_QUANTISE_ROW);
         g_assert_cmpint(plan->conventions.dispatcher, ==, PLAN_DISPATCHER_HYBRIDEP);
         g_assert_false(plan->conventions.pads_vocab);
         /* Of 4 devices two share an expert: 2 places for experts. */
