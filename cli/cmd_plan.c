@@ -13,7 +13,10 @@
 #include "cli/request/request.h"
 #include "cli/request/searches.h"
 #include "cli/request/sizes.h"
-#include "cli/validate/accuracy.h"
+#include "cli/validate/error_bar.h"
+
+/* Alternatives where --top does not say how many. */
+#define USUAL_TOP 2
 
 static const OptionInfo options_table[] = {
     {"explain", NULL,
@@ -215,30 +218,33 @@ is_tp_measured(const Profile *profile, int64_t tp)
 }
 
 /*
- * (owned, nullable) Where the layers of the model were measured, but not at the tensor-parallel
- * degree of @plan, so that its times are modelled: the fastest plan at a degree that was; NULL: @plan
- * is of measured times, the degree was asked for, or there is no other.
+ * Where the layers of @request's model were measured, but not at the tensor-parallel degree of @plan, so
+ * that its times are modelled: replaces it by the fastest plan at a degree that was measured, which
+ * @request then fixes, and tells so on stderr.  Modelled and measured times do not compare: of a busy
+ * or slow machine only the measured ones know.  Left as it is where the degree was asked for, or no
+ * measured degree has a plan.
  */
-static Plan *
-find_measured(const Request *request, const Plan *plan, GError **error)
+static void
+prefer_measured(Request *request, Plan **plan, GError **error)
 {
+    const PlanDegrees degrees = (*plan)->degrees;
+    const double modelled_s = units_s_from_ns((*plan)->predicted->iteration_ns);
     g_autoptr(GPtrArray) searches = searches_new();
     const Plan *best = NULL;
 
     if (!profile_matches(request->profile, request->arch) || request->plan.tp > 0 ||
-        is_tp_measured(request->profile, plan->degrees.tp))
-        return NULL;
-    for (int64_t tp = 1; tp <= plan_n_devices(plan); tp++) {
+        is_tp_measured(request->profile, degrees.tp))
+        return;
+    for (int64_t tp = 1; tp <= plan_n_devices(*plan); tp++) {
         if (!is_tp_measured(request->profile, tp))
             continue;
         Request *changed = request_copy(request);
         changed->plan.tp = tp;
-        changed->plan.top = 0;
         changed->plan.is_terse = true;
         searches_add(searches, changed, 1);
     }
     if (searches->len == 0 || !searches_run(searches, request->plan.threads, "measured", error))
-        return NULL;
+        return;
     for (guint i = 0; i < searches->len; i++) {
         const Plan *found = searches_at(searches, i)->plan;
 
@@ -246,25 +252,18 @@ find_measured(const Request *request, const Plan *plan, GError **error)
             (best == NULL || found->predicted->iteration_ns < best->predicted->iteration_ns))
             best = found;
     }
-    return best == NULL ? NULL : plan_copy(best);
-}
-
-/* Tells on stderr that modelled times won against @measured (nullable). */
-static void
-note_measured(const Plan *measured, const Plan *plan)
-{
-    if (measured == NULL)
+    if (best == NULL)
         return;
-    g_autofree char *split = describe_split(&measured->degrees);
-    const double fraction =
-        (double)measured->predicted->iteration_ns / (double)plan->predicted->iteration_ns - 1;
-
-    output_note("note: at tp " INT " no layer was measured, its times are modelled; of measured "
-                "times the fastest plan is %s, predicted to take %s, %s more: --tp " INT
-                " gives it",
-                plan->degrees.tp, split,
-                output_seconds(units_s_from_ns(measured->predicted->iteration_ns)).text,
-                output_percent(fraction).text, measured->degrees.tp);
+    plan_free(*plan);
+    *plan = plan_copy(best);
+    request->plan.tp = best->degrees.tp;
+    g_autofree char *split = describe_split(&degrees);
+    output_note("note: at tp " INT
+                " no layer was measured; of modelled times the fastest plan is %s, "
+                "predicted to take %s: --tp " INT " gives it, degas profile --tp " INT "," INT
+                " measures it",
+                degrees.tp, split, output_seconds(modelled_s).text, degrees.tp, request->plan.tp,
+                degrees.tp);
 }
 
 /* Tells on stderr that there are more ranks than the profile, of @cluster, has devices. */
@@ -282,83 +281,6 @@ note_ranks(const Plan *plan, const char *cluster)
 }
 
 /* --- how right it is --- */
-
-/* "megatron-core on H100-SXM5-80GB" */
-static char *
-accuracy_name(const Accuracy *accuracy)
-{
-    const char *framework = *accuracy->framework == 0 ? "any framework" : accuracy->framework;
-
-    return *accuracy->device == 0 ? g_strdup_printf("%s on any device", framework)
-                                  : g_strdup_printf("%s on %s", framework, accuracy->device);
-}
-
-/* What published runs say of predictions like that of a job; n is 0 where there are none. */
-typedef struct {
-    Accuracy time, memory;
-} Known;
-
-static void
-known_clear(Known *known)
-{
-    accuracy_clear(&known->time);
-    accuracy_clear(&known->memory);
-}
-G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(Known, known_clear)
-
-static const char *
-first_device(const Job *job)
-{
-    return g_array_index(job->profile->cluster->devices, ModelDevice, 0).name;
-}
-
-static bool
-find_known(const Job *job, Known *known, GError **error)
-{
-    const char *framework = plan_framework(job->plan->conventions.framework)->name;
-    const char *device = first_device(job);
-
-    return accuracy_find(VALIDATION_TIME, framework, device, false, &known->time, error) &&
-           accuracy_find(VALIDATION_MEMORY, framework, device, true, &known->memory, error);
-}
-
-/* Prints by how much predictions of published runs on such devices were off, and how likely the plan
- * fits, judged by their memory.
- * @limit_bytes  the device's memory, where the plan's limit is less; 0: the plan's. */
-static void
-print_accuracy(const Job *job, const Known *known, int64_t limit_bytes)
-{
-    const Report *report = job->plan->predicted;
-
-    if (report == NULL || report->sources.measured_fraction > 0)
-        return; /* docs/loop.md has those of measured profiles */
-    if (job->profile->cluster->devices->len > 1) {
-        output_text(
-            "error of such predictions: not known, no published run was on several kinds of "
-            "device\n");
-        return;
-    }
-    if (known->time.n > 0) {
-        g_autofree char *name = accuracy_name(&known->time);
-
-        output_printf("error of such predictions: %s on average, 9 of 10 within %s (" INT
-                      " published runs, %s)\n",
-                      output_percent(known->time.mean_fraction).text,
-                      output_percent(known->time.p90_fraction).text, known->time.n, name);
-    } else {
-        output_printf("error of such predictions: not known, no published run on %s was compared\n",
-                      first_device(job));
-    }
-    if (limit_bytes == 0)
-        limit_bytes = report->memory_limit_bytes;
-    if (limit_bytes <= 0 || report->peak_memory_bytes <= 0 || known->memory.n == 0)
-        return;
-    g_autofree char *name = accuracy_name(&known->memory);
-    const double room = (double)limit_bytes / (double)report->peak_memory_bytes;
-    output_printf("fits with a probability of %s, as far as measured peaks were off (" INT
-                  " published runs, %s)\n",
-                  output_percent(accuracy_share(&known->memory, room)).text, known->memory.n, name);
-}
 
 /* --fit-probability: lowers the memory limit so that so many of the measured peaks would have kept
  * the device's. */
@@ -397,11 +319,11 @@ typedef struct {
     const Plan *any;                /* (nullable) as of find_any() */
     const Explanation *explanation; /* (nullable) */
     const Sweep *sweep;             /* (nullable) the sizes of which the plan is the answer */
-    int64_t limit_bytes;            /* as of print_accuracy() */
+    int64_t limit_bytes;            /* as of error_bar_fit() */
 } Beside;
 
 static void
-print_for_people(const Job *job, const Known *known, const Beside *beside)
+print_for_people(const Job *job, const ErrorBar *bar, double fit_fraction, const Beside *beside)
 {
     const Plan *plan = job->plan;
     g_autoptr(GPtrArray) plans = g_ptr_array_new();
@@ -420,10 +342,10 @@ print_for_people(const Job *job, const Known *known, const Beside *beside)
     describe_stages(plan);
     describe_devices(job);
     if (plan->predicted != NULL)
-        describe_report(plan->predicted, plan, job->profile->cluster->currency, 8);
+        describe_report(plan->predicted, plan, job->profile->cluster->currency, fit_fraction, 8);
     output_text("\n");
     describe_utilisation(job);
-    print_accuracy(job, known, beside->limit_bytes);
+    error_bar_print(bar, fit_fraction);
     print_search(plan);
     if (beside->any != NULL)
         print_any(beside->any, plan);
@@ -457,14 +379,17 @@ write_product(const Job *job, const Beside *beside, Options *options, GError **e
     const char *path = options_string(options, "output", NULL);
     const bool json = options_has(options, "json"), is_page = options_has(options, "html");
     const bool is_silent = json || g_strcmp0(path, "-") == 0 || page_takes_stdout(options);
-    g_auto(Known) known = {0};
+    const Report *report = job->plan->predicted;
+    g_auto(ErrorBar) bar = {0};
 
-    if (!find_known(job, &known, error))
+    if (!error_bar_find(job, report, &bar, error))
         return false;
+    const double fit_fraction = error_bar_fit(&bar, report, beside->limit_bytes);
     if (json || path != NULL) {
         g_autoptr(JsonWriter) writer = job_write_open(job);
         size_t n_bytes;
 
+        error_bar_write(writer, &bar, fit_fraction);
         if (beside->any != NULL)
             write_any(writer, beside->any);
         if (beside->explanation != NULL)
@@ -480,7 +405,7 @@ write_product(const Job *job, const Beside *beside, Options *options, GError **e
     }
     if (is_page)
         output_keep(is_silent);
-    print_for_people(job, &known, beside);
+    print_for_people(job, &bar, fit_fraction, beside);
     if (beside->explanation != NULL)
         explain_print(beside->explanation);
     if (is_page && !write_page(job, options, error))
@@ -601,14 +526,18 @@ run(Options *options, GError **error)
                            REQUEST_SEARCHED, error);
     if (request == NULL)
         return -1;
-    const int64_t top = request->plan.top;
     if (!check_pareto(options, request, &n_front, error) ||
         !set_fit_probability(request, options, &limit_bytes, error))
         return -1;
+    if (n_front == 0 && !options_has(options, "top"))
+        request->plan.top = USUAL_TOP;
+    const int64_t top = request->plan.top;
     g_autoptr(Plan) plan = search(request, options, &sizes, &interrupted, error);
     const bool is_interrupted = interrupted != NULL;
     if (plan == NULL)
         return -1;
+    if (!is_interrupted)
+        prefer_measured(request, &plan, &interrupted);
     g_autoptr(Plan) spare = take_runner_up(plan, top);
     g_autoptr(Plan) any =
         is_interrupted ? NULL
@@ -617,8 +546,6 @@ run(Options *options, GError **error)
         interrupted == NULL ? explain(options, request, plan, spare, &interrupted) : NULL;
     if (n_front > 0 && interrupted == NULL && !is_interrupted)
         find_front(request, plan, n_front, &interrupted);
-    g_autoptr(Plan) measured = is_interrupted ? NULL : find_measured(request, plan, &interrupted);
-    note_measured(measured, plan);
     if (sizes.sweep == NULL)
         note_ranks(plan, options_argument(options, 1));
     g_autoptr(Job) job = job_new(model_arch_copy(request->arch), profile_copy(request->profile),

@@ -379,7 +379,7 @@ show_plan(JsonDoc *doc, Options *options, GError **error)
     describe_plans(&plan, 1);
     output_text("\n");
     describe_stages(plan);
-    describe_report(simulation.result.report, job->plan, job->profile->cluster->currency, 16);
+    describe_report(simulation.result.report, job->plan, job->profile->cluster->currency, NAN, 16);
     output_text("\n");
     describe_timeline(simulation.result.trace, false);
     return 0;
@@ -405,7 +405,7 @@ show_report(JsonDoc *doc, GError **error)
 
     if (!json_doc_finish(doc, error))
         return -1;
-    describe_report(report, NULL, NULL, 16);
+    describe_report(report, NULL, NULL, NAN, 16);
     return 0;
 }
 

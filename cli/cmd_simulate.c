@@ -19,6 +19,7 @@
 #include "cli/request/op_times.h"
 #include "cli/request/output.h"
 #include "cli/request/request.h"
+#include "cli/validate/error_bar.h"
 
 static const OptionInfo options_table[] = {
     {"json", NULL, "print the degas-report on stdout", .common = true},
@@ -184,9 +185,17 @@ write_products(const JobSimulation *simulation, const Job *job, Options *options
         return true;
     if (job != NULL)
         describe_job(job);
+    g_auto(ErrorBar) bar = {0};
+    if (job != NULL && !error_bar_find(job, simulation->result.report, &bar, error))
+        return false;
+    const double fit_fraction = error_bar_fit(&bar, simulation->result.report, 0);
     describe_report(simulation->result.report, job == NULL ? NULL : job->plan,
-                    job == NULL ? NULL : job->profile->cluster->currency, 8);
+                    job == NULL ? NULL : job->profile->cluster->currency, fit_fraction, 8);
     output_text("\n");
+    if (job != NULL) {
+        error_bar_print(&bar, fit_fraction);
+        output_text("\n");
+    }
     describe_timeline(simulation->result.trace, job == NULL);
     return !explain || explain_costs_print(job, simulation->result.report, error);
 }
@@ -239,7 +248,8 @@ run_job(const Job *job, int64_t memory_limit_bytes, Options *options, GError **e
         return -1;
     SimGlimpse glimpse;
     expect_ops(job->plan);
-    G_GNUC_UNUSED g_autofree bool *is_shown = describe_glimpse((int32_t)job->plan->degrees.pp, &glimpse);
+    G_GNUC_UNUSED g_autofree bool *is_shown =
+        describe_glimpse((int32_t)job->plan->degrees.pp, &glimpse);
     const JobOptions how = {
         .memory_limit_bytes = memory_limit_bytes,
         .want_trace = needs_all_events(options) || !is_report_only(options),
@@ -252,9 +262,9 @@ run_job(const Job *job, int64_t memory_limit_bytes, Options *options, GError **e
         return -1;
     if (!simulation.result.report->fits) {
         const Report *report = simulation.result.report;
+        g_autofree char *usable = describe_usable(report);
         output_note("note: it does not fit: %s of %s",
-                    units_format_bytes((double)report->peak_memory_bytes).text,
-                    units_format_bytes((double)report->memory_limit_bytes).text);
+                    units_format_bytes((double)report->peak_memory_bytes).text, usable);
     }
     return 0;
 }

@@ -92,6 +92,7 @@ static const JsonField report_fields[] = {
     {"bubble_fraction", REPORT(bubble_fraction), 0, 1},
     {"peak_memory_bytes", REPORT(peak_memory_bytes), 0, JSON_MAX_INT},
     {"memory_limit_bytes", REPORT(memory_limit_bytes), 0, JSON_MAX_INT},
+    {"memory_usable_bytes", REPORT(memory_usable_bytes), 0, JSON_MAX_INT, JSON_OPTIONAL},
     {"fits", REPORT(fits)},
     {.key = NULL},
 };

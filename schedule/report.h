@@ -46,6 +46,9 @@ typedef struct {
     double model_flops_utilization_fraction;
     double bubble_fraction;
     int64_t peak_memory_bytes, memory_limit_bytes; /* limit 0: none known */
+    /* What the rank with the highest peak may reach: the limit less what driver, communicators and
+     * allocator take; 0: not known. */
+    int64_t memory_usable_bytes;
     bool fits;
     GArray *ranks; /* of ReportRank, one per pipeline rank */
     /* Mean over ranks of where the iteration goes; they add up to iteration_s. */

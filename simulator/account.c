@@ -96,6 +96,8 @@ account_memory(const SimProgram *program, const SimTimes *times, const SimPeak *
             schedule_op_name(program->schedule, program->schedule->ops[peak->op], row->peak_op);
         }
         memcpy(row->memory_bytes, peak->owner_bytes, sizeof row->memory_bytes);
+        if (peak->bytes > report->peak_memory_bytes)
+            report->memory_usable_bytes = workload_usable_bytes(&program->workload->ranks[rank]);
         report->peak_memory_bytes = MAX(report->peak_memory_bytes, peak->bytes);
         report->fits = report->fits && sim_peak_fits(&program->workload->ranks[rank], peak);
     }

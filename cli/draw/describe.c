@@ -116,6 +116,23 @@ append_difference(GString *text, const char *name, double seconds, int sign, dou
                                output_seconds(fabs(seconds)).text, sign > 0 ? "more" : "less");
 }
 
+/* (owned) How @plan differs from @best in what the table does not show: ", without sequence
+ * parallelism,"; "": in nothing. */
+static char *
+unseen_choices(const Plan *best, const Plan *plan)
+{
+    GString *text = g_string_new(NULL);
+
+    if (plan->sequence_parallel != best->sequence_parallel)
+        g_string_append_printf(text, ", %s sequence parallelism",
+                               plan->sequence_parallel ? "with" : "without");
+    if (plan->offload != best->offload)
+        g_string_append_printf(text, ", offload %s", plan_offload_names[plan->offload]);
+    if (text->len > 0)
+        g_string_append_c(text, ',');
+    return g_string_free(text, FALSE);
+}
+
 /* Prints what plan number @i + 1 loses against the best: which parts of its iteration are longer, and
  * which are shorter. */
 static void
@@ -143,10 +160,11 @@ print_loss(const Plan *best, const Plan *plan, size_t i)
     for (int sign = 1; sign >= -1; sign -= 2)
         for (size_t k = 0; k < G_N_ELEMENTS(parts); k++)
             append_difference(text, parts[k].name, parts[k].seconds, sign, whole_s);
+    g_autofree char *choices = unseen_choices(best, plan);
     if (loss_s == 0)
-        output_printf("%zu takes as long", i + 1);
+        output_printf("%zu%s takes as long", i + 1, choices);
     else
-        output_printf("%zu takes %s %s", i + 1, output_seconds(fabs(loss_s)).text,
+        output_printf("%zu%s takes %s %s", i + 1, choices, output_seconds(fabs(loss_s)).text,
                       loss_s < 0 ? "less" : "more");
     output_printf("%s%s", text->len == 0 ? "" : ": ", text->str);
     if (b->peak_memory_bytes != a->peak_memory_bytes)
@@ -380,8 +398,41 @@ print_jitter(const Report *report)
     output_printf("; seed " INT ")\n", jitter->seed);
 }
 
+char *
+describe_usable(const Report *report)
+{
+    const int64_t limit = report->memory_limit_bytes, usable = report->memory_usable_bytes;
+    const bool is_less = usable > 0 && usable < limit;
+
+    if (limit <= 0)
+        return NULL;
+    return g_strconcat(units_format_bytes((double)(is_less ? usable : limit)).text,
+                       is_less ? " usable" : "", NULL);
+}
+
 static void
-print_totals(const Report *report, const Plan *plan, const char *currency)
+print_memory(const Report *report, double fit_fraction)
+{
+    const int64_t lost = report->memory_limit_bytes - report->memory_usable_bytes;
+    g_autofree char *usable = describe_usable(report);
+
+    if (report->peak_memory_bytes <= 0)
+        return;
+    output_printf("memory %s", units_format_bytes((double)report->peak_memory_bytes).text);
+    if (usable != NULL)
+        output_printf(" of %s%s", usable, report->fits ? "" : ": DOES NOT FIT");
+    if (!isnan(fit_fraction))
+        output_printf(", P(fits) %s", output_percent(fit_fraction).text);
+    print_peak(report);
+    output_text("\n");
+    if (usable != NULL && report->memory_usable_bytes > 0 && lost > 0)
+        output_printf("usable: %s less %s of driver, communicators and what the allocator loses\n",
+                      units_format_bytes((double)report->memory_limit_bytes).text,
+                      units_format_bytes((double)lost).text);
+}
+
+static void
+print_totals(const Report *report, const Plan *plan, const char *currency, double fit_fraction)
 {
     output_printf("iteration %s, bubble %s",
                   output_seconds(units_s_from_ns(report->iteration_ns)).text,
@@ -395,14 +446,7 @@ print_totals(const Report *report, const Plan *plan, const char *currency)
     output_text("\n");
     print_breakdown(report, plan);
     print_sources(report);
-    if (report->peak_memory_bytes > 0) {
-        output_printf("memory %s", units_format_bytes((double)report->peak_memory_bytes).text);
-        if (report->memory_limit_bytes > 0)
-            output_printf(" of %s%s", units_format_bytes((double)report->memory_limit_bytes).text,
-                          report->fits ? "" : ": DOES NOT FIT");
-        print_peak(report);
-        output_text("\n");
-    }
+    print_memory(report, fit_fraction);
     print_jitter(report);
     if (isfinite(report->cost_per_iteration)) {
         g_autofree char *unit = text_escape(currency == NULL ? "" : currency, 16);
@@ -464,9 +508,10 @@ print_ranks(const Report *report, guint max_rows)
 }
 
 void
-describe_report(const Report *report, const Plan *plan, const char *currency, guint max_rows)
+describe_report(const Report *report, const Plan *plan, const char *currency, double fit_fraction,
+                guint max_rows)
 {
-    print_totals(report, plan, currency);
+    print_totals(report, plan, currency, fit_fraction);
     print_ranks(report, max_rows);
 }
 

@@ -37,9 +37,15 @@ void describe_utilisation(const Job *job);
 
 /* Prints the iteration, its throughput, where its time goes, its memory, and a row for each rank;
  * of more than @max_rows ranks, so many evenly spaced ones.
- * @plan      (nullable) of which it is
- * @currency  (nullable) of the cluster's prices. */
-void describe_report(const Report *report, const Plan *plan, const char *currency, guint max_rows);
+ * @plan          (nullable) of which it is
+ * @currency      (nullable) of the cluster's prices
+ * @fit_fraction  how likely it fits (cli/validate/error_bar.h); NaN: not known. */
+void describe_report(const Report *report, const Plan *plan, const char *currency,
+                     double fit_fraction, guint max_rows);
+
+/* Returns: (owned, nullable) "77.1 GiB usable": what the peak of @report may reach; "77.1 GiB" where
+ * that is all there is; NULL: no limit is known. */
+char *describe_usable(const Report *report);
 
 /* Prints what a bare schedule is, and its bubble with the op times of @report.
  * @is_unitless  they are counts, not seconds. */

@@ -69,11 +69,12 @@ add_about(HtmlPage *page, const View *view)
 static void
 add_memory_card(HtmlPage *page, const Report *report)
 {
+    g_autofree char *usable = describe_usable(report);
     g_autofree char *name =
         g_strdup_printf(report->fits ? "peak memory of %s" : "peak memory, but only %s are there",
-                        units_format_bytes((double)report->memory_limit_bytes).text);
+                        usable == NULL ? "" : usable);
 
-    page_card(page, report->memory_limit_bytes <= 0 ? "peak memory" : name,
+    page_card(page, usable == NULL ? "peak memory" : name,
               units_format_bytes((double)report->peak_memory_bytes).text);
 }
 

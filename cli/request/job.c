@@ -31,6 +31,7 @@ job_read(JsonDoc *doc, GError **error)
 
     json_ignore(doc, root, "explain");
     json_ignore(doc, root, "any_schedule");
+    json_ignore(doc, root, "error");
     g_autoptr(ModelArch) arch = model_arch_read(doc, json_object(doc, root, "model"));
     g_autoptr(Profile) profile = profile_read(doc, json_object(doc, root, "cluster"));
     g_autoptr(Plan) plan = plan_read(doc, root);

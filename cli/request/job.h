@@ -35,7 +35,7 @@ Job *job_read(JsonDoc *doc, GError **error);
 /* Returns: (owned) a writer that holds the whole file. */
 JsonWriter *job_write(const Job *job);
 /* The same without the end of the object: the caller may add members, and ends it.  Readers of plan
- * files ignore members "explain" and "any_schedule". */
+ * files ignore members "explain", "any_schedule" and "error". */
 JsonWriter *job_write_open(const Job *job);
 
 /*

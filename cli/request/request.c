@@ -170,7 +170,9 @@ const OptionInfo request_search_options[] = {
      "whether plans that --framework cannot run are looked at, too: off, compare (default: only to "
      "say what its rules cost), on",
      .words = beyond_words},
-    {"top", "K", "also write the K next best plans, as alternatives; default: 0", .common = true},
+    {"top", "K",
+     "tell the K next best plans that differ in a choice, too, and why each loses; default: 2",
+     .common = true},
     {"threads", "N", "threads of the search; the result does not depend on it"},
     {NULL, NULL, NULL},
 };

@@ -90,7 +90,7 @@ def at(document, path):
 BETWEEN_KEYS = re.compile(r'(format|version|measured\.0\..*|measured_model|points\.0\..*|degrees\.\w+|offload|zero_stage|schedule|'
                           r'stages\.0\.\w+|.*\.(name|device|level)|overlap_pairs|placement|ranks|virtual)$')
 # What is written for people and not read.
-NOT_READ = {'peak', 'explanation', 'explain', 'any_schedule', 'source', 'expected', 'displayTimeUnit', 'distribution'}
+NOT_READ = {'peak', 'explanation', 'explain', 'any_schedule', 'error', 'source', 'expected', 'displayTimeUnit', 'distribution'}
 
 
 # Of a plan: they have files of their own.

@@ -181,9 +181,11 @@ row = [r for r in d['time'] if (r['framework'], r['device']) == ('megatron-core'
 m = re.search(r'error of such predictions: (\S+) % on average, 9 of 10 within (\S+) % \((\d+) published', told)
 assert abs(float(m[1]) - 100 * row['mean_fraction']) < 0.1, (m[0], row)
 assert abs(float(m[2]) - 100 * row['p90_fraction']) < 0.1 and int(m[3]) == row['n']
-used, limit = map(float, re.search(r'memory (\S+) GiB of (\S+) GiB', told).groups())
+used, usable = map(float, re.search(r'memory (\S+) GiB of (\S+) GiB usable', told).groups())
+limit, lost = map(float, re.search(r'usable: (\S+) GiB less (\S+) GiB of driver', told).groups())
+assert abs(limit - lost - usable) < 0.06 and used < usable, (used, usable, limit, lost)
 memory = [r for r in d['memory'] if (r['framework'], r['device']) == ('megatron-core', 'H100-SXM5-80GB')][0]
-share = float(re.search(r'fits with a probability of (\S+) %', told)[1]) / 100
+share = float(re.search(r'P\(fits\) (\S+) %', told)[1]) / 100
 q = memory['measured_over_predicted']
 assert len(q) == 21 and q == sorted(q)
 below = sum(x <= limit / used for x in q) - 1
@@ -194,6 +196,24 @@ scores = l * 4 * s * s * h
 all_ = l * 24 * s * h * h + scores + 2 * s * h * v
 a, b = map(float, re.search(r'MFU (\S+) % counts .*; (\S+) %', told).groups())
 assert abs(b / a - (1 - scores / 2 / all_)) < 0.01, (b / a, 1 - scores / 2 / all_)" cli/validate/accuracy.json
+has '^3[, ].*takes .* more: ' "three plans, and what the third loses"
+runs 0 "as a file" plan gpt3-13b dgx-h100 --gpus 16 --global-batch 32 --tp 4 --pp 2 --schedule 1f1b --slices off --framework megatron-core --json
+json "the plan says its error, what its peak may reach, and two alternatives that differ" "
+import re
+told = open('$W/told').read()
+e = d['error']
+row = [r for r in json.load(open('cli/validate/accuracy.json'))['time']
+       if (r['framework'], r['device']) == ('megatron-core', 'H100-SXM5-80GB')][0]
+assert e['time'] == {'framework': row['framework'], 'device': row['device'], 'runs': row['n'],
+                     'mean_fraction': row['mean_fraction'], 'p90_fraction': row['p90_fraction']}
+assert abs(e['fit_fraction'] - float(re.search(r'P\\(fits\\) (\\S+) %', told)[1]) / 100) < 0.01
+r = d['predicted']
+assert r['peak_memory_bytes'] < r['memory_usable_bytes'] < r['memory_limit_bytes'] == 80 * 2**30
+choice = lambda p: (p['degrees'], p['micro_batch'], p['schedule'], p['zero_stage'], p['offload'], p['sequence_parallel'],
+                    len(p['slices']), [s['recompute'] for s in p['stages']])
+plans = [d] + d['alternatives']
+assert len(plans) == 3 and all(choice(a) != choice(b) for i, a in enumerate(plans) for b in plans[:i])
+assert [p['predicted']['iteration_s'] for p in plans] == sorted(p['predicted']['iteration_s'] for p in plans)"
 few="gpt3-13b dgx-h100 --gpus 8 --global-batch 8 --schedule 1f1b --slices off --pp 1 --cp 1 --framework megatron-core"
 # shellcheck disable=SC2086
 runs 0 "a plan that fits" plan $few --json
@@ -228,8 +248,14 @@ json.dump(p, open(sys.argv[1] + '/mixed.json', 'w'))
 PY
     runs 0 "a plan of modelled times" plan gpt-mini "$W/slow.json" --gpus 2 --global-batch 8 --schedule 1f1b --slices off --dp 1 --pp 1 --cp 1
     runs 0 "a plan where only tp 1 was measured" plan gpt-mini "$W/slow.json" --gpus 2 --global-batch 8 --schedule 1f1b --slices off --cp 1
-    grep -q '^degas: note: at tp 2 no layer was measured, its times are modelled; of measured times the fastest plan is .*--tp 1' "$W/err"
-    report $? "says which plan the measured times would choose" "$(cat "$W/err")"
+    grep -q '^degas: note: at tp 2 no layer was measured; of modelled times the fastest plan is tp 2, .*: --tp 2 gives it' "$W/err"
+    report $? "says which plan modelled times would choose" "$(cat "$W/err")"
+    runs 0 "and as a file" plan gpt-mini "$W/slow.json" --gpus 2 --global-batch 8 --micro-batch 1 --schedule 1f1b --slices off --cp 1 --json
+    json "measured times are not outranked by modelled ones" "
+assert d['degrees']['tp'] == 1
+assert all(x['degrees']['tp'] == 1 for x in d['alternatives'])"
+    runs 0 "a degree that is asked for" plan gpt-mini "$W/slow.json" --gpus 2 --global-batch 8 --schedule 1f1b --slices off --cp 1 --tp 2 --json
+    json "is planned" "assert d['degrees']['tp'] == 2"
     runs 0 "more ranks than were measured" plan gpt-mini "$W/slow.json" --gpus 16 --global-batch 16 --tp 1 --pp 1 --cp 1
     grep -q 'was measured on 8 devices; 16 are planned' "$W/err"
     report $? "are told" "$(cat "$W/err")"

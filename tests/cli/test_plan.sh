@@ -63,6 +63,7 @@ runs 0 "simulate them" simulate "$W/few.json" --json
 json "they take what the plan says; its memory limit was not the devices'" "
 p = json.load(open('$W/few.json'))['predicted']
 assert p.pop('memory_limit_bytes') == 200e9 and d.pop('memory_limit_bytes') == 2 ** 34
+assert p.pop('memory_usable_bytes') == 200e9 and 2 ** 33 < d.pop('memory_usable_bytes') < 2 ** 34
 assert p.pop('fits') and not d.pop('fits') and d == p"
 # shellcheck disable=SC2086
 runs 0 "or of the size asked for" plan $few --micro-batch 1 --json
