@@ -168,3 +168,34 @@ exec_gemm(ExecBackend *backend, const ExecGemm *gemm)
     if (plain.bias_gradient != gemm->bias_gradient)
         ops->bias_backward(backend, gemm->k, gemm->n, gemm->b, gemm->ldb, gemm->bias_gradient);
 }
+
+void
+exec_activate(ExecBackend *backend, ExecActivation activation, int64_t rows, int64_t width,
+              const void *x, void *y)
+{
+    const ExecBackendOps *ops = backend->ops;
+
+    if (activation == EXEC_ACTIVATION_SWIGLU)
+        ops->swiglu_forward(backend, rows, width, x, y);
+    else if (activation == EXEC_ACTIVATION_GELU)
+        ops->gelu_forward(backend, rows * width, x, y);
+    else
+        ops->activate(backend, activation, rows, width, x, y);
+}
+
+void
+exec_activate_backward(ExecBackend *backend, ExecActivation activation, int64_t rows, int64_t width,
+                       const void *x, const void *dy, void *dx)
+{
+    const ExecBackendOps *ops = backend->ops;
+
+    if (activation == EXEC_ACTIVATION_SWIGLU) {
+        ops->swiglu_backward(backend, rows, width, x, dy, dx);
+    } else if (activation == EXEC_ACTIVATION_GELU) {
+        if (dx != dy)
+            ops->copy(backend, (size_t)exec_storage_bytes(backend, rows * width), dy, dx);
+        ops->gelu_backward(backend, rows * width, x, dx);
+    } else {
+        ops->activate_backward(backend, activation, rows, width, x, dy, dx);
+    }
+}

@@ -92,19 +92,37 @@ enum {
 };
 
 /*
- * LayerNorm, y = (x - mean) rstd gain + shift  [Ba et al. 1607.06450], or, with shift and mean
- * NULL, RMSNorm, y = x rstd gain  [Zhang and Sennrich 1910.07467].  rstd is 1 / sqrt(variance +
+ * LayerNorm, y = (x - mean) rstd gain + shift  [Ba et al. 1607.06450], or, with mean NULL, RMSNorm, y = x rstd gain  [Zhang and Sennrich 1910.07467].  rstd is 1 / sqrt(variance +
  * epsilon), of RMSNorm the mean square in place of the variance.  The forward slot writes
  * mean and rstd, [rows] each; the backward slot reads them.
  */
 typedef struct {
     int64_t rows, cols;
-    const void *x, *gain;
-    const void *shift; /* NULL: RMSNorm */
+    const void *x;
+    const void *gain;  /* nullable where slots of unusual layers are there; NULL: 1 */
+    const void *shift; /* NULL: 0 */
     float *mean;       /* NULL: RMSNorm */
     float *rstd;
     float epsilon;
 } ExecNorm;
+
+/* What an MLP does to the result u of its first product.  Those up to RELUGLU are gated: u [rows, 2
+ * width] holds gate and up columns, and the result is f(gate) up  [Shazeer 2002.05202]. */
+typedef enum {
+    EXEC_ACTIVATION_SWIGLU,
+    EXEC_ACTIVATION_GEGLU,
+    EXEC_ACTIVATION_RELUGLU,
+    EXEC_ACTIVATION_GELU,  /* tanh form (GPT-2), as in GEGLU */
+    EXEC_ACTIVATION_RELU2, /* max(u, 0)^2  [So et al. 2109.08668] */
+    EXEC_ACTIVATION_RELU,
+    EXEC_ACTIVATION_SILU,
+} ExecActivation;
+
+static inline bool
+exec_activation_is_gated(ExecActivation activation)
+{
+    return activation <= EXEC_ACTIVATION_RELUGLU;
+}
 
 /* Rotary positions [Su et al. 2104.09864], in the convention of halves: elements i and i + head_dim
  * / 2 of every head are a pair that is turned by the i-th angle of the row's position. */
@@ -316,7 +334,7 @@ typedef struct {
     void (*bias_backward)(ExecBackend *backend, int64_t rows, int64_t cols, const void *dy,
                           int64_t stride, float *db);
     void (*norm_forward)(ExecBackend *backend, const ExecNorm *norm, void *y);
-    /* dx += ...; dgain, dshift += ... */
+    /* dx += ...; dgain, dshift (nullable, as gain and shift are) += ... */
     void (*norm_backward)(ExecBackend *backend, const ExecNorm *norm, const void *dy, void *dx,
                           float *dgain, float *dshift);
     /* GELU, tanh form (GPT-2). */
@@ -403,6 +421,17 @@ typedef struct {
     /* dot[i] = x[i] . y[i] */
     void (*dot_rows)(ExecBackend *backend, int64_t rows, int64_t cols, const void *x, const void *y,
                      float *dot);
+
+    /* --- of unusual layers (optional; all NULL: models that need them are refused on this device;
+     * defined in backend_host_layers.c) --- */
+
+    /* y [rows, width] = activation(x). */
+    void (*activate)(ExecBackend *backend, ExecActivation activation, int64_t rows, int64_t width,
+                     const void *x, void *y);
+    /* dx, of x's shape; may be dy where the activation is not gated. */
+    void (*activate_backward)(ExecBackend *backend, ExecActivation activation, int64_t rows,
+                              int64_t width, const void *x, const void *dy, void *dx);
+    void (*scale)(ExecBackend *backend, int64_t n, float factor, void *x); /* x *= factor */
 
     /* --- asynchronous devices (optional; NULL: work is done when a slot returns) --- */
 
@@ -560,6 +589,13 @@ exec_at(const ExecBackend *backend, const void *x, int64_t n)
 /* Computes the product and all that follows it, by the gemm slot and those that it does not fuse.
  */
 void exec_gemm(ExecBackend *backend, const ExecGemm *gemm);
+
+/* An activation and its gradient, as the slots of these names say.  SwiGLU and GELU have slots that
+ * every device has; these are called for them. */
+void exec_activate(ExecBackend *backend, ExecActivation activation, int64_t rows, int64_t width,
+                   const void *x, void *y);
+void exec_activate_backward(ExecBackend *backend, ExecActivation activation, int64_t rows,
+                            int64_t width, const void *x, const void *dy, void *dx);
 
 /* Returns: (owned) what computes, in words for reports: "OpenBLAS 0.3.21 SkylakeX, 1 thread per
  * rank". */

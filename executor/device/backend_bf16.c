@@ -280,6 +280,40 @@ attention_backward(ExecBackend *backend, const ExecAttention *a, const ExecAtten
     round_rows(backend, n.rows, n.v_cols, a->kv_stride, gradients.dv, g->dv);
 }
 
+/* --- unusual layers --- */
+
+static void
+activate(ExecBackend *backend, ExecActivation activation, int64_t rows, int64_t width,
+         const void *x, void *y)
+{
+    const int64_t n = rows * width, n_x = exec_activation_is_gated(activation) ? 2 * n : n;
+    float *result = room(backend, 1, n);
+
+    INNER(activate, activation, rows, width, wide(backend, 0, x, n_x), result);
+    to_storage(backend, n, result, y);
+}
+
+static void
+activate_backward(ExecBackend *backend, ExecActivation activation, int64_t rows, int64_t width,
+                  const void *x, const void *dy, void *dx)
+{
+    const int64_t n = rows * width, n_x = exec_activation_is_gated(activation) ? 2 * n : n;
+    float *result = room(backend, 2, n_x);
+
+    INNER(activate_backward, activation, rows, width, wide(backend, 0, x, n_x),
+          wide(backend, 1, dy, n), result);
+    to_storage(backend, n_x, result, dx);
+}
+
+static void
+scale(ExecBackend *backend, int64_t n, float factor, void *x)
+{
+    float *result = wide(backend, 0, x, n);
+
+    INNER(scale, n, factor, result);
+    to_storage(backend, n, result, x);
+}
+
 /* --- norms of groups, blocks, gates --- */
 
 static ExecGroupNorm
@@ -530,6 +564,9 @@ static const ExecBackendOps ops = {
     .embedding_backward = embedding_backward,
     .route = exec_host_route,
     .route_backward = route_backward,
+    .activate = activate,
+    .activate_backward = activate_backward,
+    .scale = scale,
     .gather_rows = exec_host_gather_rows,
     .sum_rows = sum_rows,
     .scale_rows = scale_rows,

@@ -255,11 +255,20 @@ row_sum(int64_t cols, const float *x, float mean, bool squares)
     return total;
 }
 
+/* The norm's gains, or ones in @room. */
+static const float *
+gains(const ExecNorm *norm, float *room)
+{
+    for (int64_t i = 0; norm->gain == NULL && i < norm->cols; i++)
+        room[i] = 1.0f;
+    return norm->gain != NULL ? norm->gain : room;
+}
+
 EXEC_CLONES static void
 norm_forward(ExecBackend *backend, const ExecNorm *norm, void *y)
 {
     const int64_t cols = norm->cols;
-    const float *gain = norm->gain, *shift = norm->shift;
+    const float *gain = gains(norm, scratch(backend, cols)), *shift = norm->shift;
 
     for (int64_t r = 0; r < norm->rows; r++) {
         const float *from = (const float *)norm->x + r * cols;
@@ -320,9 +329,9 @@ EXEC_CLONES static void
 norm_backward(ExecBackend *backend, const ExecNorm *norm, const void *dy, void *dx, float *dgain,
               float *dshift)
 {
-    float *sums = scratch(backend, 2 * norm->cols);
+    float *sums = scratch(backend, 3 * norm->cols);
     const int64_t cols = norm->cols;
-    const float *gain = norm->gain;
+    const float *gain = gains(norm, sums + 2 * cols);
 
     memset(sums, 0, 2 * (size_t)cols * sizeof *sums);
     for (int64_t r = 0; r < norm->rows; r++) {
@@ -343,7 +352,8 @@ norm_backward(ExecBackend *backend, const ExecNorm *norm, const void *dy, void *
             exec_vec_store(&old, to + i, cols - i);
         }
     }
-    add(backend, cols, sums, dgain);
+    if (dgain != NULL)
+        add(backend, cols, sums, dgain);
     if (dshift != NULL)
         add(backend, cols, sums + cols, dshift);
 }

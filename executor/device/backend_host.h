@@ -89,6 +89,13 @@ void exec_host_sum_blocks(ExecBackend *backend, const ExecBlocks *blocks, const 
 void exec_host_gate_forward(ExecBackend *backend, const ExecGate *gate, void *y);
 void exec_host_gate_backward(ExecBackend *backend, const ExecGate *gate, void *d, void *dgate);
 
+/* Defined, like the other slots of unusual layers, in backend_host_layers.c. */
+void exec_host_activate(ExecBackend *backend, ExecActivation activation, int64_t rows,
+                        int64_t width, const void *x, void *y);
+void exec_host_activate_backward(ExecBackend *backend, ExecActivation activation, int64_t rows,
+                                 int64_t width, const void *x, const void *dy, void *dx);
+void exec_host_scale(ExecBackend *backend, int64_t n, float factor, void *x);
+
 /* In a table of slots: the functions of this section. */
 #define EXEC_HOST_FP32_SLOTS                                                                       \
     .group_norm_sums = exec_host_group_norm_sums,                                                  \
@@ -102,7 +109,8 @@ void exec_host_gate_backward(ExecBackend *backend, const ExecGate *gate, void *d
     .embedding_backward = exec_host_embedding_backward, .route = exec_host_route,                  \
     .route_backward = exec_host_route_backward, .gather_rows = exec_host_gather_rows,              \
     .sum_rows = exec_host_sum_rows, .scale_rows = exec_host_scale_rows,                            \
-    .dot_rows = exec_host_dot_rows
+    .dot_rows = exec_host_dot_rows, .activate = exec_host_activate,                                \
+    .activate_backward = exec_host_activate_backward, .scale = exec_host_scale
 
 /* Joins the statistics that all parts of the vocabulary have of row @row: *lse becomes the log of
  * the softmax' sum over the whole vocabulary, *target the logit of the row's target. */

@@ -161,7 +161,7 @@ norm_forward(ExecBackend *backend, const ExecNorm *norm, void *y)
             squares += ((double)row[j] - m) * ((double)row[j] - m);
         const double r = 1.0 / sqrt(squares / (double)cols + (double)norm->epsilon);
         for (int64_t j = 0; j < cols; j++)
-            to[j] = (float)(((double)row[j] - m) * r * (double)gain[j] +
+            to[j] = (float)(((double)row[j] - m) * r * (gain != NULL ? (double)gain[j] : 1.0) +
                             (shift != NULL ? (double)shift[j] : 0.0));
         if (norm->mean != NULL)
             norm->mean[i] = (float)m;
@@ -182,18 +182,18 @@ norm_backward(ExecBackend *backend, const ExecNorm *norm, const void *dy_storage
     for (int64_t i = 0; i < rows; i++) {
         double sum_g = 0, sum_gz = 0;
         for (int64_t j = 0; j < cols; j++) {
-            const double g = (double)dy[i * cols + j] * (double)gain[j];
+            const double g = (double)dy[i * cols + j] * (gain != NULL ? (double)gain[j] : 1.0);
             sum_g += norm->mean != NULL ? g : 0.0;
             sum_gz += g * normal(norm, i, j);
         }
         for (int64_t j = 0; j < cols; j++) {
-            const double g = (double)dy[i * cols + j] * (double)gain[j];
+            const double g = (double)dy[i * cols + j] * (gain != NULL ? (double)gain[j] : 1.0);
             dx[i * cols + j] +=
                 (float)((double)norm->rstd[i] *
                         (g - sum_g / (double)cols - normal(norm, i, j) * sum_gz / (double)cols));
         }
     }
-    for (int64_t j = 0; j < cols; j++) {
+    for (int64_t j = 0; dgain != NULL && j < cols; j++) {
         double sum_gain = (double)dgain[j], sum_shift = dshift != NULL ? (double)dshift[j] : 0.0;
         for (int64_t i = 0; i < rows; i++) {
             sum_gain += (double)dy[i * cols + j] * normal(norm, i, j);

@@ -60,7 +60,7 @@ exec_head_activations(const ExecWidths *w, int64_t rows, void *x, ExecCutter *cu
 
     head.norm = exec_cut(cutter, local_rows * w->hidden);
     head.mean = exec_cut_words(cutter, local_rows);
-    if (w->rms_norm)
+    if (w->norm == MODEL_NORM_RMS)
         head.mean = NULL;
     head.rstd = exec_cut_words(cutter, local_rows);
     head.logits = exec_cut(cutter, rows * w->padded_vocab);

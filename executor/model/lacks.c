@@ -34,10 +34,11 @@ kind_lacks(const ModelArch *layer, const Plan *plan, const ExecDeviceKind *kind)
 {
     const ModelExperts *experts = &layer->experts;
     const bool gpt = layer->family == MODEL_FAMILY_GPT, moe = experts->n_experts > 0;
+    const ModelActivation activation = model_activation(layer);
+    const ModelNorm norm = model_norm(layer);
     const ModelPositions positions = model_positions(layer);
     const Thing things[] = {
         /* The mixer. */
-        {layer->mixer == MODEL_MIXER_NONE, NOWHERE, "layers without attention"},
         {layer->mixer == MODEL_MIXER_DELTA_NET, NOWHERE, "gated delta nets"},
         {layer->mixer == MODEL_MIXER_KDA, NOWHERE, "Kimi delta attention"},
         {layer->mixer == MODEL_MIXER_MAMBA2, NOWHERE, "Mamba-2 layers"},
@@ -59,12 +60,11 @@ kind_lacks(const ModelArch *layer, const Plan *plan, const ExecDeviceKind *kind)
         {layer->v_dim > 0, NOWHERE, "values of a size of their own"},
         {positions == MODEL_POSITIONS_ALIBI, NOWHERE, "ALiBi"},
         /* The block. */
-        {layer->ffn != MODEL_FFN_MLP, NOWHERE, "layers without an MLP"},
-        {layer->residual_scale > 0.0, NOWHERE, "scaled residuals"},
-        {layer->activation != MODEL_ACTIVATION_USUAL, NOWHERE, "an activation unlike the family's"},
-        {layer->norm != MODEL_NORM_USUAL, NOWHERE, "norms unlike the family's"},
-        {layer->norm_place != MODEL_NORM_PLACE_PRE, NOWHERE, "norms behind attention and MLP"},
-        {layer->blocks != MODEL_BLOCKS_SERIAL, NOWHERE, "parallel blocks"},
+        {layer->residual_scale > 0.0, ON_GPU, "scaled residuals"},
+        {activation != MODEL_ACTIVATION_SWIGLU && activation != MODEL_ACTIVATION_GELU, ON_GPU,
+         "activations but SwiGLU and GELU"},
+        {norm != MODEL_NORM_RMS && norm != MODEL_NORM_LAYER, ON_GPU,
+         "norms without shift or scale"},
         /* Experts. */
         {moe && gpt, NOWHERE, "experts in models of family gpt"},
         {moe && experts->router_scores == MODEL_ROUTER_SOFTMAX_ALL, NOWHERE,
@@ -87,7 +87,8 @@ ends_lack(const ModelArch *arch, const Plan *plan, const ExecDeviceKind *kind)
     const Thing things[] = {
         {arch->vocab == 0, NOWHERE, "models without a vocabulary (there is no loss to train)"},
         {arch->mtp.n > 0, NOWHERE, "MTP modules"},
-        {arch->norm != MODEL_NORM_USUAL, NOWHERE, "norms unlike the family's"},
+        {model_norm(arch) != MODEL_NORM_RMS && model_norm(arch) != MODEL_NORM_LAYER, ON_GPU,
+         "norms without shift or scale"},
         {arch->head_bias, NOWHERE, "a head with a bias"},
         {arch->embedding_norm, NOWHERE, "a normed embedding"},
         {arch->no_final_norm, NOWHERE, "a head without a norm"},

@@ -11,6 +11,12 @@ has_mlp(const ExecWidths *w)
     return w->ffn_hidden > 0;
 }
 
+static bool
+is_scaled(const ExecWidths *w)
+{
+    return w->residual_scale < 1.0f || w->residual_scale > 1.0f;
+}
+
 /* Bytes of the mixer's blocks. */
 static ExecMixerCutters
 mixer_blocks(const ExecLayerShape *shape)
@@ -18,7 +24,8 @@ mixer_blocks(const ExecLayerShape *shape)
     const ExecCutter empty = {.storage = shape->widths->storage};
     ExecMixerCutters blocks = {empty, empty, empty, empty};
 
-    exec_mixer(shape->widths)->cut(shape, &blocks);
+    if (shape->widths->has_mixer)
+        exec_mixer(shape->widths)->cut(shape, &blocks);
     return blocks;
 }
 
@@ -30,31 +37,63 @@ local_rows_of(const ExecLayerShape *shape)
 
 /* The statistics of a norm's rows. */
 static void
-cut_statistics(const ExecLayerShape *shape, ExecCutter *cutter, float **mean, float **rstd)
+cut_norm(const ExecLayerShape *shape, ExecCutter *cutter, ExecLayerActivations *a,
+         ExecLayerNorm norm)
 {
-    const int64_t local_rows = local_rows_of(shape);
+    const ExecWidths *w = shape->widths;
 
-    *mean = shape->widths->rms_norm ? NULL : exec_cut_words(cutter, local_rows);
-    *rstd = exec_cut_words(cutter, local_rows);
+    if (!w->has_norm[norm])
+        return;
+    if (w->norm != MODEL_NORM_RMS)
+        a->mean[norm] = exec_cut_words(cutter, local_rows_of(shape));
+    a->rstd[norm] = exec_cut_words(cutter, local_rows_of(shape));
+}
+
+/* A half's result and the statistics of its norms. */
+static void
+cut_half(const ExecLayerShape *shape, ExecCutter *cutter, ExecLayerActivations *a, int half)
+{
+    const ExecLayerNorm norm = half == 0 ? EXEC_NORM_1 : EXEC_NORM_2;
+    const ExecLayerNorm post = half == 0 ? EXEC_NORM_POST_1 : EXEC_NORM_POST_2;
+
+    if (shape->widths->has_norm[post])
+        a->result[half] = exec_cut(cutter, local_rows_of(shape) * shape->widths->hidden);
+    cut_norm(shape, cutter, a, norm);
+    cut_norm(shape, cutter, a, post);
+}
+
+/* Whether the feed-forward reads what the mixer's norm has made. */
+static bool
+shares_norm(const ExecWidths *w)
+{
+    return w->parallel && w->arch.blocks == MODEL_BLOCKS_PARALLEL_ONE_NORM;
+}
+
+/* Whether the feed-forward reads x2 as it is. */
+static bool
+reads_x2(const ExecWidths *w)
+{
+    return w->has_mixer && w->has_ffn && !w->parallel && !w->has_norm[EXEC_NORM_2];
 }
 
 ExecLayerActivations
 exec_layer_activations(const ExecLayerShape *shape, ExecCutter *inputs, ExecCutter *products)
 {
     const ExecWidths *w = shape->widths;
-    const int64_t rows = exec_slice_rows(&shape->slice), local_rows = local_rows_of(shape);
+    const int64_t rows = exec_slice_rows(&shape->slice), n = local_rows_of(shape) * w->hidden;
     const ExecMixerCutters mixer = mixer_blocks(shape);
     ExecLayerActivations a = {0};
 
-    a.norm1 = exec_cut(products, local_rows * w->hidden);
+    /* The layer's input lies here where it is not normed: exec_layer_reads_input(). */
+    a.in[0] = exec_cut(products, w->has_mixer ? n : 0);
     a.mixer_products = exec_cut_bytes(products, mixer.products.n_bytes);
-    a.norm2 = exec_cut(products, local_rows * w->hidden);
+    a.in[1] = shares_norm(w) ? a.in[0] : exec_cut(products, w->has_ffn ? n : 0);
     a.active = exec_cut(products, rows * w->ffn_hidden);
     a.mixer_inputs = exec_cut_bytes(inputs, mixer.inputs.n_bytes);
-    a.x2 = exec_cut(inputs, local_rows * w->hidden);
+    a.x2 = reads_x2(w) ? a.in[1] : exec_cut(inputs, w->has_mixer && w->has_ffn ? n : 0);
     a.up = exec_cut(inputs, rows * w->up_width);
-    cut_statistics(shape, inputs, &a.mean1, &a.rstd1);
-    cut_statistics(shape, inputs, &a.mean2, &a.rstd2);
+    cut_half(shape, inputs, &a, 0);
+    cut_half(shape, inputs, &a, 1);
     return a;
 }
 
@@ -62,19 +101,25 @@ ExecLayerActivations
 exec_layer_passing(const ExecLayerShape *shape, ExecCutter *cutter)
 {
     const ExecWidths *w = shape->widths;
-    const int64_t rows = exec_slice_rows(&shape->slice), local_rows = local_rows_of(shape);
+    const int64_t rows = exec_slice_rows(&shape->slice), n = local_rows_of(shape) * w->hidden;
     const ExecMixerCutters mixer = mixer_blocks(shape);
-    ExecLayerActivations a = {.x2 = exec_cut(cutter, local_rows * w->hidden)};
-    ExecCutter mlp = *cutter; /* the mixer is done when the MLP begins */
+    ExecLayerActivations a = {.x2 = exec_cut(cutter, w->has_mixer && w->has_ffn ? n : 0)};
 
-    a.norm1 = exec_cut(cutter, local_rows * w->hidden);
+    if (shares_norm(w))
+        a.in[0] = a.in[1] = exec_cut(cutter, n);
+    ExecCutter mlp = *cutter; /* the mixer is done when the MLP begins */
+    if (!shares_norm(w))
+        a.in[0] = exec_cut(cutter, w->has_mixer ? n : 0);
     a.mixer_products = exec_cut_bytes(cutter, mixer.products.n_bytes);
     a.mixer_inputs = exec_cut_bytes(cutter, mixer.inputs.n_bytes);
-    cut_statistics(shape, cutter, &a.mean1, &a.rstd1);
-    a.norm2 = exec_cut(&mlp, local_rows * w->hidden);
+    cut_half(shape, cutter, &a, 0);
+    if (reads_x2(w))
+        a.in[1] = a.x2;
+    else if (!shares_norm(w))
+        a.in[1] = exec_cut(&mlp, w->has_ffn ? n : 0);
     a.up = exec_cut(&mlp, rows * w->up_width);
     a.active = exec_cut(&mlp, rows * w->ffn_hidden);
-    cut_statistics(shape, &mlp, &a.mean2, &a.rstd2);
+    cut_half(shape, &mlp, &a, 1);
     cutter->n_bytes = MAX(cutter->n_bytes, mlp.n_bytes);
     return a;
 }
@@ -87,7 +132,7 @@ exec_layer_kept(const ExecLayerShape *shape, ExecCutter *cutter)
     ExecLayerKept kept;
 
     kept.mixer = exec_cut_bytes(cutter, mixer_blocks(shape).kept.n_bytes);
-    kept.d_proj = exec_cut(cutter, rows * w->hidden);
+    kept.d_proj = exec_cut(cutter, w->has_mixer ? rows * w->hidden : 0);
     kept.d_up = exec_cut(cutter, rows * w->up_width);
     kept.d_down = exec_cut(cutter, has_mlp(w) ? rows * w->hidden : 0);
     return kept;
@@ -127,6 +172,13 @@ exec_layer_scratch(const ExecLayerShape *shape, ExecCutter *cutter)
     /* The activation's gradient is read before the input's is written. */
     ExecLayerScratch scratch = common_scratch(shape, w->gated ? w->ffn_hidden : 0, cutter);
 
+    if (exec_is_backward(shape)) {
+        const int64_t n = local_rows_of(shape) * w->hidden;
+        const bool post = w->has_norm[EXEC_NORM_POST_1] || w->has_norm[EXEC_NORM_POST_2];
+        scratch.d_result = exec_cut(cutter, post ? n : 0);
+        scratch.d_scaled = exec_cut(cutter, is_scaled(w) ? n : 0);
+        scratch.d_second = exec_cut(cutter, w->parallel ? n : 0);
+    }
     ExecCutter mlp = *cutter; /* mixer and MLP do not need the rest at the same time */
     scratch.mixer = exec_cut_bytes(cutter, mixer.scratch.n_bytes);
     scratch.kept.mixer = exec_cut_bytes(cutter, whole ? mixer.kept.n_bytes : 0);
@@ -153,19 +205,25 @@ down_of(const ExecLayer *layer)
                              &layer->tensors->mlp_down_weight, &layer->tensors->mlp_down_bias);
 }
 
+/* The products of these fuse GELU, and every device has both. */
+static bool
+is_gelu(const ExecLayer *layer)
+{
+    return layer->widths->activation == EXEC_ACTIVATION_GELU;
+}
+
 void
-exec_mlp_forward(const ExecLayer *layer, void *y)
+exec_mlp_forward(const ExecLayer *layer, const void *x, const void *residual, void *y)
 {
     const ExecLinear up = up_of(layer), down = down_of(layer);
     const ExecLayerActivations *a = &layer->a;
-    const bool gated = layer->widths->gated;
 
-    exec_linear_forward(layer->backend, &up, exec_gather_rows(layer, a->norm2),
-                        gated ? NULL : a->active, a->up);
-    if (gated)
-        layer->backend->ops->swiglu_forward(layer->backend, down.rows, down.inputs, a->up,
-                                            a->active);
-    exec_row_split_forward(layer, &down, a->active, a->x2, y);
+    exec_linear_forward(layer->backend, &up, exec_gather_rows(layer, x),
+                        is_gelu(layer) ? a->active : NULL, a->up);
+    if (!is_gelu(layer))
+        exec_activate(layer->backend, layer->widths->activation, down.rows, down.inputs, a->up,
+                      a->active);
+    exec_row_split_forward(layer, &down, a->active, residual, y);
 }
 
 void *
@@ -174,74 +232,146 @@ exec_mlp_backward(const ExecLayer *layer, void *d_up, const void *dy)
     const ExecLinear up = up_of(layer), down = down_of(layer);
     const ExecLayerScratch *scratch = layer->scratch;
 
-    if (layer->widths->gated) {
-        exec_linear_backward(layer->backend, &down, dy, false, NULL, scratch->d_active);
-        layer->backend->ops->swiglu_backward(layer->backend, down.rows, down.inputs, layer->a.up,
-                                             scratch->d_active, d_up);
-    } else {
+    if (is_gelu(layer)) {
         exec_linear_backward(layer->backend, &down, dy, false, layer->a.up, d_up);
+    } else {
+        void *d_active = layer->widths->gated ? scratch->d_active : d_up;
+        exec_linear_backward(layer->backend, &down, dy, false, NULL, d_active);
+        exec_activate_backward(layer->backend, layer->widths->activation, down.rows, down.inputs,
+                               layer->a.up, d_active, d_up);
     }
     exec_linear_backward(layer->backend, &up, d_up, false, NULL, scratch->partial);
     return exec_reduce_rows(layer, scratch->partial);
 }
 
 void
-exec_mlp_weight(const ExecLayer *layer, const void *d_up, const void *d_down)
+exec_mlp_weight(const ExecLayer *layer, const void *x, const void *d_up, const void *d_down)
 {
     const ExecLinear up = up_of(layer), down = down_of(layer);
 
     exec_linear_weight(layer->backend, &down, layer->a.active, d_down);
-    exec_linear_weight(layer->backend, &up, exec_gather_rows(layer, layer->a.norm2), d_up);
+    exec_linear_weight(layer->backend, &up, exec_gather_rows(layer, x), d_up);
 }
 
-/* --- the layer --- */
+/* --- the halves of a layer --- */
 
+/* Elements of the layer's input. */
 static int64_t
-local_rows(const ExecLayer *layer)
+n_elements(const ExecLayer *layer)
 {
-    return exec_local_rows(layer->widths, exec_slice_rows(&layer->slice));
+    return exec_local_rows(layer->widths, exec_slice_rows(&layer->slice)) * layer->widths->hidden;
 }
 
-/* Norm 1 or 2 at work. */
+static void
+copy(const ExecLayer *layer, const void *x, void *y)
+{
+    layer->backend->ops->copy(layer->backend,
+                              (size_t)exec_storage_bytes(layer->backend, n_elements(layer)), x, y);
+}
+
+/* One of the layer's norms at work on @x. */
 static ExecNorm
-norm_of(const ExecLayer *layer, bool second)
+norm_of(const ExecLayer *layer, ExecLayerNorm norm, const void *x)
 {
     const ExecLayerTensors *t = layer->tensors;
-    const ExecLayerActivations *a = &layer->a;
 
     return (ExecNorm){
-        .rows = local_rows(layer),
+        .rows = exec_local_rows(layer->widths, exec_slice_rows(&layer->slice)),
         .cols = layer->widths->hidden,
-        .x = second ? a->x2 : layer->x,
-        .gain = second ? t->norm2_gain.weight : t->norm1_gain.weight,
-        .shift = second ? t->norm2_shift.weight : t->norm1_shift.weight,
-        .mean = second ? a->mean2 : a->mean1,
-        .rstd = second ? a->rstd2 : a->rstd1,
+        .x = x,
+        .gain = t->norm_gain[norm].weight,
+        .shift = t->norm_shift[norm].weight,
+        .mean = layer->a.mean[norm],
+        .rstd = layer->a.rstd[norm],
         .epsilon = layer->widths->norm_epsilon,
     };
 }
 
-void
-exec_layer_forward(const ExecLayer *layer, void *y)
+/* @d += the gradient of the norm's input @x, from that of its result. */
+static void
+norm_backward(const ExecLayer *layer, ExecLayerNorm norm, const void *x, const void *dy, void *d)
 {
-    const ExecNorm norm1 = norm_of(layer, false), norm2 = norm_of(layer, true);
+    const ExecNorm n = norm_of(layer, norm, x);
 
-    layer->backend->ops->norm_forward(layer->backend, &norm1, layer->a.norm1);
-    exec_mixer(layer->widths)->forward(layer, layer->a.norm1, layer->x, layer->a.x2);
-    layer->backend->ops->norm_forward(layer->backend, &norm2, layer->a.norm2);
-    if (layer->moe != NULL)
-        exec_moe_forward(layer, y);
-    else
-        exec_mlp_forward(layer, y);
+    layer->backend->ops->norm_backward(layer->backend, &n, dy, d,
+                                       layer->tensors->norm_gain[norm].gradient,
+                                       layer->tensors->norm_shift[norm].gradient);
 }
 
-static void
-mlp_weight(const ExecLayer *layer, const void *d_up, const void *d_down)
+/* What half @half reads before it is normed. */
+static const void *
+input_of(const ExecLayer *layer, int half)
 {
-    if (layer->moe != NULL)
-        exec_moe_weight(layer, d_up, d_down);
+    const ExecWidths *w = layer->widths;
+
+    return half == 0 || w->parallel || !w->has_mixer ? layer->x : layer->a.x2;
+}
+
+/* y = half(in) + residual (nullable). */
+static void
+compute_half(const ExecLayer *layer, int half, const void *residual, void *y)
+{
+    const void *in = layer->a.in[half];
+
+    if (half == 0)
+        exec_mixer(layer->widths)->forward(layer, in, residual, y);
+    else if (layer->moe != NULL)
+        exec_moe_forward(layer, in, residual, y);
     else
-        exec_mlp_weight(layer, d_up, d_down);
+        exec_mlp_forward(layer, in, residual, y);
+}
+
+/* y = residual + s post(half(norm(x))). */
+static void
+half_forward(const ExecLayer *layer, int half, const void *residual, void *y)
+{
+    const ExecWidths *w = layer->widths;
+    ExecBackend *backend = layer->backend;
+    const ExecLayerNorm norm = half == 0 ? EXEC_NORM_1 : EXEC_NORM_2;
+    const ExecLayerNorm post = half == 0 ? EXEC_NORM_POST_1 : EXEC_NORM_POST_2;
+    const void *x = input_of(layer, half);
+
+    if (w->has_norm[norm]) {
+        const ExecNorm n = norm_of(layer, norm, x);
+        backend->ops->norm_forward(backend, &n, layer->a.in[half]);
+    } else if (layer->a.in[half] != x && !(half == 1 && shares_norm(w))) {
+        copy(layer, x, layer->a.in[half]);
+    }
+    if (!w->has_norm[post] && !is_scaled(w)) {
+        compute_half(layer, half, residual, y);
+        return;
+    }
+    compute_half(layer, half, NULL, w->has_norm[post] ? layer->a.result[half] : y);
+    if (w->has_norm[post]) {
+        const ExecNorm n = norm_of(layer, post, layer->a.result[half]);
+        backend->ops->norm_forward(backend, &n, y);
+    }
+    if (is_scaled(w))
+        backend->ops->scale(backend, n_elements(layer), w->residual_scale, y);
+    backend->ops->add(backend, n_elements(layer), residual, y);
+}
+
+/* The gradient of what compute_half() gave, from @d, that of the half's sum: @d itself, or made of
+ * it in scratch. */
+static const void *
+result_gradient(const ExecLayer *layer, int half, const void *d)
+{
+    const ExecWidths *w = layer->widths;
+    ExecBackend *backend = layer->backend;
+    const ExecLayerScratch *scratch = layer->scratch;
+    const ExecLayerNorm post = half == 0 ? EXEC_NORM_POST_1 : EXEC_NORM_POST_2;
+
+    if (is_scaled(w)) {
+        copy(layer, d, scratch->d_scaled);
+        backend->ops->scale(backend, n_elements(layer), w->residual_scale, scratch->d_scaled);
+        d = scratch->d_scaled;
+    }
+    if (!w->has_norm[post])
+        return d;
+    backend->ops->zero(backend, (size_t)exec_storage_bytes(backend, n_elements(layer)),
+                       scratch->d_result);
+    norm_backward(layer, post, layer->a.result[half], d, scratch->d_result);
+    return scratch->d_result;
 }
 
 /* All rows of gradient @d, and for W a copy in @kept (nullable), because d changes. */
@@ -257,36 +387,101 @@ gather_gradient(const ExecLayer *layer, const void *d, void *kept)
     return rows;
 }
 
+static void
+ffn_weight(const ExecLayer *layer, const void *d_up, const void *d_down)
+{
+    if (layer->moe != NULL)
+        exec_moe_weight(layer, layer->a.in[1], d_up, d_down);
+    else
+        exec_mlp_weight(layer, layer->a.in[1], d_up, d_down);
+}
+
+/* From @d, the gradient of the half's sum, to that of what the half reads (normed); and, in a B
+ * (@kept NULL), the gradients of weights.  Returns: (borrowed) in scratch->partial. */
+static void *
+half_backward(const ExecLayer *layer, int half, const ExecLayerKept *kept, const void *d)
+{
+    const ExecLayerKept *to = kept != NULL ? kept : &layer->scratch->kept;
+    const ExecMixer *mixer = half == 0 ? exec_mixer(layer->widths) : NULL;
+    const void *d_result = result_gradient(layer, half, d), *dy = NULL;
+    void *d_in;
+
+    if (half == 0) {
+        dy = gather_gradient(layer, d_result, kept != NULL ? kept->d_proj : NULL);
+        d_in = mixer->backward(layer, to->mixer, dy);
+        if (kept == NULL)
+            mixer->weight(layer, layer->a.in[0], to->mixer, dy);
+        return d_in;
+    }
+    if (has_mlp(layer->widths))
+        dy = gather_gradient(layer, d_result, kept != NULL ? kept->d_down : NULL);
+    d_in = layer->moe != NULL ? exec_moe_backward(layer, to->d_up, d_result, dy)
+                              : exec_mlp_backward(layer, to->d_up, dy);
+    if (kept == NULL)
+        ffn_weight(layer, to->d_up, dy);
+    return d_in;
+}
+
+/* --- the layer --- */
+
+bool
+exec_layer_reads_input(const ExecWidths *w)
+{
+    return w->has_mixer && !w->has_norm[EXEC_NORM_1];
+}
+
+void
+exec_layer_forward(const ExecLayer *layer, void *y)
+{
+    const ExecWidths *w = layer->widths;
+
+    if (w->has_mixer)
+        half_forward(layer, 0, layer->x, w->has_ffn ? layer->a.x2 : y);
+    if (w->has_ffn)
+        half_forward(layer, 1, w->has_mixer ? layer->a.x2 : layer->x, y);
+}
+
+/* Adds to @d the gradient of the input of half @half, from that of what the half reads. */
+static void
+add_input_gradient(const ExecLayer *layer, int half, const void *d_in, void *d)
+{
+    const ExecLayerNorm norm = half == 0 ? EXEC_NORM_1 : EXEC_NORM_2;
+
+    if (layer->widths->has_norm[norm])
+        norm_backward(layer, norm, input_of(layer, half), d_in, d);
+    else
+        layer->backend->ops->add(layer->backend, n_elements(layer), d_in, d);
+}
+
 /* d is first the gradient of y, then that of x2, then that of x; each is read (B) or copied (I)
- * before the next norm adds to it. */
+ * before the next norm adds to it.  In parallel blocks both halves read the gradient of y, so that
+ * the second adds to a sum of its own; what shares the mixer's norm is added before that norm. */
 void
 exec_layer_backward(const ExecLayer *layer, const ExecLayerKept *kept, void *d)
 {
+    const ExecWidths *w = layer->widths;
     ExecBackend *backend = layer->backend;
-    const ExecBackendOps *ops = backend->ops;
-    const ExecLayerTensors *t = layer->tensors;
-    const ExecNorm norm1 = norm_of(layer, false), norm2 = norm_of(layer, true);
-    const ExecLayerKept *to = kept != NULL ? kept : &layer->scratch->kept;
-    const ExecMixer *mixer = exec_mixer(layer->widths);
-    const void *dy = NULL;
+    void *second = w->parallel ? layer->scratch->d_second : d;
 
-    if (has_mlp(layer->widths))
-        dy = gather_gradient(layer, d, kept != NULL ? kept->d_down : NULL);
-    const void *d_norm = layer->moe != NULL ? exec_moe_backward(layer, to->d_up, d, dy)
-                                            : exec_mlp_backward(layer, to->d_up, dy);
-    if (kept == NULL)
-        mlp_weight(layer, to->d_up, dy);
-    ops->norm_backward(backend, &norm2, d_norm, d, t->norm2_gain.gradient, t->norm2_shift.gradient);
-    dy = gather_gradient(layer, d, kept != NULL ? kept->d_proj : NULL);
-    d_norm = mixer->backward(layer, to->mixer, dy);
-    if (kept == NULL)
-        mixer->weight(layer, layer->a.norm1, to->mixer, dy);
-    ops->norm_backward(backend, &norm1, d_norm, d, t->norm1_gain.gradient, t->norm1_shift.gradient);
+    if (w->parallel)
+        backend->ops->zero(backend, (size_t)exec_storage_bytes(backend, n_elements(layer)), second);
+    if (w->has_ffn)
+        add_input_gradient(layer, 1, half_backward(layer, 1, kept, d), second);
+    if (!w->has_mixer)
+        return;
+    void *d_in = half_backward(layer, 0, kept, d);
+    if (shares_norm(w))
+        backend->ops->add(backend, n_elements(layer), second, d_in);
+    add_input_gradient(layer, 0, d_in, d);
+    if (w->parallel && !shares_norm(w))
+        backend->ops->add(backend, n_elements(layer), second, d);
 }
 
 void
 exec_layer_backward_weight(const ExecLayer *layer, const ExecLayerKept *kept)
 {
-    mlp_weight(layer, kept->d_up, kept->d_down);
-    exec_mixer(layer->widths)->weight(layer, layer->a.norm1, kept->mixer, kept->d_proj);
+    if (layer->widths->has_ffn)
+        ffn_weight(layer, kept->d_up, kept->d_down);
+    if (layer->widths->has_mixer)
+        exec_mixer(layer->widths)->weight(layer, layer->a.in[0], kept->mixer, kept->d_proj);
 }

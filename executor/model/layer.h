@@ -2,13 +2,13 @@
  * executor/model/layer.h - forward and backward of one layer on a slice of tokens, as slots of the
  * backend and collectives.
  *
- *   n1 = norm(x);  x2 = x + mixer(n1)
- *   n2 = norm(x2);  u = n2 Wup;  g = gelu(u) or swiglu(u);  y = x2 + g Wdown      (and biases)
+ *   x2 = x + s post1(mixer(norm1(x)))
+ *   y = x2 + s post2(ffn(norm2(x2)))            ffn(n) = activation(n Wup) Wdown, or experts (moe.h)
  *
- * or, in place of the last line, experts (moe.h).  The mixer is attention, with the products before
- * and behind it (attention.h), or another one of the table in mixer.h.  What a layer is made of is
- * its kind's: layer->widths.  The ops, and what is kept of them, are those
- * that model_ops() lists (models/ops.h).
+ * The mixer is attention, with the products before and behind it (attention.h), or another one of
+ * the table in mixer.h.  What a layer is made of is its kind's (layer->widths): which of the halves
+ * and of the norms are there; in parallel blocks norm2 reads x, or the feed-forward reads norm1's
+ * result, too.  The ops, and what is kept of them, are those that model_ops() lists (models/ops.h).
  *
  * Slices (mixer.h): the K and V rows of a slice are written into a buffer of the whole sequence, one for each
  * (micro-batch, layer); its queries see rows [0, end of the slice).  Backward runs the slices from
@@ -40,13 +40,13 @@
 #include "executor/model/moe.h"
 #include "executor/transport/comm.h"
 
-/* What is kept from forward to backward. */
+/* What is kept from forward to backward.  [0] is the mixer's half, [1] the feed-forward's. */
 typedef struct {
-    void *norm1;
-    float *mean1, *rstd1;
+    void *in[2];     /* [local rows, hidden] what the half reads: normed, or as it is */
+    void *result[2]; /* [local rows, hidden] of the half, where that is normed */
+    float *mean[EXEC_NORM_N], *rstd[EXEC_NORM_N];
     void *mixer_inputs, *mixer_products; /* blocks of these names: mixer.h */
-    void *x2, *norm2;
-    float *mean2, *rstd2;
+    void *x2;          /* [local rows, hidden] the layer's input and what the mixer adds to it */
     void *up, *active; /* u and g, of the MLP or of the shared experts */
 } ExecLayerActivations;
 
@@ -64,6 +64,9 @@ typedef struct {
     void *partial;  /* [rows, hidden] what will be reduced; the gradient of a norm's output */
     void *mixer;    /* the mixer's block */
     void *d_active; /* [rows, ffn_hidden] where gated; it lies where partial does */
+    /* [local rows, hidden], as far as the kind needs them: the gradients of a half's result before
+     * it is normed, and before it is scaled; what the second of parallel halves adds up. */
+    void *d_result, *d_scaled, *d_second;
     /* B: mixer and d_up.  I: d_up is [local rows, hidden] for the output of a second forward. */
     ExecLayerKept kept;
 } ExecLayerScratch;
@@ -72,7 +75,7 @@ typedef struct {
  * are in ExecMoe. */
 
 /* @inputs is read by input gradients alone, until B or I; @products are the products' own inputs
- * (norm1, norm2, active, and the mixer's), which weight gradients read until B or W. */
+ * (in, active, and the mixer's), which weight gradients read until B or W. */
 ExecLayerActivations exec_layer_activations(const ExecLayerShape *shape, ExecCutter *inputs,
                                             ExecCutter *products);
 /* Of a forward of which nothing is kept: its halves use the same memory one after the other. */
@@ -81,6 +84,10 @@ ExecLayerKept exec_layer_kept(const ExecLayerShape *shape, ExecCutter *cutter);
 ExecLayerScratch exec_layer_scratch(const ExecLayerShape *shape, ExecCutter *cutter);
 /* What embedding and head need (ends.h): rows and partial. */
 ExecLayerScratch exec_end_scratch(const ExecLayerShape *shape, ExecCutter *cutter);
+
+/* Whether weight gradients read the layer's input as it is.  Then it lies at the beginning of the
+ * block of products, if its maker has put it there; else F copies it. */
+bool exec_layer_reads_input(const ExecWidths *widths);
 
 /* One layer at work on one slice. */
 typedef struct ExecLayer {
@@ -136,10 +143,10 @@ void exec_layer_backward_weight(const ExecLayer *layer, const ExecLayerKept *kep
 
 /* --- the MLP, or the shared experts as one --- */
 
-/* y [local rows, hidden] = x2 + g Wdown. */
-void exec_mlp_forward(const ExecLayer *layer, void *y);
-/* From the gradient of y (@dy, all rows) to that of norm2.  Returns: (borrowed) [local rows,
- * hidden]. */
+/* y = g Wdown + residual (nullable), of @x; all [local rows, hidden]. */
+void exec_mlp_forward(const ExecLayer *layer, const void *x, const void *residual, void *y);
+/* From the gradient of y (@dy, all rows) to that of x.  Returns: (borrowed) [local rows,
+ * hidden], in scratch->partial. */
 void *exec_mlp_backward(const ExecLayer *layer, void *d_up, const void *dy);
 /* @d_down  all rows; may be scratch->rows. */
-void exec_mlp_weight(const ExecLayer *layer, const void *d_up, const void *d_down);
+void exec_mlp_weight(const ExecLayer *layer, const void *x, const void *d_up, const void *d_down);

@@ -26,7 +26,7 @@ common_widths(const ExecModelOptions *options, const ModelArch *arch, Dtype stor
         .tp = plan->degrees.tp,
         .cp = plan->degrees.cp,
         .sequence_parallel = plan->sequence_parallel && plan->degrees.tp > 1,
-        .rms_norm = model_norm(arch) == MODEL_NORM_RMS,
+        .norm = model_norm(arch),
         .norm_epsilon = (float)arch->norm_epsilon,
     };
 }
@@ -47,16 +47,53 @@ exec_end_widths(const ExecModelOptions *options, Dtype storage)
     return w;
 }
 
+/* Which halves a layer has, and which norms: as models/ops.c lists them. */
+static void
+set_block(const ModelArch *arch, ExecWidths *w)
+{
+    const bool pre = arch->norm_place != MODEL_NORM_PLACE_POST;
+    const bool post = arch->norm_place != MODEL_NORM_PLACE_PRE;
+
+    w->has_mixer = arch->mixer != MODEL_MIXER_NONE;
+    w->has_ffn = arch->ffn != MODEL_FFN_NONE;
+    w->parallel = arch->blocks != MODEL_BLOCKS_SERIAL && w->has_mixer && w->has_ffn;
+    w->has_norm[EXEC_NORM_1] = w->has_mixer && pre;
+    w->has_norm[EXEC_NORM_2] =
+        w->has_ffn && pre && !(w->parallel && arch->blocks == MODEL_BLOCKS_PARALLEL_ONE_NORM);
+    w->has_norm[EXEC_NORM_POST_1] = w->has_mixer && post;
+    w->has_norm[EXEC_NORM_POST_2] = w->has_ffn && post;
+    w->residual_scale = arch->residual_scale > 0.0 ? (float)arch->residual_scale : 1.0f;
+}
+
+static ExecActivation
+activation_of(const ModelArch *arch)
+{
+    static const ExecActivation activations[MODEL_ACTIVATION_N] = {
+        [MODEL_ACTIVATION_SWIGLU] = EXEC_ACTIVATION_SWIGLU,
+        [MODEL_ACTIVATION_GEGLU] = EXEC_ACTIVATION_GEGLU,
+        [MODEL_ACTIVATION_RELUGLU] = EXEC_ACTIVATION_RELUGLU,
+        [MODEL_ACTIVATION_GELU] = EXEC_ACTIVATION_GELU,
+        [MODEL_ACTIVATION_RELU2] = EXEC_ACTIVATION_RELU2,
+        [MODEL_ACTIVATION_RELU] = EXEC_ACTIVATION_RELU,
+        [MODEL_ACTIVATION_SILU] = EXEC_ACTIVATION_SILU,
+    };
+
+    return activations[model_activation(arch)];
+}
+
 ExecWidths
 exec_kind_widths(const ExecModelOptions *options, Dtype storage, int32_t kind)
 {
     const ModelArch arch = model_kind_arch(options->arch, kind);
     const int64_t tp = options->plan->degrees.tp, ep = options->plan->degrees.ep;
     const ModelExperts *experts = &arch.experts;
-    const int64_t mlp = experts->n_experts > 0 ? model_shared_hidden(experts) : arch.ffn_hidden;
+    const int64_t mlp = experts->n_experts > 0       ? model_shared_hidden(experts)
+                        : arch.ffn != MODEL_FFN_NONE ? arch.ffn_hidden
+                                                     : 0;
     ExecWidths w = common_widths(options, &arch, storage);
 
     w.kind = kind;
+    set_block(&arch, &w);
     w.rotary = model_positions(&arch) == MODEL_POSITIONS_ROTARY;
     w.rope_base = arch.rope_base;
     w.n_heads = arch.n_heads / tp;
@@ -64,6 +101,7 @@ exec_kind_widths(const ExecModelOptions *options, Dtype storage, int32_t kind)
     w.head_dim = arch.head_dim;
     w.q_width = w.n_heads * w.head_dim;
     w.kv_width = w.n_kv_heads * w.head_dim;
+    w.activation = activation_of(&arch);
     w.gated = model_is_gated(&arch);
     w.ffn_hidden = mlp / tp;
     w.up_width = w.gated ? 2 * w.ffn_hidden : w.ffn_hidden;
@@ -306,9 +344,24 @@ add_norm(ExecLayoutBuilder *b, const char *gain, size_t gain_member, const char 
     const ExecShard shard = exec_shard_whole(1, b->w->hidden);
     const ExecShare share = b->w->sequence_parallel ? EXEC_SHARE_TP : EXEC_SHARE_OWN;
 
-    exec_layout_add_norm(b, gain, gain_member, shard, share, EXEC_INIT_ONE);
-    if (!b->w->rms_norm)
+    if (b->w->norm != MODEL_NORM_PLAIN)
+        exec_layout_add_norm(b, gain, gain_member, shard, share, EXEC_INIT_ONE);
+    if (b->w->norm == MODEL_NORM_LAYER)
         exec_layout_add_norm(b, shift, shift_member, shard, share, EXEC_INIT_ZERO);
+}
+
+static void
+add_layer_norm(ExecLayoutBuilder *b, ExecLayerNorm norm)
+{
+    static const char *const names[EXEC_NORM_N][2] = {{"norm1.gain", "norm1.shift"},
+                                                      {"norm2.gain", "norm2.shift"},
+                                                      {"post_norm1.gain", "post_norm1.shift"},
+                                                      {"post_norm2.gain", "post_norm2.shift"}};
+    const size_t offset = (size_t)norm * sizeof(ExecTensor);
+
+    if (b->w->has_norm[norm])
+        add_norm(b, names[norm][0], LAYER(norm_gain) + offset, names[norm][1],
+                 LAYER(norm_shift) + offset);
 }
 
 /* A dense MLP, or the shared experts: every tp rank has its share of the columns. */
@@ -367,13 +420,16 @@ add_layer(ExecLayoutBuilder *b)
                                         "mlp_down.bias"};
 
     b->w = &b->kinds[model_layer_kind(b->o->arch, b->number)];
-    add_norm(b, "norm1.gain", LAYER(norm1_gain), "norm1.shift", LAYER(norm1_shift));
-    exec_mixer(b->w)->add_parameters(b);
-    add_norm(b, "norm2.gain", LAYER(norm2_gain), "norm2.shift", LAYER(norm2_shift));
+    add_layer_norm(b, EXEC_NORM_1);
+    if (b->w->has_mixer)
+        exec_mixer(b->w)->add_parameters(b);
+    add_layer_norm(b, EXEC_NORM_POST_1);
+    add_layer_norm(b, EXEC_NORM_2);
     if (b->w->n_experts > 0)
         add_experts(b);
-    else
+    else if (b->w->has_ffn)
         add_mlp(b, dense);
+    add_layer_norm(b, EXEC_NORM_POST_2);
     end_unit(b);
     b->w = &b->ends;
 }

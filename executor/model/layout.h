@@ -33,9 +33,19 @@
  */
 #pragma once
 
+#include "executor/device/backend.h"
 #include "executor/model/offload.h"
 #include "models/arch.h"
 #include "schedule/plan.h"
+
+/* The norms of a layer: of its mixer's and its feed-forward's input, and of their results. */
+typedef enum {
+    EXEC_NORM_1,
+    EXEC_NORM_2,
+    EXEC_NORM_POST_1,
+    EXEC_NORM_POST_2,
+    EXEC_NORM_N,
+} ExecLayerNorm;
 
 /* What the code of a layer of some kind needs of the architecture, or that of the ends.  Numbers are
  * those of this rank's share, but for those marked whole. */
@@ -47,14 +57,20 @@ typedef struct {
     int64_t hidden, seq_len, max_seq_len; /* whole */
     int64_t tp, cp;
     bool sequence_parallel; /* between products every tp rank has 1 / tp of the rows */
-    bool rms_norm;
+    ModelNorm norm;
     float norm_epsilon;
+    /* Of a kind: its halves, and how they are put together. */
+    bool has_mixer, has_ffn;
+    bool has_norm[EXEC_NORM_N];
+    bool parallel; /* both halves read the layer's input */
+    float residual_scale;
     /* Of a kind: attention. */
     bool rotary;
     double rope_base;
     int64_t n_heads, n_kv_heads, head_dim;
     int64_t q_width, kv_width; /* n_heads and n_kv_heads times head_dim */
     /* Of a kind: the MLP, or all shared experts as one. */
+    ExecActivation activation;
     bool gated;
     int64_t ffn_hidden, up_width; /* 0: there is none.  up_width is 2 ffn_hidden where gated */
     /* Of a kind: experts. */
@@ -169,11 +185,10 @@ typedef struct {
 } ExecTensor;
 
 typedef struct {
-    ExecTensor norm1_gain, norm1_shift;        /* [hidden] */
+    ExecTensor norm_gain[EXEC_NORM_N], norm_shift[EXEC_NORM_N]; /* [hidden] */
     ExecTensor q_weight, q_bias;               /* [hidden, q_width] */
     ExecTensor kv_weight, kv_bias;             /* [hidden, 2 kv_width]: columns of k, then of v */
     ExecTensor proj_weight, proj_bias;         /* [q_width, hidden] */
-    ExecTensor norm2_gain, norm2_shift;        /* [hidden] */
     ExecTensor mlp_up_weight, mlp_up_bias;     /* [hidden, up_width]; or of the shared experts */
     ExecTensor mlp_down_weight, mlp_down_bias; /* [ffn_hidden, hidden]; or of the shared experts */
     ExecTensor router_weight;                  /* [hidden, n_experts] */

@@ -139,14 +139,14 @@ own_rows(const ExecLayer *layer, int64_t *begin)
     return exec_comm_chunk(layer->comm, EXEC_DIM_TP, rows, begin);
 }
 
-/* Norm 2 of these rows. */
+/* What the feed-forward reads of these rows. */
 static void *
 own_input(const ExecLayer *layer)
 {
     int64_t begin;
 
     own_rows(layer, &begin);
-    return exec_at(layer->backend, layer->a.norm2, begin * layer->widths->hidden);
+    return exec_at(layer->backend, layer->a.in[1], begin * layer->widths->hidden);
 }
 
 /* Replaces the router's scores: row i's choices are experts i top_k, i top_k + 1, ... (modulo their
@@ -545,7 +545,7 @@ add_results(const ExecLayer *layer, const Exchange *exchange, const void *result
 }
 
 void
-exec_moe_forward(const ExecLayer *layer, void *y)
+exec_moe_forward(const ExecLayer *layer, const void *in, const void *residual, void *y)
 {
     const ExecWidths *w = layer->widths;
     ExecBackend *backend = layer->backend;
@@ -553,9 +553,11 @@ exec_moe_forward(const ExecLayer *layer, void *y)
     Exchange exchange;
 
     if (w->ffn_hidden > 0)
-        exec_mlp_forward(layer, y);
+        exec_mlp_forward(layer, in, residual, y);
+    else if (residual != NULL)
+        backend->ops->copy(backend, (size_t)exec_storage_bytes(backend, n_local), residual, y);
     else
-        backend->ops->copy(backend, (size_t)exec_storage_bytes(backend, n_local), layer->a.x2, y);
+        backend->ops->zero(backend, (size_t)exec_storage_bytes(backend, n_local), y);
     if (!plan_routes(layer) || !exchange_take(layer, &exchange))
         return;
     const Routing r = routing_of(layer->moe);
@@ -670,7 +672,7 @@ backward_into(const ExecLayer *layer, const Scratch *s, const void *d, void *tot
     end_sum(layer, total, &shares);
 }
 
-const void *
+void *
 exec_moe_backward(const ExecLayer *layer, void *d_up, const void *d, const void *dy)
 {
     const ExecWidths *w = layer->widths;
@@ -694,12 +696,12 @@ exec_moe_backward(const ExecLayer *layer, void *d_up, const void *d, const void 
 }
 
 void
-exec_moe_weight(const ExecLayer *layer, const void *d_up, const void *d_down)
+exec_moe_weight(const ExecLayer *layer, const void *in, const void *d_up, const void *d_down)
 {
     const ExecWidths *w = layer->widths;
 
     if (w->ffn_hidden > 0)
-        exec_mlp_weight(layer, d_up, d_down);
+        exec_mlp_weight(layer, in, d_up, d_down);
     if (layer->comm->error != NULL)
         return;
     const Experts x = experts_of(w, layer->moe);

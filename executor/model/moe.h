@@ -49,10 +49,10 @@ void exec_moe_clear_inputs(ExecMoe *moe, ExecPool *pool);
 
 /* These do what exec_mlp_forward(), _backward() and _weight() of layer.h do; shared experts use
  * @d_up. */
-void exec_moe_forward(const struct ExecLayer *layer, void *y);
+void exec_moe_forward(const struct ExecLayer *layer, const void *in, const void *residual, void *y);
 
 /* Leaves what the experts' weight gradients need in layer->moe->kept.  @d  the gradient of y, this
  * rank's rows; @dy  of all rows (nullable where no expert is shared). */
-const void *exec_moe_backward(const struct ExecLayer *layer, void *d_up, const void *d,
-                              const void *dy);
-void exec_moe_weight(const struct ExecLayer *layer, const void *d_up, const void *d_down);
+void *exec_moe_backward(const struct ExecLayer *layer, void *d_up, const void *d, const void *dy);
+void exec_moe_weight(const struct ExecLayer *layer, const void *in, const void *d_up,
+                     const void *d_down);

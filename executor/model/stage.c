@@ -91,6 +91,8 @@ memory_bytes(const Op *op, int64_t l, bool gradient)
 {
     const ExecLayerShape shape = shape_of(op, l);
 
+    if (!shape.widths->has_mixer)
+        return 0;
     return exec_padded_bytes(exec_mixer(shape.widths)->memory_bytes(&shape, gradient));
 }
 

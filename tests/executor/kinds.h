@@ -39,3 +39,63 @@ kinds_mix(ModelArch *arch)
     arch->n_pattern = G_N_ELEMENTS(pattern);
     model_arch_settle(arch);
 }
+
+/* Kinds of blocks.  Each changes some of what is usual in the family, in layers or at the ends;
+ * together they have every word of models/arch.h that is not of mixers. */
+typedef void (*KindsVariety)(ModelArch *arch);
+
+#define VARIETY(name, ...)                                                                         \
+    static inline void kinds_##name(ModelArch *arch)                                               \
+    {                                                                                              \
+        __VA_ARGS__;                                                                               \
+    }
+VARIETY(sandwich, arch->norm_place = MODEL_NORM_PLACE_SANDWICH;
+        arch->activation = MODEL_ACTIVATION_GEGLU)
+VARIETY(post, arch->norm_place = MODEL_NORM_PLACE_POST; arch->mlp_bias = true)
+VARIETY(parallel, arch->blocks = MODEL_BLOCKS_PARALLEL; arch->activation = MODEL_ACTIVATION_RELU;
+        arch->positions = MODEL_POSITIONS_ROTARY; arch->norm = MODEL_NORM_LAYER)
+VARIETY(one_norm, arch->blocks = MODEL_BLOCKS_PARALLEL_ONE_NORM;
+        arch->norm = MODEL_NORM_LAYER_SCALE; arch->activation = MODEL_ACTIVATION_SILU)
+VARIETY(squared, arch->activation = MODEL_ACTIVATION_RELU2; arch->norm = MODEL_NORM_LAYER;
+        arch->mlp_bias = arch->proj_bias = arch->qkv_bias = true;
+        arch->positions = MODEL_POSITIONS_NONE; arch->residual_scale = 0.3)
+VARIETY(plain_post, arch->activation = MODEL_ACTIVATION_RELUGLU; arch->norm = MODEL_NORM_PLAIN;
+        arch->norm_place = MODEL_NORM_PLACE_POST; arch->positions = MODEL_POSITIONS_LEARNED;
+        arch->residual_scale = 0.7)
+VARIETY(parallel_sandwich, arch->blocks = MODEL_BLOCKS_PARALLEL;
+        arch->norm_place = MODEL_NORM_PLACE_SANDWICH; arch->residual_scale = 0.7;
+        arch->norm = MODEL_NORM_RMS)
+#undef VARIETY
+
+/* Layers that have attention alone, or an MLP alone, by turns. */
+static inline void
+kinds_halves(ModelArch *arch)
+{
+    static ModelArch kinds[2];
+    static uint8_t pattern[] = {0, 1};
+
+    kinds[0] = kinds[1] = *arch;
+    kinds[0].name = (char *)(uintptr_t) "attention";
+    kinds[1].name = (char *)(uintptr_t) "mlp";
+    kinds[0].ffn = MODEL_FFN_NONE;
+    kinds[0].experts = kinds[1].experts = (ModelExperts){0};
+    kinds[1].mixer = MODEL_MIXER_NONE;
+    arch->n_kinds = 2;
+    arch->kinds = kinds;
+    arch->pattern = pattern;
+    arch->n_pattern = G_N_ELEMENTS(pattern);
+}
+
+static const struct {
+    const char *name;
+    KindsVariety vary;
+} kinds_varieties[] = {
+    {"sandwich", kinds_sandwich},
+    {"post", kinds_post},
+    {"parallel", kinds_parallel},
+    {"one-norm", kinds_one_norm},
+    {"squared", kinds_squared},
+    {"plain-post", kinds_plain_post},
+    {"parallel-sandwich", kinds_parallel_sandwich},
+    {"halves", kinds_halves},
+};

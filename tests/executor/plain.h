@@ -3,11 +3,12 @@
  * double, one token at a time: the oracle of the layer code.
  *
  * GPT-2 [Radford et al. 2019; its released code]; Llama [Touvron et al. 2302.13971, 2307.09288];
- * Mixtral [Jiang et al. 2401.04088].
+ * Mixtral [Jiang et al. 2401.04088]; and what models/arch.h says of other blocks.
  */
 #pragma once
 
 #include <math.h>
+#include <string.h>
 
 #include "executor/model/model.h"
 
@@ -37,19 +38,25 @@ plain_linear(const double *x, const float *w, const float *b, int64_t k, int64_t
     }
 }
 
-/* LayerNorm, or RMSNorm where there is no shift. */
+/* The norm of @name of a layer, or of an end (@layer -1). */
 static inline void
-plain_norm(const ModelArch *arch, const double *x, const float *gain, const float *shift, double *y)
+plain_norm(const ModelArch *arch, const ExecModel *model, int64_t layer, const char *name,
+           const double *x, double *y)
 {
     const int64_t n = arch->hidden;
+    g_autofree char *gain_name = g_strconcat(name, ".gain", NULL);
+    g_autofree char *shift_name = g_strconcat(name, ".shift", NULL);
+    const float *gain = plain_weight(model, layer, gain_name);
+    const float *shift = plain_weight(model, layer, shift_name);
     double mean = 0, variance = 0;
 
-    for (int64_t i = 0; shift != NULL && i < n; i++)
+    for (int64_t i = 0; model_norm(arch) != MODEL_NORM_RMS && i < n; i++)
         mean += x[i] / (double)n;
     for (int64_t i = 0; i < n; i++)
         variance += (x[i] - mean) * (x[i] - mean) / (double)n;
     for (int64_t i = 0; i < n; i++)
-        y[i] = (x[i] - mean) / sqrt(variance + arch->norm_epsilon) * (double)gain[i] +
+        y[i] = (x[i] - mean) / sqrt(variance + arch->norm_epsilon) *
+                   (gain != NULL ? (double)gain[i] : 1) +
                (shift != NULL ? (double)shift[i] : 0);
 }
 
@@ -95,17 +102,39 @@ plain_attention(const ModelArch *arch, double q[][PLAIN_MAX], double kv[][PLAIN_
     }
 }
 
-/* gelu(x Wup) Wdown, or (silu(x Wgate) x Wup) Wdown; @f wide. */
+static inline double
+plain_gelu(double x)
+{
+    return 0.5 * x * (1 + tanh(sqrt(2 / G_PI) * (x + 0.044715 * pow(x, 3))));
+}
+
+static inline double
+plain_curve(ModelActivation activation, double x)
+{
+    switch (activation) {
+    case MODEL_ACTIVATION_SWIGLU:
+    case MODEL_ACTIVATION_SILU:
+        return x / (1 + exp(-x));
+    case MODEL_ACTIVATION_GEGLU:
+    case MODEL_ACTIVATION_GELU:
+        return plain_gelu(x);
+    case MODEL_ACTIVATION_RELU2:
+        return x > 0 ? x * x : 0;
+    default:
+        return x > 0 ? x : 0;
+    }
+}
+
+/* f(x Wup) Wdown, or (f(x Wgate) x Wup) Wdown; @f wide. */
 static inline void
 plain_mlp(const ModelArch *arch, const float *const w[4], int64_t f, const double *x, double *y)
 {
-    const bool gated = arch->family == MODEL_FAMILY_LLAMA;
+    const bool gated = model_is_gated(arch);
     double u[2 * PLAIN_MAX];
 
     plain_linear(x, w[0], w[1], arch->hidden, gated ? 2 * f : f, u);
     for (int64_t i = 0; i < f; i++)
-        u[i] = gated ? u[i] / (1 + exp(-u[i])) * u[f + i]
-                     : 0.5 * u[i] * (1 + tanh(sqrt(2 / G_PI) * (u[i] + 0.044715 * pow(u[i], 3))));
+        u[i] = plain_curve(model_activation(arch), u[i]) * (gated ? u[f + i] : 1);
     plain_linear(u, w[2], w[3], f, arch->hidden, y);
 }
 
@@ -164,39 +193,73 @@ plain_feed_forward(const ModelArch *arch, const ExecModel *model, int64_t layer,
         plain_mlp(arch, w, arch->ffn_hidden, x, y);
 }
 
+/* Attention of all tokens' @a; @b the results. */
 static inline void
-plain_layer(const ModelArch *whole, const ExecModel *model, int64_t layer, int64_t n_tokens,
-            double x[][PLAIN_MAX])
+plain_mixer(const ModelArch *arch, const ExecModel *model, int64_t layer, int64_t n_tokens,
+            double a[][PLAIN_MAX], double b[][PLAIN_MAX])
 {
-    const ModelArch one = model_layer_arch(whole, layer), *arch = &one;
     const int64_t h = arch->hidden, q_width = arch->n_heads * arch->head_dim;
     const int64_t kv_width = arch->n_kv_heads * arch->head_dim;
-    double q[PLAIN_MAX][PLAIN_MAX], kv[PLAIN_MAX][PLAIN_MAX], a[PLAIN_MAX], b[PLAIN_MAX];
+    double q[PLAIN_MAX][PLAIN_MAX], kv[PLAIN_MAX][PLAIN_MAX], out[PLAIN_MAX];
 
     for (int64_t t = 0; t < n_tokens; t++) {
-        plain_norm(arch, x[t], plain_weight(model, layer, "norm1.gain"),
-                   plain_weight(model, layer, "norm1.shift"), a);
-        plain_linear(a, plain_weight(model, layer, "q.weight"),
+        plain_linear(a[t], plain_weight(model, layer, "q.weight"),
                      plain_weight(model, layer, "q.bias"), h, q_width, q[t]);
-        plain_linear(a, plain_weight(model, layer, "kv.weight"),
+        plain_linear(a[t], plain_weight(model, layer, "kv.weight"),
                      plain_weight(model, layer, "kv.bias"), h, 2 * kv_width, kv[t]);
-        if (arch->family == MODEL_FAMILY_GPT)
+        if (model_positions(arch) != MODEL_POSITIONS_ROTARY)
             continue;
         plain_rope(arch, q[t], arch->n_heads, t);
         plain_rope(arch, kv[t], arch->n_kv_heads, t);
     }
     for (int64_t t = 0; t < n_tokens; t++) {
-        plain_attention(arch, q, kv, t, a);
-        plain_linear(a, plain_weight(model, layer, "proj.weight"),
-                     plain_weight(model, layer, "proj.bias"), q_width, h, b);
-        for (int64_t i = 0; i < h; i++)
-            x[t][i] += b[i];
-        plain_norm(arch, x[t], plain_weight(model, layer, "norm2.gain"),
-                   plain_weight(model, layer, "norm2.shift"), a);
-        plain_feed_forward(arch, model, layer, a, b);
-        for (int64_t i = 0; i < h; i++)
-            x[t][i] += b[i];
+        plain_attention(arch, q, kv, t, out);
+        plain_linear(out, plain_weight(model, layer, "proj.weight"),
+                     plain_weight(model, layer, "proj.bias"), q_width, h, b[t]);
     }
+}
+
+/* One half of a layer: y += s post(half(pre(x))), of all tokens. */
+static inline void
+plain_half(const ModelArch *arch, const ExecModel *model, int64_t layer, int64_t n_tokens,
+           bool mixer, double x[][PLAIN_MAX], double y[][PLAIN_MAX])
+{
+    /* The only norm of such a block is that of the mixer's input, which both read. */
+    const bool one = arch->blocks == MODEL_BLOCKS_PARALLEL_ONE_NORM;
+    double a[PLAIN_MAX][PLAIN_MAX], b[PLAIN_MAX][PLAIN_MAX], c[PLAIN_MAX];
+
+    for (int64_t t = 0; t < n_tokens; t++) {
+        memcpy(a[t], x[t], sizeof a[t]);
+        if (arch->norm_place != MODEL_NORM_PLACE_POST)
+            plain_norm(arch, model, layer, mixer || one ? "norm1" : "norm2", x[t], a[t]);
+        if (!mixer)
+            plain_feed_forward(arch, model, layer, a[t], b[t]);
+    }
+    if (mixer)
+        plain_mixer(arch, model, layer, n_tokens, a, b);
+    for (int64_t t = 0; t < n_tokens; t++) {
+        memcpy(c, b[t], sizeof c);
+        if (arch->norm_place != MODEL_NORM_PLACE_PRE)
+            plain_norm(arch, model, layer, mixer ? "post_norm1" : "post_norm2", b[t], c);
+        for (int64_t i = 0; i < arch->hidden; i++)
+            y[t][i] += (arch->residual_scale > 0 ? arch->residual_scale : 1) * c[i];
+    }
+}
+
+static inline void
+plain_layer(const ModelArch *whole, const ExecModel *model, int64_t layer, int64_t n_tokens,
+            double x[][PLAIN_MAX])
+{
+    const ModelArch one = model_layer_arch(whole, layer), *arch = &one;
+    double input[PLAIN_MAX][PLAIN_MAX];
+
+    memcpy(input, x, (size_t)n_tokens * sizeof input[0]);
+    if (arch->mixer != MODEL_MIXER_NONE)
+        plain_half(arch, model, layer, n_tokens, true, input, x);
+    if (arch->blocks == MODEL_BLOCKS_SERIAL)
+        memcpy(input, x, (size_t)n_tokens * sizeof input[0]);
+    if (arch->ffn != MODEL_FFN_NONE)
+        plain_half(arch, model, layer, n_tokens, false, input, x);
 }
 
 /* Mean loss over the tokens of one sequence. */
@@ -216,8 +279,7 @@ plain_loss(const ModelArch *arch, const ExecModel *model, const int32_t *tokens,
         plain_layer(arch, model, l, n_tokens, x);
     for (int64_t t = 0; t < n_tokens; t++) {
         double logits[PLAIN_MAX] = {0}, sum = 0;
-        plain_norm(arch, x[t], plain_weight(model, -1, "norm.gain"),
-                   plain_weight(model, -1, "norm.shift"), y);
+        plain_norm(arch, model, -1, "norm", x[t], y);
         for (int64_t v = 0; v < arch->vocab; v++) {
             for (int64_t i = 0; i < arch->hidden; i++)
                 logits[v] += y[i] * (double)head[v * arch->hidden + i];

@@ -126,6 +126,29 @@ test_all_pairs(void)
     g_assert_cmpint(n_run, >=, 200);
 }
 
+/* Every kind of blocks beside what works on layers or splits them. */
+static void
+test_every_variety(void)
+{
+    static const Feature at_work[] = {with_tp,   with_sp,    with_uneven_slices, with_zb_v,
+                                      with_full, with_zero3, with_bf16};
+
+    for (size_t v = 0; v < G_N_ELEMENTS(kinds_varieties); v++)
+        for (size_t i = 0; i < G_N_ELEMENTS(at_work); i++) {
+            Combo c = combo_default();
+            if ((v + i) % 2 == 0)
+                with_llama(&c);
+            c.n_layers = 4;
+            c.variety = 1 + (int)v;
+            at_work[i](&c);
+            g_assert_true(combo_supported(&c));
+            combo_check(&c);
+            c.recompute = PLAN_RECOMPUTE_FULL;
+            if (at_work[i] == with_zb_v)
+                combo_check(&c);
+        }
+}
+
 /* --- schedules --- */
 
 /* Every family, with two chunks where it has chunks, two slices where it slices, beside tp 2; with
@@ -222,6 +245,8 @@ roll_combo(Dice *dice)
             c.first_dense = roll(dice, 3);
         }
         c.mixed = roll(dice, 4) == 0;
+        if (roll(dice, 3) == 0)
+            c.variety = 1 + (int)roll(dice, G_N_ELEMENTS(kinds_varieties));
         c.n_kv_heads = INT64_C(1) << roll(dice, 3);
         c.dp = degrees[roll(dice, 6)];
         c.tp = INT64_C(1) << roll(dice, 3);
@@ -390,6 +415,7 @@ main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
     g_test_add_func("/executor/matrix/all-pairs", test_all_pairs);
+    g_test_add_func("/executor/matrix/every-variety", test_every_variety);
     g_test_add_func("/executor/matrix/every-schedule", test_every_schedule);
     g_test_add_func("/executor/matrix/every-rank-order", test_every_rank_order);
     g_test_add_func("/executor/matrix/random-combinations", test_random_combinations);
