@@ -89,8 +89,8 @@ search_points(PlanRun *run, int64_t max_points)
 /* Points whose slicing is estimated, at a millisecond each; and found, at a tenth of a second. */
 #define MAX_ESTIMATED 384
 #define MAX_SLICED 24
-/* Sharper bounds of all points, stages and sizes of micro-batches together. */
-#define MAX_FLOORS 8192
+/* Sharper bounds of all points, stages and sizes of micro-batches together, at some 10 us each. */
+#define MAX_FLOORS (1 << 16)
 /* Estimates of a space that is looked at closely. */
 #define SMALL_SPACE 64
 /* Chunks that are tried with slices. */
@@ -202,38 +202,85 @@ is_variant(const PlanPoint *point, const PlanPoint *like)
            point->offload == like->offload && point->sequence_parallel == like->sequence_parallel;
 }
 
-/* How long @point takes at the least with any slices in stages of @counts layers: the least over the
- * sizes of its largest micro-batch. */
-static int64_t
-groups_floor_ns(const PlanRun *run, const PlanPoint *point, const int64_t *counts, int *n_left)
+/* Plans whose sharper bound is one number: some points have them in common, with other sizes of
+ * micro-batches. */
+typedef struct {
+    PlanDegrees degrees;
+    int64_t group, n_sequences, zero_stage, offload, sequence_parallel, is_balanced;
+} FloorKey;
+
+static guint
+floor_key_hash(gconstpointer key)
 {
+    const guint8 *bytes = key;
+    guint hash = 5381;
+
+    for (size_t i = 0; i < sizeof(FloorKey); i++)
+        hash = hash * 33 + bytes[i];
+    return hash;
+}
+
+static gboolean
+floor_key_equal(gconstpointer a, gconstpointer b)
+{
+    return memcmp(a, b, sizeof(FloorKey)) == 0;
+}
+
+/* The bound of all slicings, as far as it is known. */
+typedef struct {
+    const PlanRun *run;
+    GHashTable *seen; /* (owned) of (owned) FloorKey: what has been bounded */
+    int64_t least_ns; /* of what has been bounded */
+    int n_left;       /* sharper bounds that may be taken */
+} Floors;
+
+/* Whether @point with micro-batches of up to @group sequences is met for the first time. */
+static bool
+is_new(Floors *floors, const PlanPoint *point, int64_t group)
+{
+    FloorKey *key = g_new0(FloorKey, 1);
+
+    key->degrees = point->degrees;
+    key->group = group;
+    key->n_sequences = point->n_micro_batches * point->micro_batch;
+    key->zero_stage = point->zero_stage;
+    key->offload = (int64_t)point->offload;
+    key->sequence_parallel = point->sequence_parallel;
+    key->is_balanced = point->is_balanced;
+    return g_hash_table_add(floors->seen, key);
+}
+
+/* Lowers the bound to how long @point takes at the least with any slices in stages of @counts layers:
+ * the least over the sizes of its largest micro-batch. */
+static void
+bound_groups(Floors *floors, const PlanPoint *point, const int64_t *counts)
+{
+    const PlanRun *run = floors->run;
     const PlanRequest *request = run->request;
     const PlanLayerCost *cost = plan_space_cost(run->space, point);
     const int64_t memory_bytes = run->evaluation.memory_limit_bytes;
-    int64_t least = INT64_MAX;
 
     for (int64_t group = point->micro_batch;
          group == point->micro_batch || (group >= 1 && plan_point_regroups(request, point));
          group--) {
         PlanPoint one = *point;
         plan_point_set_group(request, cost, memory_bytes, group, &one);
-        if (one.sliced_bytes > memory_bytes)
+        if (one.sliced_bytes > memory_bytes || !is_new(floors, point, group))
             continue;
-        const int64_t sliced_ns = plan_point_sliced_ns(request, cost, &one);
-        if (sliced_ns < least && --*n_left < 0)
-            least = sliced_ns;
-        else if (sliced_ns < least)
-            least = MIN(least, MAX(sliced_ns, plan_floor_ns(run->evaluation.memo, request, cost,
-                                                            &one, group, counts, sliced_ns)));
+        int64_t bound_ns = plan_point_sliced_ns(request, cost, &one);
+        if (bound_ns < floors->least_ns && floors->n_left-- > 0)
+            bound_ns = MAX(bound_ns, plan_floor_ns(run->evaluation.memo, request, cost, &one, group,
+                                                   counts, floors->least_ns));
+        floors->least_ns = MIN(floors->least_ns, bound_ns);
     }
-    return least;
 }
 
-/* The same of the point's own stages; INT64_MAX: nothing slices there.  All families that slice lie
- * in a loop, so they have the same stages. */
-static int64_t
-floor_ns(const PlanRun *run, const PlanPoint *point, int *n_left)
+/* The same of the point's own stages.  All families that slice lie in a loop, so they have the same
+ * stages. */
+static void
+bound_point(Floors *floors, const PlanPoint *point)
 {
+    const PlanRun *run = floors->run;
     const PlanSpace *space = run->space;
 
     for (guint i = 0; i < space->families->len; i++) {
@@ -241,65 +288,59 @@ floor_ns(const PlanRun *run, const PlanPoint *point, int *n_left)
         if (!family->slices || !plan_space_has_family(space, point, family, 2))
             continue;
         g_autofree int64_t *even = plan_partition_even(run->request, point, family);
-        return groups_floor_ns(
-            run, point,
-            point->is_balanced
-                ? plan_partition_balanced(run->evaluation.memo, run->request, point, family)
-                : even,
-            n_left);
+        bound_groups(floors, point,
+                     point->is_balanced ? plan_partition_balanced(run->evaluation.memo,
+                                                                  run->request, point, family)
+                                        : even);
+        return;
     }
-    return INT64_MAX;
 }
 
 /* The same of @point, of space->chunked, with all numbers of chunks that are too many to be sliced,
  * even and balanced. */
-static int64_t
-chunked_floor_ns(const PlanRun *run, const PlanPoint *point, int *n_left)
+static void
+bound_chunked(Floors *floors, const PlanPoint *point)
 {
     PlanPoint one = *point;
-    int64_t least = INT64_MAX;
 
-    for (;
-         one.degrees.vpp > MAX(run->request->vpp, SLICED_CHUNKS) && least > point->sliced_bound_ns;
+    for (; one.degrees.vpp > MAX(floors->run->request->vpp, SLICED_CHUNKS) &&
+           floors->least_ns > point->sliced_bound_ns;
          one.degrees.vpp--)
         for (int balanced = 0; balanced <= 1; balanced++) {
             one.is_balanced = balanced == 1;
-            least = MIN(least, floor_ns(run, &one, n_left));
+            bound_point(floors, &one);
         }
-    return least;
 }
 
-/* Lowers the run's bound to that of all slicings of the space.  A point's sharper bounds cost some
- * 50 us each, so they are taken of those that matter: least sliced_bound_ns first, until a sharper
- * one is less than what follows, or until many were taken. */
+/* Lowers the run's bound to that of all slicings of the space: points of the least sliced_bound_ns
+ * first, until what is known is less than what follows, or until many were bounded sharply. */
 static void
 bound_points(PlanRun *run)
 {
     const PlanSpace *space = run->space;
     const guint n = space->points->len, n_all = n + space->chunked->len;
     g_autofree const PlanPoint **points = g_new(const PlanPoint *, n_all);
-    int64_t least = INT64_MAX;
-    int n_left = MAX_FLOORS;
+    g_autoptr(GHashTable) seen =
+        g_hash_table_new_full(floor_key_hash, floor_key_equal, g_free, NULL);
+    Floors floors = {run, seen, run->lower_bound_ns, MAX_FLOORS};
 
     for (guint i = 0; i < n_all; i++)
         points[i] = i < n ? &g_array_index(space->points, PlanPoint, i)
                           : &g_array_index(space->chunked, PlanPoint, i - n);
     if (n_all > 1)
         qsort(points, n_all, sizeof *points, compare_by_slices);
-    for (guint i = 0; i < n_all; i++) {
+    for (guint i = 0; i < n_all && points[i]->sliced_bound_ns < floors.least_ns; i++) {
         const PlanPoint *point = points[i];
-        const bool is_chunked = point->degrees.vpp > MAX(run->request->vpp, SLICED_CHUNKS);
-        int64_t bound_ns = point->sliced_bound_ns;
         if (point->sliced_bytes > run->evaluation.memory_limit_bytes)
             continue;
-        if (bound_ns >= MIN(least, run->lower_bound_ns))
-            break;
-        if (!plan_evaluation_is_stopped(&run->evaluation))
-            bound_ns = MAX(bound_ns, is_chunked ? chunked_floor_ns(run, point, &n_left)
-                                                : floor_ns(run, point, &n_left));
-        least = MIN(least, bound_ns);
+        if (plan_evaluation_is_stopped(&run->evaluation))
+            floors.least_ns = point->sliced_bound_ns;
+        else if (point->degrees.vpp > MAX(run->request->vpp, SLICED_CHUNKS))
+            bound_chunked(&floors, point);
+        else
+            bound_point(&floors, point);
     }
-    run->lower_bound_ns = MIN(run->lower_bound_ns, least);
+    run->lower_bound_ns = floors.least_ns;
 }
 
 /* By estimate; the variants of one after the other. */

@@ -11,7 +11,7 @@
 
 /* Intervals of rows: of a small tile's, and from so many of them on of a share. */
 #define ROWS_STEP 64
-#define STEP_FRACTION 16
+#define STEP_FRACTION 48
 /* Kinds of layers, and of passes. */
 #define N_LAYERS MODEL_MAX_KINDS
 #define N_PASSES 2
@@ -228,20 +228,77 @@ typedef struct {
     double pass_s[2]; /* of the longest slice, in both passes */
 } LayerTimes;
 
-/* The least per row on any number of rows so far. */
+/* The lower convex hull of what a piece takes by rows: an interval has the time of its first row up to
+ * its last one. */
 typedef struct {
-    Pieces least[N_LAYERS][N_PASSES];
-} Rates;
+    double rows, seconds;
+} Corner;
+
+typedef struct {
+    guint n, room;
+    Corner *corners; /* (owned) from left to right */
+} Hull;
+
+typedef struct {
+    Hull of[N_LAYERS][N_PASSES][N_PIECES];
+} Hulls;
 
 static void
-lower_rates(const Floor *floor, const Interval *at, Rates *rates)
+hulls_clear(Hulls *hulls)
+{
+    for (size_t i = 0; i < sizeof *hulls / sizeof(Hull); i++)
+        g_free(((Hull *)hulls)[i].corners);
+}
+
+/* Adds a corner on the right of all others. */
+static void
+hull_add(Hull *hull, double rows, double seconds)
+{
+    while (hull->n >= 2) {
+        const Corner *a = &hull->corners[hull->n - 2], *b = &hull->corners[hull->n - 1];
+        if ((b->seconds - a->seconds) * (rows - b->rows) <
+            (seconds - b->seconds) * (b->rows - a->rows))
+            break;
+        hull->n--;
+    }
+    if (hull->n == hull->room) {
+        hull->room = MAX(16, 2 * hull->room);
+        hull->corners = g_renew(Corner, hull->corners, hull->room);
+    }
+    hull->corners[hull->n++] = (Corner){rows, seconds};
+}
+
+/* What one op takes at the least if many of them have @rows on average. */
+static double
+hull_at(const Hull *hull, double rows)
+{
+    guint low = 0, high = hull->n - 1;
+
+    if (rows >= hull->corners[high].rows)
+        return hull->corners[high].seconds;
+    while (high - low > 1) {
+        const guint middle = (low + high) / 2;
+        if (hull->corners[middle].rows <= rows)
+            low = middle;
+        else
+            high = middle;
+    }
+    const Corner *a = &hull->corners[low], *b = &hull->corners[high];
+    return a->seconds + (b->seconds - a->seconds) * ((rows - a->rows) / (b->rows - a->rows));
+}
+
+static void
+add_corners(const Floor *floor, const Interval *at, Hulls *hulls)
 {
     for (int k = 0; k < floor->cost->n_kinds; k++)
         for (int i = 0; i < N_PASSES; i++) {
             const Pieces pieces = pieces_of(floor, at, k, i);
-            for (int j = 0; j < N_PIECES; j++)
-                rates->least[k][i].of[j] =
-                    fmin(rates->least[k][i].of[j], pieces.of[j] / (double)at->end);
+            for (int j = 0; j < N_PIECES; j++) {
+                Hull *hull = &hulls->of[k][i][j];
+                if (hull->n == 0)
+                    hull_add(hull, 0.0, pieces.of[j]);
+                hull_add(hull, (double)at->end, pieces.of[j]);
+            }
         }
 }
 
@@ -254,10 +311,11 @@ attention_s(const Floor *floor, const Table *table, int k, int i)
                                            : 0.0);
 }
 
-/* Of @k'th kind of layers at @rows of the longest slice. */
+/* Of @k'th kind of layers at @rows of the longest slice, in @n_ops slices of all micro-batches at
+ * the least.  More slices take no less: a hull that begins above 0 is less per row on more rows. */
 static LayerTimes
 layer_times(const Floor *floor, const Table *table, int k, const Interval *at, int64_t rows,
-            const Rates *rates)
+            const Hulls *hulls, double n_ops)
 {
     const PlanPoint *point = floor->point;
     const double length = (double)floor->request->seq_len;
@@ -269,15 +327,19 @@ layer_times(const Floor *floor, const Table *table, int k, const Interval *at, i
         (double)floor->pass_batch * tokens * (tokens + 1.0) / (length * (length + 1.0));
     LayerTimes times = {0};
 
-    for (int i = 0; i < N_PASSES; i++)
+    for (int i = 0; i < N_PASSES; i++) {
+        const Pieces here = pieces_of(floor, at, k, i);
+        const double all_s = attention_s(floor, table, k, i);
+        Pieces average;
+        for (int j = 0; j < N_PIECES; j++)
+            average.of[j] = hull_at(&hulls->of[k][i][j], sequences * length / n_ops);
         for (int gathers = 0; gathers < 2; gathers++) {
-            const Pieces here = pieces_of(floor, at, k, i);
-            const double all_s = attention_s(floor, table, k, i);
-            times.work_s[gathers] += sequences * with_attention_s(floor, &rates->least[k][i],
-                                                                  length, all_s, gathers == 1);
+            times.work_s[gathers] +=
+                with_attention_s(floor, &average, n_ops, sequences * all_s, gathers == 1);
             times.pass_s[gathers] +=
                 with_attention_s(floor, &here, 1.0, pairs * all_s, gathers == 1);
         }
+    }
     return times;
 }
 
@@ -410,53 +472,88 @@ rank_bound_s(const Floor *floor, const Layers *layers, const LayerTimes (*times)
     return most;
 }
 
-/* The least over the longest slices of a sequence, or what is at most @enough_s. */
+/* What layers take in one interval of the longest slice, with those of the shortest. */
+typedef struct {
+    const Floor *floor;
+    const Layers *layers;
+    Hulls *hulls;                     /* (owned) [kind of nodes] */
+    LayerTimes (*times)[N_LAYERS];    /* (owned) [kind of nodes] */
+    LayerTimes (*shortest)[N_LAYERS]; /* (owned) [kind of nodes] of slices of one row */
+    int64_t length;                   /* rows of the longest slice at the most */
+    double n_micro_batches;           /* at the least */
+} Walk;
+
+/* (borrowed) The times of the intervals from @first to @last, as one. */
+static const LayerTimes (*walk_times(const Walk *walk, guint first, guint last))[N_LAYERS]
+{
+    const Floor *floor = walk->floor;
+    const GArray *intervals = floor->tables->kinds[0].intervals;
+    const int64_t begin = first == 0 ? 0 : g_array_index(intervals, Interval, first - 1).end;
+    const int64_t end = MIN(walk->length, g_array_index(intervals, Interval, last).end);
+    const double n_ops = walk->n_micro_batches * (double)MAX(2, (walk->length + end - 1) / end);
+
+    for (guint i = 0; i < floor->tables->n_kinds; i++) {
+        const Table *table = &floor->tables->kinds[i];
+        for (int k = 0; k < floor->cost->n_kinds; k++)
+            walk->times[i][k] =
+                layer_times(floor, table, k, &g_array_index(table->intervals, Interval, first),
+                            begin + 1, &walk->hulls[i], n_ops);
+    }
+    return (const LayerTimes(*)[N_LAYERS])walk->times;
+}
+
+/* The least of the intervals from @first to before @last, unless it is above @least. */
 static double
-least_s(const Floor *floor, const Layers *layers, double enough_s)
+walk_least_s(const Walk *walk, guint first, guint last, double least)
+{
+    const GArray *intervals = walk->floor->tables->kinds[0].intervals;
+    const int64_t rows = (first == 0 ? 0 : g_array_index(intervals, Interval, first - 1).end) + 1;
+    const LayerTimes(*times)[N_LAYERS] = walk_times(walk, first, last - 1);
+
+    if (last_rank_s(walk->floor, walk->layers, times, rows) >= least)
+        return least;
+    const double seconds = rank_bound_s(walk->floor, walk->layers, times,
+                                        (const LayerTimes(*)[N_LAYERS])walk->shortest, rows);
+    if (seconds >= least || last - first == 1)
+        return fmin(seconds, least);
+    const guint middle = first + (last - first) / 2;
+    return walk_least_s(walk, first, middle, walk_least_s(walk, middle, last, least));
+}
+
+/* The least over the longest slices of a sequence, or @most_s if it is not less. Many intervals as one are bounded first: most are ruled out by that. */
+static double
+least_s(const Floor *floor, const Layers *layers, double most_s)
 {
     const guint n_kinds = floor->tables->n_kinds;
     const GArray *intervals = floor->tables->kinds[0].intervals;
-    const int64_t length = floor->request->seq_len * floor->pass_batch;
-    const int64_t ratio = floor->group / floor->pass_batch;
+    const int64_t sequences = floor->point->n_micro_batches * floor->point->micro_batch;
+    g_autofree Hulls *hulls = g_new0(Hulls, n_kinds);
     g_autofree LayerTimes(*times)[N_LAYERS] = g_malloc0(n_kinds * sizeof *times);
     g_autofree LayerTimes(*shortest)[N_LAYERS] = g_malloc0(n_kinds * sizeof *shortest);
-    g_autofree Rates *rates = g_new(Rates, n_kinds);
-    double least = INFINITY;
-    guint most = 0; /* intervals that are in the rates */
+    const Walk walk = {
+        .floor = floor,
+        .layers = layers,
+        .hulls = hulls,
+        .times = times,
+        .shortest = shortest,
+        .length = floor->request->seq_len * floor->pass_batch,
+        .n_micro_batches = (double)((sequences + floor->group - 1) / floor->group),
+    };
+    guint n = 0;
 
-    for (guint i = 0; i < n_kinds; i++)
-        for (size_t j = 0; j < sizeof *rates / sizeof(double); j++)
-            ((double *)&rates[i])[j] = INFINITY;
     for (guint at = 0; at < intervals->len; at++) {
         const int64_t begin = at == 0 ? 0 : g_array_index(intervals, Interval, at - 1).end;
-        if (begin >= length)
-            break;
-        const int64_t end = MIN(length, g_array_index(intervals, Interval, at).end);
-        while (most < intervals->len &&
-               (most == 0 || g_array_index(intervals, Interval, most - 1).end < ratio * end)) {
+        if (begin < walk.length)
+            n = at + 1;
+        if (begin < floor->request->seq_len * floor->group)
             for (guint i = 0; i < n_kinds; i++)
-                lower_rates(floor,
-                            &g_array_index(floor->tables->kinds[i].intervals, Interval, most),
-                            &rates[i]);
-            most++;
-        }
-        for (guint i = 0; i < n_kinds; i++) {
-            const Table *table = &floor->tables->kinds[i];
-            for (int k = 0; k < floor->cost->n_kinds; k++)
-                times[i][k] =
-                    layer_times(floor, table, k, &g_array_index(table->intervals, Interval, at),
-                                begin + 1, &rates[i]);
-        }
-        const LayerTimes(*here)[N_LAYERS] = (const LayerTimes(*)[N_LAYERS])times;
-        if (at == 0)
-            memcpy(shortest, times, n_kinds * sizeof *times);
-        if (last_rank_s(floor, layers, here, begin + 1) >= least)
-            continue;
-        least = fmin(least, rank_bound_s(floor, layers, here,
-                                         (const LayerTimes(*)[N_LAYERS])shortest, begin + 1));
-        if (least <= enough_s)
-            break;
+                add_corners(floor, &g_array_index(floor->tables->kinds[i].intervals, Interval, at),
+                            &hulls[i]);
     }
+    memcpy(shortest, walk_times(&walk, 0, 0), n_kinds * sizeof *shortest);
+    const double least = walk_least_s(&walk, 0, n, most_s);
+    for (guint i = 0; i < n_kinds; i++)
+        hulls_clear(&hulls[i]);
     return least;
 }
 
@@ -534,7 +631,7 @@ set_kinds(Floor *floor)
 
 int64_t
 plan_floor_ns(PlanMemo *memo, const PlanRequest *request, const PlanLayerCost *cost,
-              const PlanPoint *point, int64_t group, const int64_t *counts, int64_t enough_ns)
+              const PlanPoint *point, int64_t group, const int64_t *counts, int64_t most_ns)
 {
     const int64_t pp = point->degrees.pp, n_stages = pp * point->degrees.vpp;
 
@@ -578,12 +675,16 @@ plan_floor_ns(PlanMemo *memo, const PlanRequest *request, const PlanLayerCost *c
     floor.as_long = g_new(int64_t, (size_t)pp);
     for (int64_t r = 0; r < pp; r++)
         floor.as_long[r] = first_as_long(&floor, &layers, r);
-    const double least = least_s(&floor, &layers, units_s_from_ns(enough_ns));
+    /* A Workload rounds each op to the nanosecond: less than a thousandth, as kernels take longer
+     * than half a microsecond to start. */
+    const double most_s =
+        most_ns == INT64_MAX ? INFINITY : (units_s_from_ns(most_ns) - end_s * (1.0 - 1e-9)) / 0.999;
+    const double least = least_s(&floor, &layers, most_s);
     g_free(floor.message_s);
     g_free(floor.message_rate_s);
     g_free(floor.kind_of_rank);
     g_free(floor.as_long);
-    /* A Workload rounds each op to the nanosecond: less than a thousandth, as kernels take longer
-     * than half a microsecond to start. */
+    if (least >= most_s)
+        return most_ns;
     return isfinite(least) ? units_ns_from_s(0.999 * least + end_s * (1.0 - 1e-9)) : 0;
 }
