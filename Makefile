@@ -26,11 +26,16 @@ OPT ?= -O2 -g
 PACKAGES_CFLAGS := $(shell pkg-config --cflags glib-2.0 libcjson yaml-0.1 zlib 2>/dev/null)
 PACKAGES_LIBS := $(shell pkg-config --libs glib-2.0 libcjson yaml-0.1 zlib 2>/dev/null)
 # Contraction off: predictions must have the same bits on every processor.
-CFLAGS_ALL = -std=c17 -D_GNU_SOURCE $(WARNINGS) $(OPT) -ffp-contract=off -fno-math-errno -pthread -I. \
+# What makes a mistake with memory harder to use: tests/cli/test_hardened.sh.  A sanitizer has its own checks.
+HARDENED := $(if $(SAN),,-U_FORTIFY_SOURCE $(if $(filter -O1 -O2 -O3,$(OPT)),-D_FORTIFY_SOURCE=2) -fstack-protector-strong -fPIE)
+HARDENED_LIBS := -Wl,-z,relro,-z,now,-z,noexecstack
+# No place of this machine in what is built: two builds of one commit are the same bytes.
+ANYWHERE := '-ffile-prefix-map=$(CURDIR)=.'
+CFLAGS_ALL = -std=c17 -D_GNU_SOURCE $(WARNINGS) $(OPT) $(HARDENED) $(ANYWHERE) -ffp-contract=off -fno-math-errno -pthread -I. \
 	-DGLIB_VERSION_MIN_REQUIRED=GLIB_VERSION_2_74 -DGLIB_VERSION_MAX_ALLOWED=GLIB_VERSION_2_74 \
 	$(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer -fno-sanitize-recover=all) \
 	$(PACKAGES_CFLAGS) $(CFLAGS)
-LIBS_ALL = $(if $(SAN),-fsanitize=$(SAN)) $(PACKAGES_LIBS) -ldl -lm -pthread $(LDFLAGS)
+LIBS_ALL = $(if $(SAN),-fsanitize=$(SAN)) $(HARDENED_LIBS) $(PACKAGES_LIBS) -ldl -lm -pthread $(LDFLAGS)
 
 # What the thread sanitizer needs of GLib's locks.
 GLIB_LOCKS := $(if $(filter thread,$(SAN)),$(B)/tests/glib_locks.o)
@@ -82,9 +87,9 @@ all: $(PLUGINS) $(B)/degas
 	@scripts/summary.sh $(notdir $(PLUGINS))
 
 $(B)/degas: $(call OBJECTS,cli) $(foreach f,$(LOWER_cli),$(call ARCHIVE,$(f))) $(GLIB_LOCKS)
-	$(call say,LD,$@)$(CC) -o $@ $^ $(LIBS_ALL)
+	$(call say,LD,$@)$(CC) $(if $(SAN),,-pie) -o $@ $^ $(LIBS_ALL)
 
-$(B)/%.o: %.c | check-packages
+$(B)/%.o: %.c $(B)/flags.list | check-packages
 	@mkdir -p $(@D)
 	$(call say,CC,$<)$(CC) $(CFLAGS_ALL) -MMD -MP -c -o $@ $<
 
@@ -97,12 +102,17 @@ $(FILES): look
 	@echo $(EMBEDDED) $(foreach f,$(FOLDERS) cli,$(call SOURCES,$(f))) | cmp -s - $@ || \
 		echo $(EMBEDDED) $(foreach f,$(FOLDERS) cli,$(call SOURCES,$(f))) > $@
 
+# With which flags: written anew only when they change, so that nothing stays as other flags made it.
+$(B)/flags.list: look
+	@mkdir -p $(@D)
+	@echo "$(CFLAGS_ALL) $(LIBS_ALL)" | cmp -s - $@ || echo "$(CFLAGS_ALL) $(LIBS_ALL)" > $@
+
 $(B)/embedded_data.S: $(EMBEDDED) scripts/embed.sh Makefile $(FILES)
 	@mkdir -p $(@D)
 	$(call say,EMBED,$@)scripts/embed.sh $(EMBEDDED) > $@
 
 $(B)/embedded_data.o: $(B)/embedded_data.S $(EMBEDDED)
-	$(call say,AS,$<)$(CC) -c -o $@ $<
+	$(call say,AS,$<)$(CC) $(ANYWHERE) -c -o $@ $<
 
 define FOLDER_RULE
 $(call ARCHIVE,$(1)): $(call OBJECTS,$(1)) $(if $(filter base,$(1)),$(B)/embedded_data.o) $(FILES)
@@ -130,7 +140,7 @@ $(B)/$(LIBRARY): cli/library/degas.map $(LIBRARY_SOURCES:%.c=$(B)/pic/%.o) $(B)/
 	@ln -sf $(LIBRARY) $(B)/$(LIBRARY_NAME)
 	@ln -sf $(LIBRARY_NAME) $(B)/libdegas.so
 
-$(B)/pic/%.o: %.c | check-packages
+$(B)/pic/%.o: %.c $(B)/flags.list | check-packages
 	@mkdir -p $(@D)
 	$(call say,CC,$<)$(CC) $(CFLAGS_ALL) -fPIC -fno-semantic-interposition -ffunction-sections -fdata-sections \
 		-MMD -MP -c -o $@ $<
@@ -142,7 +152,7 @@ $(B)/tests/torture/torture: $(B)/tests/torture/torture.o
 	$(call say,LD,$@)$(CC) -o $@ $^ $(LIBS_ALL)
 $(B)/tests/torture/faults.so: tests/torture/faults.c
 	@mkdir -p $(@D)
-	$(call say,LD,$@)$(CC) $(CFLAGS_ALL) -fPIC -shared -o $@ $< $(LDFLAGS)
+	$(call say,LD,$@)$(CC) $(CFLAGS_ALL) -U_FORTIFY_SOURCE -fPIC -shared -o $@ $< $(LDFLAGS)
 
 # Fuzzing: tests/fuzz/targets.c has the program's main file in it.
 FUZZ := $(B)/tests/fuzz/driver

@@ -22,7 +22,7 @@ fail(GError **error, int code, const char *path, const char *what)
 {
     g_autofree char *shown = text_escape(path, 1024);
 
-    g_set_error(error, G_FILE_ERROR, g_file_error_from_errno(code), "%s: %s: %s", shown, what,
+    g_set_error(error, G_FILE_ERROR, (int)g_file_error_from_errno(code), "%s: %s: %s", shown, what,
                 g_strerror(code));
     return false;
 }

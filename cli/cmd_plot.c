@@ -20,9 +20,7 @@ static const char *const whens[] = {"auto", "always", "never", NULL};
 static const OptionInfo options_table[] = {
     {"kind", "KIND",
      "what to draw: timeline or memory of traces, reports and plans, throughput of a sweep, pareto "
-     "or roofline of a sweep or a plan; default: pareto of a plan with alternatives, else the "
-     "first "
-     "of these that the file has",
+     "or roofline of a sweep or a plan; default: the first of these that the file has",
      .words = kind_names},
     {"output", "FILE", "write FILE.svg, .png, .txt or .tsv; default: text on stdout"},
     {"title", "TEXT", "title above the picture"},
@@ -211,7 +209,7 @@ default_kind(const Inputs *inputs)
     if (inputs->sweep != NULL)
         return KIND_THROUGHPUT;
     if (inputs->job != NULL)
-        return inputs->job->plan->alternatives != NULL ? KIND_PARETO : KIND_TIMELINE;
+        return KIND_TIMELINE;
     return inputs->traces->pdata[0] == NULL ? KIND_MEMORY : KIND_TIMELINE;
 }
 

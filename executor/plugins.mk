@@ -26,7 +26,7 @@ GLIB_LIBS := $(shell pkg-config --libs glib-2.0 2>/dev/null)
 
 # A plugin is its own copy of what it needs: no symbol of the program is looked up from it.
 PLUGIN_LDFLAGS = -shared -Wl,-Bsymbolic -Wl,--no-undefined $(if $(SAN),-fsanitize=$(SAN)) \
-	$(GLIB_LIBS) -lm -ldl
+	$(HARDENED_LIBS) $(GLIB_LIBS) -lm -ldl
 
 NVCC_FLAGS = -std=c++17 -O3 -I. -isystem /usr/include/glib-2.0 \
 	$(patsubst -I%,-isystem %,$(filter -I%,$(GLIB_CFLAGS))) \
@@ -37,7 +37,7 @@ NVCC_FLAGS = -std=c++17 -O3 -I. -isystem /usr/include/glib-2.0 \
 NVCC_PTX = compute_$(firstword $(CUDA_ARCHS))
 NVCC_TARGETS = $(foreach a,$(CUDA_ARCHS:%=sm_%) $(NVCC_PTX),-gencode arch=$(NVCC_PTX),code=$(a))
 
-$(B)/plugin/%.o: %.c | check-packages
+$(B)/plugin/%.o: %.c $(B)/flags.list | check-packages
 	@mkdir -p $(@D)
 	$(call say,CC,$<)$(CC) $(CFLAGS_ALL) $(CUDA_CFLAGS) -fPIC -MMD -MP -c -o $@ $<
 
@@ -58,7 +58,7 @@ MPI ?= $(if $(shell command -v $(MPICC) 2>/dev/null),$(shell scripts/links.sh mp
 MPI := $(MPI)
 MPI_OBJECTS := $(patsubst %.c,$(B)/mpi/%.o,$(wildcard executor/mpi/*.c) executor/transport/collective.c executor/transport/transport.c executor/device/clock.c)
 
-$(B)/mpi/%.o: %.c | check-packages
+$(B)/mpi/%.o: %.c $(B)/flags.list | check-packages
 	@mkdir -p $(@D)
 	$(call say,CC,$<)$(MPICC) $(CFLAGS_ALL) -fPIC -MMD -MP -c -o $@ $<
 

@@ -116,7 +116,7 @@ set_mix(HfImport *import, int64_t layer, const JsonValue *value)
         return;
     for (size_t i = 0; i < G_N_ELEMENTS(words); i++)
         if (strcmp(words[i].word, word) == 0) {
-            import->mix[layer] = words[i].mix;
+            import->mix[layer] = (uint8_t)words[i].mix;
             return;
         }
     json_fail(import->doc, value, "a type of layers that is not known here");

@@ -233,7 +233,7 @@ write_order(const Beam *beam, ZbOrder *order)
         const Step step = g_array_index(steps, Step, (guint)at);
         const int32_t rank = beam->bound->chains[step.chain].rank;
         zb_order_rank(order, problem, rank)[--n[rank]] =
-            zb_type(kinds[step.chain % ZB_N_STEPS], step.chain / ZB_N_STEPS % problem->v);
+            zb_type((int)kinds[step.chain % ZB_N_STEPS], step.chain / ZB_N_STEPS % problem->v);
         at = step.parent;
     }
 }

@@ -16,7 +16,7 @@ mkdir -p $B/seeds $B/corpus $FUZZ_CRASHES
 failed=0
 echo 'int LLVMFuzzerTestOneInput(const char *b, unsigned long n) { return b[n > 0 ? 0 : 0] == 0 ? 0 : 0; }' >$B/has.c
 if clang -fsanitize=fuzzer -o $B/has $B/has.c 2>/dev/null; then
-    ${MAKE:-make} --no-print-directory B=$B CC=clang OPT="-O1 -g" CUDA=0 MPI=0 \
+    ${MAKE:-make} --no-print-directory B=$B CC=clang OPT="-O1 -g" HARDENED= CUDA=0 MPI=0 \
         CFLAGS="-fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined" \
         LDFLAGS="-fsanitize=fuzzer,address,undefined" $B/tests/fuzz/libfuzzer >$B/log 2>&1 || {
         tail -20 $B/log

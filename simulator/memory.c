@@ -280,7 +280,7 @@ TraceMemory *
 sim_memory_write_static(const SimProgram *program, int32_t rank, TraceMemory *to)
 {
     for (int owner = 0; owner < TRACE_MEMORY_N; owner++)
-        to = write_one(to, rank, 0, owner, program->workload->ranks[rank].static_bytes[owner]);
+        to = write_one(to, rank, 0, (TraceMemoryOwner)owner, program->workload->ranks[rank].static_bytes[owner]);
     return to;
 }
 

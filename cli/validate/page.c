@@ -310,7 +310,8 @@ validation_html_write(const Validation *validation, const char *title, const cha
     for (size_t i = 0; i < G_N_ELEMENTS(all_rows); i++) {
         const ValidationSet *set = &all_rows[i];
         const ValidationScore score =
-            validation_score(validation->runs.cases, validation->predictions, NULL, set->quantity);
+            validation_score(validation->runs.cases, validation->predictions, NULL,
+                             (ValidationQuantity)set->quantity);
         g_autofree char *name = g_strdup_printf(
             "mean error of %s, %zu rows", validation_quantity_names[set->quantity], score.errors.n);
 
@@ -332,8 +333,9 @@ validation_html_write(const Validation *validation, const char *title, const cha
             return false;
     }
     for (size_t i = 0; i < G_N_ELEMENTS(all_rows) && !any; i++) {
-        const ValidationScore score = validation_score(
-            validation->runs.cases, validation->predictions, NULL, all_rows[i].quantity);
+        const ValidationScore score =
+            validation_score(validation->runs.cases, validation->predictions, NULL,
+                             (ValidationQuantity)all_rows[i].quantity);
 
         if (!add_scatter(page, validation, &all_rows[i], &score, error))
             return false;

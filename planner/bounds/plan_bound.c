@@ -250,7 +250,7 @@ plan_bound_ns(const Plan *plan, const Workload *workload, const ScheduleFamily *
 {
     Bound bound = bound_new(plan, workload, family);
     const int32_t n = workload->n_stages;
-    g_autofree int64_t *counts = bound.counts;
+    G_GNUC_UNUSED g_autofree int64_t *counts = bound.counts;
     g_autofree Stage *stages = g_new0(Stage, (size_t)(n * workload->n_chains));
     int64_t best = 0;
 
@@ -336,7 +336,7 @@ plan_bound_path_ns(const Plan *plan, const Workload *workload, const PlanFlight 
 {
     const ScheduleFamily *family = schedule_family_find(plan->schedule, NULL);
     const Bound bound = bound_new(plan, workload, family);
-    g_autofree int64_t *counts = bound.counts;
+    G_GNUC_UNUSED g_autofree int64_t *counts = bound.counts;
     int64_t best = 0;
 
     for (int path = 0; path < PLAN_PATH_N && flight->paths != NULL; path++) {
@@ -374,7 +374,7 @@ plan_bound_bytes(const Plan *plan, const Workload *workload, const PlanFlight *f
 {
     const ScheduleFamily *family = schedule_family_find(plan->schedule, NULL);
     const Bound bound = bound_new(plan, workload, family);
-    g_autofree int64_t *counts = bound.counts;
+    G_GNUC_UNUSED g_autofree int64_t *counts = bound.counts;
     const size_t n_moments = (size_t)workload->n_ranks * PLAN_MOMENT_N;
     g_autofree int64_t *held = g_new0(int64_t, n_moments);
     g_autofree int64_t *workspace = g_new(int64_t, n_moments);

@@ -103,7 +103,7 @@ breaks_slices(const PlanRuleCase *c, PlanBreach *breach)
 static bool
 breaks_dtype(const PlanRuleCase *c, PlanBreach *breach)
 {
-    if (in_set(c->rules->dtypes, c->dtype))
+    if (in_set(c->rules->dtypes, (int)c->dtype))
         return false;
     g_autofree char *all = set_text(c->rules->dtypes, dtype_names);
     g_autofree char *change = g_strdup_printf(
@@ -116,7 +116,7 @@ breaks_grad_dtype(const PlanRuleCase *c, PlanBreach *breach)
 {
     const Dtype dtype = c->conventions->grad_dtype;
 
-    if (in_set(c->rules->grad_dtypes, dtype))
+    if (in_set(c->rules->grad_dtypes, (int)dtype))
         return false;
     g_autofree char *all = set_text(c->rules->grad_dtypes, dtype_names);
     return broken(breach, "--grad-dtype fp32", "gradients are summed in %s, not %s", all,

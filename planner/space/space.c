@@ -759,7 +759,7 @@ set_empty(const PlanSpace *space, const Refusals *refusals, GError **error)
                           request->cp > 0 || request->ep > 0 || request->micro_batch > 0 ||
                           request->vpp > 0 || !space->is_automatic ||
                           request->sequence_parallel == 1;
-    const PlanError code = is_fixed ? PLAN_ERROR_INVALID : PLAN_ERROR_INFEASIBLE;
+    const int code = is_fixed ? PLAN_ERROR_INVALID : PLAN_ERROR_INFEASIBLE;
 
     /* What came furthest says most. */
     if (refusals->rule.text != NULL && (refusals->aspect >= PLAN_ASPECT_BATCH ||

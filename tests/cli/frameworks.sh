@@ -37,7 +37,7 @@ value() {
 # read_back FRAMEWORK TARGET JOB...: degas check reads the recipe that was exported of $W/plan.json, and the plan that it makes
 # of it is exported to the same bytes and has the same prediction.  What a file of the target does not say is given.
 read_back() {
-    given="--framework $1" target=$2 model=$3 overlap= version=
+    given="--framework $1" target=$2 model=$3 overlap='' version=''
     while [ $# -gt 0 ]; do
         case $1 in
         dgx-* | a100-*) cluster=$1 ;;
@@ -68,6 +68,7 @@ read_back() {
     grep -q schedule_csv "$file" && given="$given --schedule $(value schedule)"
     # shellcheck disable=SC2086
     "$DEGAS" check "$file" "$cluster" $given --edits 0 -o "$W/again.json" >"$W/checked" 2>"$W/err" </dev/null
+    # shellcheck disable=SC2086
     [ $? -le 1 ] && "$DEGAS" export "$W/again.json" --to "$target" $version 2>>"$W/err" </dev/null | cmp - "$W/exported" 2>>"$W/err" &&
         "$DEGAS" simulate "$W/plan.json" --json >"$W/planned" 2>>"$W/err" &&
         "$DEGAS" simulate "$W/again.json" --json 2>>"$W/err" | cmp - "$W/planned" 2>>"$W/err"
@@ -105,5 +106,6 @@ random_jobs() {
     report $? "$1: and many jobs have a plan" "$n_planned of $3"
 }
 
+# shellcheck disable=SC2034 # of those who read this file
 all_frameworks="megatron-core:megatron megatron-lm:megatron megatron-bridge:megatron megatron-deepspeed:deepspeed
     deepspeed:deepspeed torchtitan:torchtitan fsdp:torchtitan terapipe:-"

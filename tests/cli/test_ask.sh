@@ -20,10 +20,11 @@ assert inner['bytes_per_s'] == 1e12 and outer['latency_s'] == 4e-6
 assert outer['bytes_per_s'] == 12.5e9 and outer.get('shared_bytes_per_s', 0) in (0, 8 * 12.5e9, 4 * 12.5e9)
 assert c['price_per_device_hour'] == 2.1 and c['currency'] == 'USD' and c['price_source'] == '--set'
 assert d['cluster']['name'].startswith('h100-96g with memory=141GB, ') and c['sources'][-1].startswith('--set: ')"
+# shellcheck disable=SC2089
 for bad in "memry=1GB|did you mean \"memory\"" "network=400|needs a unit, such as 400Gbps" "memory|expected KEY=VALUE" \
     "power=0|above 0" "memory=3parsec|parsec" "price=1 --price 2|gives the price"; do
     # shellcheck disable=SC2086
-    fails 2 "${bad#*|}" "a what-if that is none: ${bad%%|*}" plan gpt2-124m h100-96g $job --set ${bad%%|*}
+    fails 2 "${bad#*|}" "a what-if that is none: ${bad%%|*}" plan gpt2-124m h100-96g $job --set "${bad%%|*}"
 done
 # What was measured is not changed by a wish.
 "$DEGAS" show h100-96g --json >"$W/profile.json" 2>/dev/null

@@ -54,6 +54,7 @@ if grep -q __asan_init "$DEGAS" 2>/dev/null; then
     skip "more ops than memory" "AddressSanitizer needs all of the address space"
 else
     (
+        # shellcheck disable=SC3045
         ulimit -v 600000 2>/dev/null || exit 5
         "$DEGAS" simulate gpt3-175b dgx-a100-80g --global-batch 200000 --pp 96 --tp 8 --json
     ) >"$W/out" 2>"$W/err"

@@ -46,6 +46,7 @@ assert all(e['fits'] and e['set'] and all(s.startswith('--') or s.startswith('wi
 # the best edit, made in the recipe, takes as long as was said
 sed -n '/"gains"/,$p' "$W/out" >"$W/gains"
 seconds=$(sed -n 's/^ *"iteration_s": \([0-9.]*\).*/\1/p' "$W/gains" | head -1)
+# shellcheck disable=SC2046
 set -- $(sed -n '1,/\]/s/^ *"\(--[^"]*\)".*/\1/p' "$W/gains" | tr '\n' ' ')
 sed "s/--data-path/$* &/" "$W/train.sh" >"$W/edited.sh"
 runs 0 "the recipe with the best edit: $*" check "$W/edited.sh" dgx-a100-80g --edits 0 --json

@@ -406,6 +406,7 @@ job="llama3-8b dgx-h100 --gpus 8 $small --dp 2 --pp 4 --tp 1 --cp 1 --recompute 
 }
 plan gpt.json gpt3-13b dgx-a100-80g --gpus 16 --global-batch 32 --dp 16 --zero 3 --micro-batch 1 \
     --recompute none --slices off
+# shellcheck disable=SC2086
 plan short.json llama3-8b dgx-h100 --layers 10 --gpus 8 $small --dp 8 --zero 3 --slices off --recompute none
 fails 1 'no flavour of llama3-8b whose n_layers is 10, not 32$' "nor one that it has with other widths" \
     export "$W/short.json" --to torchtitan

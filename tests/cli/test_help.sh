@@ -51,7 +51,7 @@ for c in $commands; do
     missing=
     for o in $(sed -n 's/^  \(-o, \)*--\([a-z-]*\).*/\2/p' "$W/help"); do
         [ "$o" != help ] || continue
-        grep "^    '$c options')" "$W/bash" | grep -q -- "--$o " && grep -q -- "'--$o[=[]" "$W/zsh" &&
+        grep "^    '$c options')" "$W/bash" | grep -q -- "--$o " && grep -q -- "'--${o}[=[]" "$W/zsh" &&
             grep -q "__degas_at $c' -l $o " "$W/fish" &&
             sed 's/\\-/-/g' "$W/page.1" | grep -q -- "--$o.fR" || missing="$missing $o"
     done

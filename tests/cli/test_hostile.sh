@@ -31,7 +31,7 @@ for target in megatron deepspeed; do
         for script in "$W/$target"/*.sh "$W/$target"/*.sbatch; do
             [ ! -e "$script" ] || bash -n "$script" || report 1 "$target: $script is a script" ""
         done
-        [ -z "$(grep -l 'touch /' "$W/$target"/*.sh "$W/$target"/*.sbatch "$W/$target"/*.yaml 2>/dev/null)" ]
+        ! grep -q 'touch /' "$W/$target"/*.sh "$W/$target"/*.sbatch "$W/$target"/*.yaml 2>/dev/null
         report $? "$target: no script of the bundle has the name's commands" "$(grep -n 'touch /' "$W/$target"/*)"
     else
         skip "$target" "it does not run this plan: $(cat "$W/err")"

@@ -29,6 +29,7 @@ if [ -n "$reason" ]; then
 fi
 mkdir "$W/path"
 PATH_BEFORE=$PATH
+# shellcheck disable=SC2123 # a search path without mpirun
 PATH=$W/path
 # shellcheck disable=SC2086
 "$DEGAS" $R --transport mpi >"$W/out" 2>"$W/err"

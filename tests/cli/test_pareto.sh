@@ -67,14 +67,14 @@ def choices(p):
             kinds.pop() if len(kinds) == 1 else 'mixed', p['zero_stage'], p['offload'], p['sequence_parallel'])
 plans = [d] + d['alternatives']
 assert len({choices(p) for p in plans}) == len(plans) == 13, sorted(map(choices, plans))" "$W/top.json"
-runs 0 "the next best plans as a table" plot "$W/top.json" -o "$W/top.tsv"
+runs 0 "the next best plans as a table" plot "$W/top.json" --kind pareto -o "$W/top.tsv"
 on_front "$W/top.tsv"
 [ "$(wc -l <"$W/top.tsv")" = 14 ]
 report $? "all of them are in it"
-runs 0 "as text" plot "$W/front.json"
+runs 0 "as text" plot "$W/front.json" --kind pareto
 has '^\* .* dp 8' "with the plan's split"
 if command -v gnuplot >/dev/null 2>&1; then
-    runs 0 "as a picture" plot "$W/front.json" -o "$W/front.svg"
+    runs 0 "as a picture" plot "$W/front.json" --kind pareto -o "$W/front.svg"
     grep -q 'memory of the fullest device \[GiB\]' "$W/front.svg" &&
         grep -q 'gpt2-1.5b on dgx-a100-80g: time against memory' "$W/front.svg"
     report $? "with title and units"

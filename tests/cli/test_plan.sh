@@ -221,6 +221,7 @@ json "as predicted" "assert d['iteration_s'] == json.load(open('$W/order.json'))
 # shellcheck disable=SC2086
 runs 1 "pairs that may hide more than there is" plan deepseek-v3 a100-pcie-80g --gpus 12 --global-batch 12 --seq-len 1024 \
     --framework fsdp
+# shellcheck disable=SC2086
 runs 0 "a framework's order" plan $order 1 --framework megatron-core --json
 json "is its default" "assert 'rank_order' not in d"
 sed 's/tp-cp-pp-dp/tp-pp-dp/' "$W/order.json" >"$W/bad.json"

@@ -107,6 +107,7 @@ assert d['bubble_fraction'] == run['predicted_bubble_fraction']" "$W/pp2.report"
 # given, so that the two plans differ in nothing else.
 sed 's/"vocab":256/"vocab":257/' "$W/tiny.json" >"$W/odd.json"
 for how in on off; do
+    # shellcheck disable=SC2046
     "$DEGAS" plan "$W/odd.json" "$W/profile.json" --seq-len 64 --dtype fp32 --framework megatron-lm --dropout off \
         --recompute none --zero 0 --gpus 4 --global-batch 4 --tp 2 --pp 2 --dp 1 --schedule 1f1b \
         --micro-batch 4 --slices off --sequence-parallel off \

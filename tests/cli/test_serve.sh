@@ -75,6 +75,7 @@ for name, kind, want, more in (
 P
 python3 "$W/ask.py" "$(cat "$W/address")" "$iteration" >"$W/told" 2>&1
 report $? "all are answered" "$(cat "$W/told")"
+# shellcheck disable=SC2094
 while read -r word rest; do
     case $word in
     ok) report 0 "$rest" ;;

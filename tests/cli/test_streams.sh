@@ -36,6 +36,7 @@ if grep -q __asan_init "$DEGAS" 2>/dev/null; then
     finish
 fi
 (
+    # shellcheck disable=SC3045
     ulimit -v 400000 2>/dev/null || exit 0
     "$DEGAS" schedule gpipe --pp 1000 --microbatches 100000 >"$W/out" 2>"$W/err"
     [ $? = 5 ] && [ "$(wc -l <"$W/err")" = 1 ]

@@ -127,7 +127,7 @@ runs 0 "degrees that do not divide one of the sizes" sweep gpt2-1.5b dgx-a100-80
 has '^\[1\] ' "are its reason"
 
 # --- wrong usage ---
-for bad in 8..64 64..8:x2 8..64:x1 8..64:+0 8, a 0 8..64:y2 99999999999; do
+for bad in 8..64 64..8:x2 8..64:x1 8..64:+0 '8,' a 0 8..64:y2 99999999999; do
     fails 2 'sweep\|--gpus' "--gpus $bad" sweep gpt2-1.5b dgx-a100-80g --gpus $bad --global-batch 8
 done
 fails 2 'gpus: .*points are more' "too many points" sweep gpt2-1.5b dgx-a100-80g \

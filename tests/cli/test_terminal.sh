@@ -18,15 +18,15 @@ runs 0 "the same, printed" plan llama3-8b dgx-h100 --global-batch 64 --top 3
 cp "$W/out" "$W/piped"
 for columns in 40 60 80 100; do
     for what in "list schedules" "list models" "list clusters" "simulate $W/plan.json --explain"; do
-        on $columns "$what"
+        on "$columns" "$what"
         # Tables are indented there; what is not is prose.
         case "$what" in simulate*) sed -n '/^costs of/,$p' "$W/out" | grep '^  .*  ' >"$W/tables" && mv "$W/tables" "$W/out" ;; esac
-        [ -s "$W/out" ] && [ "$(awk -v n=$columns 'length($0) > n' "$W/out")" = "" ]
+        [ -s "$W/out" ] && [ "$(awk -v n="$columns" 'length($0) > n' "$W/out")" = "" ]
         report $? "${what%% *} ${what##* } fits $columns columns" "$(cat "$W/out")"
     done
-    on $columns plan llama3-8b dgx-h100 --global-batch 64 --top 3
-    [ $columns -ge 60 ] || continue
-    sed -n '3,/^[*]/p' "$W/out" | awk -v n=$columns 'length($0) > n' >"$W/long"
+    on "$columns" plan llama3-8b dgx-h100 --global-batch 64 --top 3
+    [ "$columns" -ge 60 ] || continue
+    sed -n '3,/^[*]/p' "$W/out" | awk -v n="$columns" 'length($0) > n' >"$W/long"
     grep -q '^best .*[0-9] s .* GiB *$' "$W/out" && [ ! -s "$W/long" ]
     report $? "plans fit $columns columns, with time and memory" "$(cat "$W/out")"
     tr '\n' ' ' <"$W/out" | grep -q "(left out to fit $columns columns: .*recompute none.*; a pipe gets all)"

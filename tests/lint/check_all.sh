@@ -1,5 +1,5 @@
 #!/bin/sh
-# make check: the rules of test_house.sh, formatting, and clang-tidy where it is installed.
+# make check: the rules of test_house.sh, formatting, clang-tidy and shellcheck where they are installed.
 # Prints what it finds and a last line; exit status 1 when anything was found.
 # usage: check_all.sh
 set -u
@@ -35,6 +35,12 @@ if command -v clang-tidy >/dev/null 2>&1; then
         exit $failed' sh || failed=1
 else
     echo "check: clang-tidy is not installed; it was not run" >&2
+fi
+
+if command -v shellcheck >/dev/null 2>&1; then
+    shellcheck -s sh tests/*.sh tests/*/*.sh && shellcheck scripts/*.sh || failed=1
+else
+    echo "check: shellcheck is not installed; it was not run" >&2
 fi
 
 if [ "$failed" = 0 ]; then

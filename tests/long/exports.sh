@@ -26,7 +26,7 @@ ask() {
     folder=$W/$1
     mkdir "$folder"
     i=0
-    while [ $i -lt $n_plans ] && read -r job; do
+    while [ "$i" -lt "$n_plans" ] && read -r job; do
         # shellcheck disable=SC2086
         "$DEGAS" plan $job --framework "$1" --beyond-framework off -o "$folder/plan" >/dev/null 2>&1 </dev/null || continue
         "$DEGAS" export "$folder/plan" --to "$2" -o "$folder/$i.export" >"$folder/$i.note" 2>&1 </dev/null
