@@ -62,7 +62,8 @@ static const char *const schedules_of_torch[] = {
     "interleaved-zb", "zb-v",        "v-half", "v-min",      "dualpipev", "zb-auto", NULL};
 
 /* Megatron-LM at d98e8a64 (2026-08): megatron/training/arguments.py,
- * core/model_parallel_config.py, pipeline_parallel/schedules.py.  Uneven stages are a layout.  The
+ * core/model_parallel_config.py, pipeline_parallel/schedules.py, transformer/
+ * pipeline_parallel_layer_layout.py (validate_layer_layout()).  Uneven stages are a layout.  The
  * mesh of Megatron-FSDP, which is ZeRO 2 and 3, has no pipeline (_init_dist_index); offloading is
  * the distributed optimizer's, which is ZeRO 1. */
 static const PlanFrameworkRules rules_of_megatron = {
@@ -70,6 +71,8 @@ static const PlanFrameworkRules rules_of_megatron = {
     .described_by_flags = true,
     .chunks = true,
     .uneven = true,
+    .empty_stages = true,
+    .mtp = true,
     .cp = true,
     .ep = true,
     .tp_with_pp = true,

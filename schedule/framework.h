@@ -203,7 +203,11 @@ typedef struct {
                                 in none, or in QKV alone, the base of its rotary positions is a whole
                                 number, and one expert of a token is not chosen by softmax */
     bool chunks;             /* a rank may have several stages */
-    bool uneven;             /* stages may have different numbers of layers */
+    bool uneven;             /* stages may have different numbers of layers; an end may be alone */
+    bool empty_stages;       /* stages may have neither layers nor an end */
+    /* A model may have MTP modules: their layers are as the model's last, all of them are in one
+     * stage, and no later one is on its rank. */
+    bool mtp;
     bool slices;             /* sequences may be cut, and micro-batches differ in size */
     bool cp, ep, tp_with_pp; /* these degrees may be above 1, and tp and pp together */
     bool pp_before_dp;       /* ranks may be laid out as tp-cp-pp-dp, too */

@@ -303,9 +303,8 @@ check_stage(const Plan *plan, SchedulePlacement placement, guint i, int64_t *nex
                             "stages[%u].head: belongs on the last stage, with the embedding on the "
                             "first",
                             i);
-    if (stage->n_layers < (stage->embedding || stage->head ? 0 : 1))
-        return plan_invalid(error,
-                            "stages[%u].n_layers: a stage must have something to do, got " INT, i,
+    if (stage->n_layers < 0)
+        return plan_invalid(error, "stages[%u].n_layers: must be at least 0, got " INT, i,
                             stage->n_layers);
     if (stage->recompute >= PLAN_RECOMPUTE_N)
         return plan_invalid(error, "stages[%u].recompute: no such choice", i);

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "cli/export/export.h"
+#include "cli/recipe/layout_string.h"
 #include "schedule/rank_order.h"
 
 static bool
@@ -137,41 +138,36 @@ add_model(GString *text, const ModelArch *arch, const Plan *plan)
         add_word(text, "attention-dropout", "0");
         add_word(text, "hidden-dropout", "0");
     }
+    if (arch->mtp.n > 0)
+        add_int(text, "mtp-num-layers", arch->mtp.n);
     add_experts(text, arch, plan);
 }
 
-/* Whether all stages have as many layers. */
+/* Whether all stages have as many layers, as Megatron divides them: MTP modules are on the last besides. */
 static bool
-is_even(const Plan *plan)
+is_even(const Plan *plan, const ModelArch *arch)
 {
-    for (guint i = 1; i < plan->stages->len; i++)
-        if (g_array_index(plan->stages, PlanStage, i).n_layers !=
-            g_array_index(plan->stages, PlanStage, 0).n_layers)
+    const int64_t n = arch->n_layers / plan->stages->len;
+
+    for (guint i = 0; i < plan->stages->len; i++) {
+        const PlanStage *stage = &g_array_index(plan->stages, PlanStage, i);
+        if (stage->n_layers != n + (i + 1 == plan->stages->len ? arch->mtp.n : 0))
             return false;
+    }
     return true;
 }
 
-/* "Et*3|t*4|...|ttL": stages in the order of the chain, which is Megatron's. */
+/* Stages in the order of the chain, which is Megatron's. */
 static void
-add_layout(GString *text, const Plan *plan)
+add_layout(GString *text, const Plan *plan, const ModelArch *arch)
 {
-    g_string_append(text, "--pipeline-model-parallel-layout ");
-    for (guint i = 0; i < plan->stages->len; i++) {
-        const PlanStage *stage = &g_array_index(plan->stages, PlanStage, i);
+    g_autofree char *stages = layout_string_write(plan, arch->n_layers);
 
-        g_string_append(text, i > 0 ? "|" : "");
-        g_string_append(text, stage->embedding ? "E" : "");
-        if (stage->n_layers > 2)
-            g_string_append_printf(text, "t*" INT, stage->n_layers);
-        else
-            g_string_append(text, stage->n_layers == 2 ? "tt" : stage->n_layers == 1 ? "t" : "");
-        g_string_append(text, stage->head ? "L" : "");
-    }
-    g_string_append_c(text, '\n');
+    add_word(text, "pipeline-model-parallel-layout", stages);
 }
 
 static void
-add_split(GString *text, const Plan *plan)
+add_split(GString *text, const Plan *plan, const ModelArch *arch)
 {
     const PlanDegrees *d = &plan->degrees;
 
@@ -184,8 +180,8 @@ add_split(GString *text, const Plan *plan)
         add_flag(text, "use-tp-pp-dp-mapping");
     if (plan->sequence_parallel)
         add_flag(text, "sequence-parallel");
-    if (d->pp > 1 && !is_even(plan))
-        add_layout(text, plan);
+    if (d->pp > 1 && !is_even(plan, arch))
+        add_layout(text, plan, arch);
     else if (has_chunks(plan))
         add_int(text, "num-virtual-stages-per-pipeline-rank", d->vpp);
     if (has_chunks(plan) && plan->group > 0)
@@ -283,7 +279,7 @@ write_flags(const ExportSource *source, size_t *n_bytes, GError **error)
     GString *text = g_string_new(NULL);
 
     add_model(text, source->job->arch, plan);
-    add_split(text, plan);
+    add_split(text, plan, source->job->arch);
     add_replicas(text, plan);
     add_numbers(text, plan);
     *n_bytes = text->len;

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/units.h"
+#include "cli/recipe/layout_string.h"
 #include "cli/recipe/recipe.h"
 
 #define MAX_DEGREE SCHEDULE_MAX_RANKS
@@ -27,7 +28,7 @@ static const struct {
 } unmodelled[] = {
     {"recompute_modules", "core_attn", "selective recompute is that of the core of attention"},
     {"distribute_saved_activations", NULL, "saved activations are not split over tp"},
-    {"mtp_num_layers", "0", "multi-token prediction layers are left out"},
+    {"mtp_use_repeated_layer", NULL, "MTP modules do not share one layer"},
     {"moe_expert_capacity_factor", NULL, "tokens are dropped; none are here"},
     {"moe_pad_expert_input_to_capacity", NULL, "experts' inputs are padded"},
     {"moe_shared_expert_overlap", NULL, "shared experts do not overlap with messages"},
@@ -256,57 +257,21 @@ read_model(Recipe *recipe)
 
 /* --- the split --- */
 
-/* Layers of the stages of "Et*3|(tt|)*2ttL" as the value of --stage-layers; NULL: not understood. */
-static char *
-layout(const char *text)
+/* Sets the layers of all stages, @layers of int64_t; MTP modules are on the last. */
+static void
+set_stages(Recipe *recipe, GArray *layers)
 {
-    g_autoptr(GString) plain = g_string_new(NULL), layers = g_string_new(NULL);
-    const char *p = text;
-    int64_t n = 0;
+    g_autoptr(GString) text = g_string_new(NULL);
 
-    /* "(...)*n" is written out. */
-    while (*p != 0) {
-        if (*p == '(') {
-            const char *close = strchr(p, ')');
-            char *end = NULL;
-            const int64_t times = close != NULL && close[1] == '*'
-                                      ? g_ascii_strtoll(close + 2, &end, 10)
-                                  : close != NULL ? 1
-                                                  : 0;
-            if (times < 1 || times > SCHEDULE_MAX_RANKS)
-                return NULL;
-            for (int64_t i = 0; i < times; i++)
-                g_string_append_len(plain, p + 1, close - p - 1);
-            p = end != NULL ? end : close + 1;
-        } else {
-            g_string_append_c(plain, *p++);
-        }
-        if (plain->len > RECIPE_MAX_VALUE_BYTES)
-            return NULL;
-    }
-    for (p = plain->str;; p++) {
-        if (*p == 't') {
-            char *end = NULL;
-            const int64_t times = p[1] == '*' ? g_ascii_strtoll(p + 2, &end, 10) : 1;
-            if (times < 0 || times > MODEL_MAX_LAYERS)
-                return NULL;
-            n += times;
-            p = end != NULL ? end - 1 : p;
-        } else if (*p == '|' || *p == 0) {
-            g_string_append_printf(layers, "%s" INT, layers->len > 0 ? "," : "", n);
-            n = 0;
-            if (*p == 0)
-                break;
-        } else if (strchr("EmL, '\"", *p) == NULL) {
-            return NULL;
-        }
-    }
-    return g_string_free(g_steal_pointer(&layers), FALSE);
+    g_array_index(layers, int64_t, layers->len - 1) += recipe->arch->mtp.n;
+    for (guint i = 0; i < layers->len; i++)
+        g_string_append_printf(text, "%s" INT, i > 0 ? "," : "", g_array_index(layers, int64_t, i));
+    recipe_flag(recipe, "stage-layers", "%s", text->str);
 }
 
-/* Stages that are not equal; false: they are. */
+/* Layers of stages that are not equal, into @layers; false: they are, or are refused. */
 static bool
-read_stages(Recipe *recipe, int64_t pp, int64_t vpp)
+read_stages(Recipe *recipe, int64_t pp, int64_t vpp, GArray *layers)
 {
     RecipeSettings *s = recipe->settings;
     const int64_t n = recipe->arch->n_layers;
@@ -321,7 +286,7 @@ read_stages(Recipe *recipe, int64_t pp, int64_t vpp)
                               recipe_int(s, "num_layers_in_last_pipeline_stage", 0, n, -1));
     const int64_t stages = pp * vpp;
 
-    if (pp == 1 || (first < 0 && last < 0 && !embedding && !loss))
+    if (pp == 1)
         return false;
     if (embedding || loss) {
         const int64_t all = n + embedding + loss;
@@ -329,36 +294,63 @@ read_stages(Recipe *recipe, int64_t pp, int64_t vpp)
             recipe_break(recipe, "layers",
                          INT " layers with embedding and loss, not a multiple of " INT " stages",
                          all, stages);
-            return true;
+            return false;
         }
-        g_autoptr(GString) text = g_string_new(NULL);
-        for (int64_t i = 0; i < stages; i++)
-            g_string_append_printf(text, "%s" INT, i > 0 ? "," : "",
-                                   all / stages - (i == 0 && embedding) -
-                                       (i == stages - 1 && loss));
-        recipe_flag(recipe, "stage-layers", "%s", text->str);
+        for (int64_t i = 0; i < stages; i++) {
+            const int64_t here = all / stages - (i == 0 && embedding) - (i == stages - 1 && loss);
+            g_array_append_val(layers, here);
+        }
         return true;
     }
     /* The first and the last rank have so many layers in all their chunks together. */
     const int64_t ranks = pp - (first >= 0) - (last >= 0), left = n - MAX(0, first) - MAX(0, last);
+    if (first < 0 && last < 0 && left % (ranks * vpp) != 0) {
+        recipe_break(recipe, "layers", INT " layers are no multiple of " INT " stages", n, stages);
+        return false;
+    }
     if (ranks < 1 || left < 0 || left % (ranks * vpp) != 0 || (first > 0 && first % vpp != 0) ||
         (last > 0 && last % vpp != 0)) {
         recipe_break(recipe, "layers",
                      INT " layers between the first and the last stage are no multiple of " INT,
                      left, MAX(1, ranks) * vpp);
-        return true;
+        return false;
     }
-    g_autoptr(GString) text = g_string_new(NULL);
     for (int64_t i = 0; i < stages; i++) {
         const int64_t rank = i % pp;
-        const int64_t layers = (rank == 0 && first >= 0       ? first
-                                : rank == pp - 1 && last >= 0 ? last
-                                                              : left / ranks) /
-                               vpp;
-        g_string_append_printf(text, "%s" INT, i > 0 ? "," : "", layers);
+        const int64_t here = (rank == 0 && first >= 0       ? first
+                              : rank == pp - 1 && last >= 0 ? last
+                                                            : left / ranks) /
+                             vpp;
+        g_array_append_val(layers, here);
     }
-    recipe_flag(recipe, "stage-layers", "%s", text->str);
-    return true;
+    return first >= 0 || last >= 0 || recipe->arch->mtp.n > 0;
+}
+
+/* Sets the stages of a layout string; returns the chunks of a rank. */
+static int64_t
+read_layout(Recipe *recipe, const char *string, int64_t pp)
+{
+    static const char key[] = "pipeline_model_parallel_layout";
+    g_autofree char *text = g_strdup(string), *message = NULL;
+    g_autoptr(GString) layers = g_string_new(NULL);
+
+    /* Quotes of YAML within those of a shell. */
+    while (*text != 0 && strchr("'\" ", text[strlen(text) - 1]) != NULL)
+        text[strlen(text) - 1] = 0;
+    g_autoptr(GArray) stages = layout_string_read(text + strspn(text, "'\" "), &message);
+    if (stages == NULL) {
+        recipe_fail(recipe->settings, key, "expected stages as \"Et*3|(tt|)*29,m|L\"");
+        return 1;
+    }
+    message = layout_string_refusal(stages, pp, recipe->arch->n_layers, recipe->arch->mtp.n);
+    if (message != NULL)
+        recipe_break(recipe, "layout", "%s", message);
+    for (guint i = 0; i < stages->len; i++) {
+        const LayoutStage *stage = &g_array_index(stages, LayoutStage, i);
+        g_string_append_printf(layers, "%s" INT, i > 0 ? "," : "", stage->n_layers + stage->n_mtp);
+    }
+    recipe_flag(recipe, "stage-layers", "%s", layers->str);
+    return MAX(1, stages->len / pp);
 }
 
 static int64_t
@@ -368,33 +360,20 @@ read_pipeline(Recipe *recipe, int64_t pp)
     const int64_t n = recipe->arch->n_layers;
     const char *text = recipe_string(s, "pipeline_model_parallel_layout", NULL);
     const int64_t per_chunk = recipe_int(s, "num_layers_per_virtual_pipeline_stage", 1, n, 0);
+    g_autoptr(GArray) layers = g_array_new(false, false, sizeof(int64_t));
     int64_t vpp = recipe_int(
         s, "num_virtual_stages_per_pipeline_rank", 1, SCHEDULE_MAX_CHUNKS,
         recipe_int(s, "virtual_pipeline_model_parallel_size", 1, SCHEDULE_MAX_CHUNKS, 1));
 
     if (per_chunk > 0 && n / pp / per_chunk >= 1)
         vpp = n / pp / per_chunk;
-    if (text != NULL && pp > 1) {
-        g_autofree char *layers = layout(text);
-        if (layers == NULL) {
-            recipe_fail(s, "pipeline_model_parallel_layout", "expected stages as \"Et*3|tt|ttL\"");
-            return vpp;
-        }
-        g_auto(GStrv) stages = g_strsplit(layers, ",", -1);
-        const int64_t n_stages = g_strv_length(stages);
-        if (n_stages % pp != 0)
-            recipe_break(recipe, "layout", "a layout of " INT " stages for --pp " INT, n_stages,
-                         pp);
-        vpp = MAX(1, n_stages / pp);
-        recipe_flag(recipe, "stage-layers", "%s", layers);
-    } else if (!read_stages(recipe, pp, vpp)) {
-        if (n % pp != 0 || n / pp % vpp != 0)
-            recipe_break(recipe, "layers", INT " layers are no multiple of " INT " stages", n,
-                         pp * vpp);
-        if (per_chunk > 0 && pp > 1 && n / pp % per_chunk != 0)
-            recipe_break(recipe, "layers", INT " layers of a chunk do not divide " INT " of a rank",
-                         per_chunk, n / pp);
-    }
+    if (text != NULL && pp > 1)
+        return read_layout(recipe, text, pp);
+    if (read_stages(recipe, pp, vpp, layers))
+        set_stages(recipe, layers);
+    else if (per_chunk > 0 && pp > 1 && n % pp == 0 && n / pp % per_chunk != 0)
+        recipe_break(recipe, "layers", INT " layers of a chunk do not divide " INT " of a rank",
+                     per_chunk, n / pp);
     return vpp;
 }
 
@@ -654,6 +633,7 @@ recipe_read_megatron(Recipe *recipe)
         recipe->arch->n_layers = recipe->given_layers;
     if (recipe->arch == NULL || s->error != NULL)
         return;
+    recipe->arch->mtp.n = recipe_int(s, "mtp_num_layers", 0, MODEL_MAX_MTP, recipe->arch->mtp.n);
     const int64_t seq_len =
         number(recipe, "seq_length", MODEL_MAX_SEQ_LEN,
                number(recipe, "encoder_seq_length", MODEL_MAX_SEQ_LEN, recipe->arch->max_seq_len));

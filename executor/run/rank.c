@@ -100,7 +100,7 @@ keep_gradients(ExecRank *rank, GError **error)
 {
     ExecRankRecord *record = rank->record;
 
-    record->gradients = g_try_new(float, (size_t)rank->model->layout.n);
+    record->gradients = g_try_new(float, (size_t)MAX(1, rank->model->layout.n));
     if (record->gradients == NULL)
         return EXEC_FAIL(error, EXEC_ERROR_MEMORY,
                          "no memory for a copy of the gradients to verify");

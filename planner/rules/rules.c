@@ -65,8 +65,25 @@ breaks_flavour(const PlanRuleCase *c, PlanBreach *breach)
 }
 
 static bool
+breaks_mtp(const PlanRuleCase *c, PlanBreach *breach)
+{
+    if (c->arch->mtp.n == 0)
+        return false;
+    if (!c->rules->mtp)
+        return broken(breach, "--mtp 0", "MTP modules are not known here");
+    ModelArch usual = *c->arch;
+    usual.mtp.kind = 0;
+    g_autofree char *difference = model_arch_difference(c->arch, &usual);
+    return difference != NULL &&
+           broken(breach, NULL, "the layers of MTP modules are as the model's last: %s",
+                  difference);
+}
+
+static bool
 breaks_model(const PlanRuleCase *c, PlanBreach *breach)
 {
+    if (breaks_mtp(c, breach))
+        return true;
     if (c->rules->models != NULL && breaks_flavour(c, breach))
         return true;
     if (c->rules->described_by_flags && c->arch->vocab == 0)
@@ -333,6 +350,15 @@ breaks_groups(const PlanRuleCase *c, PlanBreach *breach)
 static bool
 breaks_stages(const PlanRuleCase *c, PlanBreach *breach)
 {
+    if (c->n_empty > 0 && !c->rules->empty_stages)
+        return broken(breach, NULL,
+                      "every stage has a layer, the embedding or the head; " INT
+                      " stages have none",
+                      c->n_empty);
+    if (c->n_mtp_stages > 1 || c->mtp_before_chunk)
+        return broken(breach, NULL,
+                      c->n_mtp_stages > 1 ? "MTP modules are all in one stage"
+                                          : "MTP modules are in the last stage of their rank");
     return c->most_layers != c->least_layers && !c->rules->uneven &&
            broken(breach, NULL, "stages have equally many layers, not " INT " to " INT,
                   c->least_layers, c->most_layers);
@@ -519,9 +545,15 @@ plan_rules_broken(PlanFramework framework, const ModelArch *arch, const Plan *pl
         .offload = plan->offload,
     };
     for (guint i = 0; i < plan->stages->len; i++) {
-        const int64_t n = g_array_index(plan->stages, PlanStage, i).n_layers;
+        const PlanStage *stage = &g_array_index(plan->stages, PlanStage, i);
+        const int64_t n = stage->n_layers;
         c.least_layers = MIN(c.least_layers, n);
         c.most_layers = MAX(c.most_layers, n);
+        c.n_empty += n == 0 && !stage->embedding && !stage->head;
+        const bool has_mtp = n > 0 && model_n_mtp_before(arch, stage->first_layer + n) > 0;
+        c.n_mtp_stages += has_mtp;
+        for (guint k = i + 1; has_mtp && k < plan->stages->len; k++)
+            c.mtp_before_chunk |= g_array_index(plan->stages, PlanStage, k).rank == stage->rank;
     }
     while (c.recompute < PLAN_RECOMPUTE_N &&
            strcmp(recompute, plan_recompute_names[c.recompute]) != 0)

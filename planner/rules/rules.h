@@ -46,6 +46,9 @@ typedef struct {
     int64_t n_micro_batches, group;
     bool overlap_pp;
     int64_t least_layers, most_layers; /* of a stage */
+    int64_t n_empty;                   /* stages with neither layers nor an end */
+    int64_t n_mtp_stages;              /* that have MTP modules */
+    bool mtp_before_chunk;             /* a later stage is on the rank of such a stage */
     int zero_stage;
     PlanOffload offload;
     int recompute; /* PLAN_RECOMPUTE_N: stages differ */

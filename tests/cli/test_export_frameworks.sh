@@ -175,6 +175,28 @@ flag multi-latent-attention
 flag q-lora-rank 1536
 flag kv-lora-rank 512
 flag qk-pos-emb-head-dim 64
+# An MTP module is a stage's m, and comes back with the stages that it was in.
+# shellcheck disable=SC2086
+plan mtp.json deepseek-v3 dgx-h100 --gpus 256 --global-batch 256 --seq-len 4096 $megatron --dp 16 --mtp 1 \
+    --tp 1 --pp 16 --ep 16 --micro-batch 1 --schedule 1f1b --zero 1 --recompute full
+runs 0 "an MTP module" export "$W/mtp.json" --to megatron
+flag mtp-num-layers 1
+flag num-layers 61
+layout=$(sed -n 's/^--pipeline-model-parallel-layout //p' "$W/out")
+json "its layout has the module behind all layers" "
+import re
+text = re.sub(r'\\(([^)]+)\\)\\*(\\d+)', lambda m: m[1] * int(m[2]), '$layout')
+text = re.sub(r'(.)\\*(\\d+)', lambda m: m[1] * int(m[2]), text)
+assert text.replace('|', '') == 'E' + 't' * 61 + 'mL', text
+assert [len(x.strip('EL')) for x in text.split('|')] == [s['n_layers'] for s in d['stages']], text" "$W/mtp.json"
+echo "torchrun pretrain_gpt.py $(sed "s/ \(.*\)/ '\1'/" "$W/out" | tr '\n' ' ')" >"$W/mtp.sh"
+runs 0 "what it reads again" simulate "$W/mtp.sh" dgx-h100 --gpus 256 --json
+cp "$W/out" "$W/again.json"
+runs 0 "what was meant" simulate "$W/mtp.json" --json
+json "both take as long" "
+again = json.load(open('$W/again.json'))
+assert again['iteration_s'] == d['iteration_s'], (again['iteration_s'], d['iteration_s'])"
+fails 1 'MTP modules are not known here.*--mtp 0' "torchtitan has none" export "$W/mtp.json" --to torchtitan
 # shellcheck disable=SC2086
 plan fsdp.json llama3-8b dgx-h100 --gpus 8 --global-batch 16 $megatron --dp 8 --zero 3 \
     --micro-batch 1 --recompute none

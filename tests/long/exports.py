@@ -120,8 +120,8 @@ def megatron_layout(layout_class, plan):
     if not found:
         return {}
     layout = layout_class(found[1], plan.pp)
-    layout.validate_layer_layout(plan.model["n_layers"], 0)
-    return {"layers of stages": ([[sum(x.name == "decoder" for x in layout.layout[r][v]) for v in range(plan.vpp)]
+    layout.validate_layer_layout(plan.model["n_layers"], plan.model.get("mtp", {}).get("n", 0))
+    return {"layers of stages": ([[sum(x.name in ("decoder", "mtp") for x in layout.layout[r][v]) for v in range(plan.vpp)]
                                   for r in range(plan.pp)], plan.layers())}
 
 

@@ -185,7 +185,7 @@ test_check_names_the_key(void)
         "stages[1].first_layer: expected 6, got 7",
         "stages[2].embedding: ",
         "stages[1].head: ",
-        "stages[1].n_layers: a stage must have something to do, got 0",
+        "stages[1].n_layers: must be at least 0, got -1",
         "stages: cover 26 layers, the model has 27",
         "schedule: schedule terapipe: more than",
         "stages[0].n_layers: 9223372036854775807 of a model",
