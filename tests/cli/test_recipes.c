@@ -31,6 +31,7 @@ value_of(const char *key, const Recipe *recipe, const Request *request, const Pl
         {"zero", plan->zero_stage},
         {"sp", plan->sequence_parallel},
         {"layers", request->arch->n_layers},
+        {"mtp", request->arch->mtp.n},
         {"hidden", request->arch->hidden},
         {"vocab", request->arch->vocab},
         {"experts", request->arch->experts.n_experts},
