@@ -8,11 +8,16 @@
 const char *const plan_objective_names[PLAN_OBJECTIVE_N + 1] = {"time", "cost", "energy", "memory",
                                                                 NULL};
 
-/* Even stages leave the first one without layers, which the embedding alone fills. */
+int64_t
+plan_request_n_units(const PlanRequest *request)
+{
+    return request->arch->n_layers + (request->arch->mtp.n > 0 ? 1 : 0);
+}
+
 int64_t
 plan_request_most_stages(const PlanRequest *request)
 {
-    return model_n_stacked(request->arch) + (request->arch->vocab > 0 ? 1 : 0);
+    return plan_request_n_units(request) + (request->arch->vocab > 0 ? 2 : 0);
 }
 
 /* The nearest number of devices up and down that the fixed degrees divide. */

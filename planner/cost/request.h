@@ -83,7 +83,11 @@ typedef bool (*PlanEvaluateFunc)(const Plan *plan, const Workload *workload, int
  * PLAN_ERROR_INVALID, which names the flag. */
 bool plan_request_check(const PlanRequest *request, GError **error);
 
-/* Returns: how many stages the layers of the model, and its embedding alone, can fill. */
+/* Returns: how many units a division into stages can put one by one: the layers, and all MTP modules
+ * as one. */
+int64_t plan_request_n_units(const PlanRequest *request);
+
+/* Returns: how many stages the units of the model, and its embedding and head alone, can fill. */
 int64_t plan_request_most_stages(const PlanRequest *request);
 
 /* Sets @n_devices to how many devices plans lie on.  Returns false with PLAN_ERROR_INVALID or

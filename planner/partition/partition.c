@@ -48,11 +48,31 @@ n_kinds(const PlanPartition *p)
     return n;
 }
 
-/* The most layers that can come before @stage: each stage from it on needs one. */
+/* The fewest layers of @stage. */
+static int64_t
+least_of(const PlanPartition *p, int64_t stage)
+{
+    return p->lone_ends && p->n_stages > 1 && (stage == 0 || stage == p->n_stages - 1) ? 0 : 1;
+}
+
+/* The fewest layers that all stages before @stage have together. */
+static int64_t
+first_before(const PlanPartition *p, int64_t stage)
+{
+    int64_t n = stage;
+
+    if (stage > 0)
+        n -= 1 - least_of(p, 0);
+    if (stage == p->n_stages && p->n_stages > 1)
+        n -= 1 - least_of(p, stage - 1);
+    return n;
+}
+
+/* The most layers that can come before @stage: each stage from it on needs its fewest. */
 static int64_t
 last_before(const PlanPartition *p, int64_t stage)
 {
-    return p->n_layers - (p->n_stages - stage);
+    return p->n_layers - (first_before(p, p->n_stages) - first_before(p, stage));
 }
 
 static Squares *
@@ -148,7 +168,7 @@ reach_far(State *state, int64_t cap, int64_t *longest, int64_t *over)
     for (int64_t stage = 0; stage < p->n_stages; stage++) {
         const StageView *view = &state->views[stage];
         const int64_t end = last_before(p, stage + 1);
-        int64_t own = -1, j = i + 1;
+        int64_t own = -1, j = i + least_of(p, stage);
         state->most_before[stage] = i;
         for (; j <= end; j++) {
             const int64_t ns = view_ns(view, i, j, NULL);
@@ -182,7 +202,7 @@ sums_are_small(const State *state)
 }
 
 /* No division has a shorter longest stage: the mean were each layer where it is fastest, and each
- * stage with one layer. */
+ * stage with its fewest layers. */
 static int64_t
 least_longest_ns(const State *state)
 {
@@ -199,7 +219,8 @@ least_longest_ns(const State *state)
     }
     int64_t least = sum / p->n_stages;
     for (int64_t stage = 0; stage < p->n_stages; stage++)
-        least = MAX(least, fastest_of_all + state->views[stage].recomputes[0].more_ns);
+        least = MAX(least, least_of(p, stage) * fastest_of_all +
+                               state->views[stage].recomputes[0].more_ns);
     return least;
 }
 
@@ -240,13 +261,14 @@ reach_back(State *state, int64_t cap)
     *squares_at(state, p->n_stages, j) = 0;
     for (int64_t stage = p->n_stages - 1; stage >= 0; stage--) {
         const StageView *view = &state->views[stage];
-        int64_t i = j - 1;
-        for (; i > stage; i--) {
+        const int64_t first = first_before(p, stage);
+        int64_t i = j - least_of(p, stage);
+        for (; i > first; i--) {
             const int64_t ns = view_ns(view, i - 1, j, NULL);
             if (ns < 0 || ns > cap)
                 break;
         }
-        j = state->least_before[stage] = MAX(i, stage);
+        j = state->least_before[stage] = MAX(i, first);
     }
 }
 
@@ -270,7 +292,7 @@ solve_longest(State *state)
         state->squares[i] = NEVER;
     }
     for (int64_t stage = 0; stage <= p->n_stages; stage++) {
-        state->least_before[stage] = stage;
+        state->least_before[stage] = first_before(p, stage);
         state->most_before[stage] = last_before(p, stage);
     }
     longest[p->n_stages * side + p->n_layers] = 0;
@@ -278,9 +300,9 @@ solve_longest(State *state)
     for (int64_t stage = p->n_stages - 1; stage >= 0; stage--) {
         const int64_t end = last_before(p, stage + 1);
         const StageView *view = &state->views[stage];
-        for (int64_t i = stage; i <= last_before(p, stage); i++) {
+        for (int64_t i = first_before(p, stage); i <= last_before(p, stage); i++) {
             int64_t best = -1;
-            for (int64_t j = i + 1; j <= end; j++) {
+            for (int64_t j = i + least_of(p, stage); j <= end; j++) {
                 const int64_t own = view_ns(view, i, j, NULL);
                 const int64_t after = longest[(stage + 1) * side + j];
                 if (own < 0 || (best >= 0 && own >= best))
@@ -306,7 +328,7 @@ solve_squares(State *state, int64_t cap)
         const StageView *view = &state->views[stage];
         for (int64_t i = state->least_before[stage]; i <= state->most_before[stage]; i++) {
             Squares best = NEVER;
-            for (int64_t j = MAX(i + 1, begin); j <= end; j++) {
+            for (int64_t j = MAX(i + least_of(p, stage), begin); j <= end; j++) {
                 const int64_t time = view_ns(view, i, j, NULL);
                 const Squares after = *squares_at(state, stage + 1, j);
                 if (time < 0 || time > cap)
@@ -328,7 +350,7 @@ read_counts(const State *state, int64_t cap, int64_t *counts, int32_t *recompute
     for (int64_t stage = 0, i = 0; stage < p->n_stages; stage++) {
         const StageView *view = &state->views[stage];
         for (int64_t j = state->most_before[stage + 1];; j--) {
-            g_assert(j > i && j >= state->least_before[stage + 1]);
+            g_assert(j >= i + least_of(p, stage) && j >= state->least_before[stage + 1]);
             const int64_t time =
                 view_ns(view, i, j, recomputes != NULL ? &recomputes[stage] : NULL);
             const Squares after = *squares_at(state, stage + 1, j);
@@ -367,7 +389,7 @@ plan_partition(const PlanPartition *partition, int64_t *counts, int32_t *recompu
 {
     g_return_val_if_fail(partition->n_stages >= 1, false);
     g_return_val_if_fail(partition->n_recomputes <= PLAN_PARTITION_MAX_RECOMPUTES, false);
-    if (partition->n_stages > partition->n_layers)
+    if (first_before(partition, partition->n_stages) > partition->n_layers)
         return false;
     const size_t n = (size_t)partition->n_layers + 1, n_stages = (size_t)partition->n_stages;
     const int64_t n_recomputes = MAX(1, partition->n_recomputes);

@@ -27,6 +27,7 @@
  * recompute goes through the recompute kinds, the index kind through the kinds of devices. */
 typedef struct {
     int64_t n_layers, n_stages;
+    bool lone_ends;            /* the first and the last of several stages may have no layers */
     int64_t n_recomputes;      /* recompute kinds of a stage, at most MAX_RECOMPUTES; 0: one */
     const int64_t *layer_ns;   /* [(kind * n_recomputes + recompute) * n_layers + layer] F and B */
     const int64_t *end_ns;     /* (nullable) [kind * 2]: the embedding, on stage 0; + 1: the head */
@@ -41,11 +42,11 @@ typedef struct {
 } PlanPartition;
 
 /*
- * @counts      (out, caller's) [stage] layers, at least one each: those with the shortest longest
+ * @counts      (out, caller's) [stage] layers, at least one each but of lone ends: those with the shortest longest
  *              stage; among equals the least sum of squared stage times, then the one whose first
  *              different stage has more layers
  * @recomputes  (out, nullable, caller's) [stage] the fastest kind that fits, of equal ones the
- * first Returns false if there are more stages than layers, or no partition fits. Cost:
+ * first Returns false if there are more stages than layers and lone ends, or no partition fits. Cost:
  * O(n_layers^2 * n_recomputes) time as a rule, at most n_stages times that; O(n_layers * n_stages)
  * memory.
  */

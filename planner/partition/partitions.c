@@ -1,7 +1,9 @@
 #include "planner/partition/partitions.h"
 
 #include <math.h>
+#include <string.h>
 
+#include "base/saturate.h"
 #include "base/units.h"
 #include "planner/partition/partition.h"
 
@@ -38,6 +40,35 @@ plan_partition_limits(const PlanRequest *request, const PlanPoint *point, int64_
             limits[r] = limits[r] == 0 ? bytes : MIN(limits[r], bytes);
         }
     }
+}
+
+/* --- units --- */
+
+/* MTP modules, the last layers, are one unit: @units [row * n_units + unit] are sums of @layers. */
+static void
+join_units(const PlanRequest *request, int64_t n_rows, const int64_t *layers, int64_t *units)
+{
+    const int64_t n = model_n_stacked(request->arch), n_units = plan_request_n_units(request);
+
+    for (int64_t row = 0; row < n_rows; row++) {
+        memcpy(units + row * n_units, layers + row * n, (size_t)n_units * sizeof *units);
+        for (int64_t i = n_units; i < n; i++)
+            units[row * n_units + n_units - 1] =
+                saturate_sum(units[row * n_units + n_units - 1], layers[row * n + i], INT64_MAX);
+    }
+}
+
+/* Turns @counts [stage] of units into layers. */
+static void
+count_layers(const PlanRequest *request, int64_t length, int64_t *counts)
+{
+    const int64_t last = model_n_stacked(request->arch) - plan_request_n_units(request);
+
+    for (int64_t k = length - 1; k >= 0; k--)
+        if (counts[k] > 0) {
+            counts[k] += last;
+            return;
+        }
 }
 
 /* --- balanced --- */
@@ -78,17 +109,20 @@ make_balanced(const void *data)
     const int64_t length = plan_point_chain_length(&point->degrees, family);
     const ModelCluster *cluster = request->profile->cluster;
     const int64_t n_layers = model_n_stacked(request->arch), n_kinds = (int64_t)cluster->nodes->len;
+    const int64_t n_units = plan_request_n_units(request);
     const PlanRecompute recompute = (PlanRecompute)plan_request_fastest_recompute(request);
     const PlanLayerShape shape = plan_point_layer_shape(point);
     const ProfileMesh mesh = plan_layer_mesh(request, &point->degrees);
     g_autofree int64_t *begins = kind_begins(cluster);
     g_autofree int64_t *layer_ns = g_new(int64_t, (size_t)(n_kinds * n_layers));
+    g_autofree int64_t *unit_ns = g_new(int64_t, (size_t)(n_kinds * n_units));
     g_autofree int64_t *end_ns = g_new(int64_t, (size_t)(n_kinds * 2));
     g_autofree int32_t *kinds = g_new0(int32_t, (size_t)length);
     int64_t *counts = g_new0(int64_t, (size_t)length);
-    const PlanPartition partition = {.n_layers = n_layers,
+    const PlanPartition partition = {.n_layers = n_units,
                                      .n_stages = length,
-                                     .layer_ns = layer_ns,
+                                     .lone_ends = request->arch->vocab > 0,
+                                     .layer_ns = unit_ns,
                                      .end_ns = end_ns,
                                      .stage_kind = n_kinds > 1 ? kinds : NULL};
 
@@ -96,8 +130,10 @@ make_balanced(const void *data)
         plan_layer_times(request, &shape, recompute, begins[i], layer_ns + i * n_layers,
                          end_ns + i * 2);
     set_kinds(&mesh, family->placement, begins, n_kinds, layer_ns, n_layers, length, kinds);
+    join_units(request, n_kinds, layer_ns, unit_ns);
     const bool done = plan_partition(&partition, counts, NULL);
     g_assert(done);
+    count_layers(request, length, counts);
     return counts;
 }
 
@@ -166,18 +202,19 @@ one_of(int part)
 
 /* What the layers take and keep with each recompute kind, for plan_partition(). */
 static void
-set_layers(const PlanSketchInput *input, const PlanPartition *p, int64_t *layer_ns,
+set_layers(const PlanSketchInput *input, int64_t n_recomputes, int64_t *layer_ns,
            int64_t *layer_bytes, int64_t *kept_bytes, const int *kind_of_recompute)
 {
     const PlanLayerCost *cost = input->cost;
+    const int64_t n_layers = model_n_stacked(input->request->arch);
 
-    for (int64_t i = 0; i < p->n_layers; i++) {
+    for (int64_t i = 0; i < n_layers; i++) {
         const OnePart layer = one_of(model_layer_kind(input->request->arch, i));
         layer_bytes[i] = plan_sketch_state_bytes(input, layer.n);
-        for (int64_t recompute = 0; recompute < p->n_recomputes; recompute++) {
-            layer_ns[recompute * p->n_layers + i] =
+        for (int64_t recompute = 0; recompute < n_recomputes; recompute++) {
+            layer_ns[recompute * n_layers + i] =
                 units_ns_from_s(plan_sketch_passes_s(cost, layer.n, kind_of_recompute[recompute]));
-            kept_bytes[recompute * p->n_layers + i] =
+            kept_bytes[recompute * n_layers + i] =
                 plan_sketch_kept(cost, layer.n, kind_of_recompute[recompute]);
         }
     }
@@ -280,7 +317,9 @@ plan_partition_fitted_bound_s(const PlanSketchInput *input, const PlanSketch *sk
 bool
 plan_partition_fitted(const PlanSketchInput *input, const PlanSketch *sketch, int64_t *counts)
 {
-    const int64_t n_layers = model_n_stacked(input->request->arch), p = input->point->degrees.pp;
+    const PlanRequest *request = input->request;
+    const int64_t n_layers = model_n_stacked(request->arch), p = input->point->degrees.pp;
+    const int64_t n_units = plan_request_n_units(request);
     const size_t n_cells = (size_t)(PLAN_RECOMPUTE_N * n_layers);
     g_autofree int64_t *layer_ns = g_new(int64_t, n_cells), *kept = g_new(int64_t, n_cells);
     g_autofree int64_t *layer_bytes = g_new(int64_t, (size_t)n_layers);
@@ -288,12 +327,15 @@ plan_partition_fitted(const PlanSketchInput *input, const PlanSketch *sketch, in
                        *limits = g_new(int64_t, (size_t)p);
     int64_t end_ns[2], end_bytes[2], end_kept_bytes[2], workspace_bytes_of[PLAN_RECOMPUTE_N];
     int kind_of_recompute[PLAN_RECOMPUTE_N];
-    PlanPartition partition = {.n_layers = n_layers,
+    g_autofree int64_t *unit_ns = g_new(int64_t, n_cells), *unit_kept = g_new(int64_t, n_cells);
+    g_autofree int64_t *unit_bytes = g_new(int64_t, (size_t)n_layers);
+    PlanPartition partition = {.n_layers = n_units,
                                .n_stages = p,
-                               .layer_ns = layer_ns,
+                               .lone_ends = request->arch->vocab > 0,
+                               .layer_ns = unit_ns,
                                .end_ns = end_ns,
-                               .layer_bytes = layer_bytes,
-                               .kept_bytes = kept,
+                               .layer_bytes = unit_bytes,
+                               .kept_bytes = unit_kept,
                                .workspace_bytes_of = workspace_bytes_of,
                                .end_bytes = end_bytes,
                                .end_kept_bytes = end_kept_bytes,
@@ -310,7 +352,10 @@ plan_partition_fitted(const PlanSketchInput *input, const PlanSketch *sketch, in
         for (int i = 0; i < input->cost->n_kinds; i++)
             *workspace = MAX(*workspace, parts[i].backward_workspace_bytes[kind]);
     }
-    set_layers(input, &partition, layer_ns, layer_bytes, kept, kind_of_recompute);
+    set_layers(input, partition.n_recomputes, layer_ns, layer_bytes, kept, kind_of_recompute);
+    join_units(request, partition.n_recomputes, layer_ns, unit_ns);
+    join_units(request, partition.n_recomputes, kept, unit_kept);
+    join_units(request, 1, layer_bytes, unit_bytes);
     for (int i = 0; i < 2; i++) {
         const bool has_vocab = input->request->arch->vocab > 0;
         const int64_t end[PLAN_PART_N] = {
@@ -325,7 +370,10 @@ plan_partition_fitted(const PlanSketchInput *input, const PlanSketch *sketch, in
         if (limits[r] > 0)
             limits[r] = MAX(1, limits[r] - sketch->fixed_bytes[r]);
     }
-    return plan_partition(&partition, counts, NULL);
+    if (!plan_partition(&partition, counts, NULL))
+        return false;
+    count_layers(request, p, counts);
+    return true;
 }
 
 void

@@ -168,11 +168,8 @@ plan_space_has_family(const PlanSpace *space, const PlanPoint *point, const Sche
 
     if (space->is_automatic && same != NULL && g_ptr_array_find(space->families, same, NULL))
         return false;
-    /* Every balanced stage has a layer. */
-    const int64_t most = point->is_balanced ? model_n_stacked(space->request->arch)
-                                            : plan_request_most_stages(space->request);
-
-    return plan_point_chain_length(&point->degrees, family) <= most &&
+    return plan_point_chain_length(&point->degrees, family) <=
+               plan_request_most_stages(space->request) &&
            schedule_shape_check(family, &shape, NULL) &&
            family_keeps_rules(space->request, point, family);
 }
@@ -400,6 +397,18 @@ add_point(Walk *walk, const PlanPoint *point)
     }
 }
 
+/* Whether @length even stages part MTP modules, or are empty, where balanced ones are not. */
+static bool
+even_breaks_rules(const PlanRequest *request, int64_t length)
+{
+    const int64_t n = model_n_stacked(request->arch);
+
+    if (request->rules == NULL)
+        return false;
+    return request->arch->mtp.n > n / length + (n % length > 0) ||
+           (!request->rules->empty_stages && n + (request->arch->vocab > 0 ? 1 : 0) < length);
+}
+
 /* Adds @point with all chunks, even and balanced.  Where all of them are too slow, which @slow_ns
  * bounds, they are only counted; 0: they are not. */
 static void
@@ -415,14 +424,14 @@ add_layouts(Walk *walk, PlanPoint point, int64_t slow_ns)
         point.degrees.vpp = chunks->vpp;
         point.n_candidates = chunks->n_families * plan_space_n_recomputes(space->request, &point) *
                              __builtin_popcount(point.orders);
-        /* More stages than layers are even ones, the first with the embedding alone. */
         const int64_t length =
             chunks->families.bidirectional ? point.degrees.pp : point.degrees.pp * chunks->vpp;
         const PlanFrameworkRules *rules = space->request->rules;
         const bool divides = point.degrees.pp > 1 &&
-                             length <= model_n_stacked(space->request->arch) &&
+                             length <= plan_request_most_stages(space->request) &&
                              (rules == NULL || rules->uneven);
-        for (int balanced = 0; balanced <= (divides ? 1 : 0); balanced++) {
+        for (int balanced = divides && even_breaks_rules(space->request, length) ? 1 : 0;
+             balanced <= (divides ? 1 : 0); balanced++) {
             if (slow_ns > 0) {
                 count_slow(walk, 1, point.n_candidates, slow_ns);
                 continue;

@@ -40,6 +40,7 @@ fill_instance(Instance *in, uint32_t *state)
     *p =
         (PlanPartition){.n_layers = 1 + draw(state) % MAX_LAYERS,
                         .n_stages = 1 + draw(state) % MAX_STAGES,
+                        .lone_ends = draw(state) % 2 == 0,
                         .n_recomputes = draw(state) % 2 == 0 ? 0 : 1 + draw(state) % MAX_RECOMPUTES,
                         .layer_ns = in->layer_ns,
                         .end_ns = draw(state) % 4 == 0 ? NULL : in->end_ns,
@@ -144,11 +145,11 @@ enumerate(Oracle *oracle, int64_t stage, int64_t left)
 {
     if (stage == oracle->p->n_stages - 1) {
         oracle->counts[stage] = left;
-        if (left > 0)
+        if (left > 0 || (oracle->p->lone_ends && stage > 0))
             enumerate_recomputes(oracle, 0);
         return;
     }
-    for (int64_t count = left; count >= 1; count--) {
+    for (int64_t count = left; count >= (oracle->p->lone_ends && stage == 0 ? 0 : 1); count--) {
         oracle->counts[stage] = count;
         enumerate(oracle, stage + 1, left - count);
     }
@@ -184,7 +185,7 @@ check_instances(uint32_t seed, int n_rounds)
         int64_t counts[MAX_STAGES] = {0};
         int32_t recomputes[MAX_STAGES] = {0};
 
-        if (in.p.n_layers >= in.p.n_stages)
+        if (in.p.lone_ends || in.p.n_layers >= in.p.n_stages)
             enumerate(&oracle, 0, in.p.n_layers);
         const bool done = plan_partition(&in.p, counts, recomputes);
         g_assert_cmpint(done, ==, oracle.found);

@@ -181,18 +181,20 @@ try_balanced(Enumeration *all, Plan *plan, const ScheduleFamily *family)
                                : plan->degrees.pp * plan->degrees.vpp;
     const ModelCluster *cluster = request->profile->cluster;
     const int64_t n_layers = model_n_stacked(request->arch), n_kinds = (int64_t)cluster->nodes->len;
+    const int64_t n_units = request->arch->n_layers + (request->arch->mtp.n > 0);
     const int64_t n_each = plan->degrees.dp * plan->degrees.cp * plan->degrees.tp;
     int64_t layer_ns[64], counts[64], end_ns[4];
     int32_t kinds[64];
     const PlanLayerShape shape = {plan->degrees, plan->micro_batch, plan->sequence_parallel};
-    const PlanPartition partition = {.n_layers = n_layers,
+    int64_t unit_ns[64] = {0};
+    const PlanPartition partition = {.n_layers = n_units,
                                      .n_stages = length,
-                                     .layer_ns = layer_ns,
+                                     .lone_ends = request->arch->vocab > 0,
+                                     .layer_ns = unit_ns,
                                      .end_ns = end_ns,
                                      .stage_kind = n_kinds > 1 ? kinds : NULL};
 
-    /* More stages than layers are even ones, the first with the embedding alone. */
-    if (length > n_layers)
+    if (length > n_units + (request->arch->vocab > 0 ? 2 : 0))
         return;
     /* Of two kinds of nodes the second is the slower one. */
     for (int64_t i = 0, first = 0; i < n_kinds; i++) {
@@ -203,7 +205,15 @@ try_balanced(Enumeration *all, Plan *plan, const ScheduleFamily *family)
         for (int64_t k = 0; i == 0 && k < length; k++)
             kinds[k] = (g_array_index(plan->stages, PlanStage, (guint)k).rank + 1) * n_each > first;
     }
+    /* MTP modules stay together. */
+    for (int64_t i = 0; i < n_kinds * n_layers; i++)
+        unit_ns[i / n_layers * n_units + MIN(i % n_layers, n_units - 1)] += layer_ns[i];
     g_assert_true(plan_partition(&partition, counts, NULL));
+    for (int64_t k = length - 1, left = n_layers - n_units; left > 0; k--)
+        if (counts[k] > 0) {
+            counts[k] += left;
+            left = 0;
+        }
     for (guint i = 0, first = 0; i < plan->stages->len; i++) {
         PlanStage *stage = &g_array_index(plan->stages, PlanStage, i);
         first = i % length == 0 ? 0 : first;
@@ -227,7 +237,7 @@ try_families(Enumeration *all, PlanRequest fixed)
             continue;
         if (all->request->schedules == NULL && families[i]->searches)
             continue;
-        for (fixed.vpp = 1; fixed.vpp <= model_n_stacked(fixed.arch) + 1; fixed.vpp++) {
+        for (fixed.vpp = 1; fixed.vpp <= model_n_stacked(fixed.arch) + 2; fixed.vpp++) {
             g_autoptr(GError) error = NULL;
             if (all->request->vpp > 0 ? all->request->vpp != fixed.vpp
                                       : fixed.pp == 1 && fixed.vpp > 1)
@@ -239,7 +249,9 @@ try_families(Enumeration *all, PlanRequest fixed)
             fixed.schedules = names;
             /* What does not exist, plan_check() and model_shape_check() refuse. */
             g_autoptr(Plan) plan = plan_from_request(&fixed, &error);
-            if (plan == NULL)
+            const int64_t n = fixed.pp * fixed.vpp;
+            if (plan == NULL || (families[i]->placement == SCHEDULE_PLACEMENT_BIDIR ? n / 2 : n) >
+                                    plan_request_most_stages(&fixed))
                 continue;
             g_autoptr(Workload) workload = workload_new(fixed.arch, fixed.profile, plan, 0, NULL);
             if (workload == NULL || all->points->len > MAX_PLANS)

@@ -263,7 +263,7 @@ test_check_names_the_key(void)
             stage_of(plan, 1)->head = true;
             break;
         case 20:
-            stage_of(plan, 1)->n_layers = 0;
+            stage_of(plan, 1)->n_layers = -1;
             break;
         case 21:
             n_layers = 27;
