@@ -254,6 +254,7 @@ model_ops(const ModelArch *arch, ModelPart part, int64_t layer, const ModelShape
         ops[i].captured = (int)ops[i].scope <= shape->graphs;
         ops[i].one_kernel = shape->graphs >= (int)MODEL_SCOPE_ITERATION;
         ops[i].quantise_bytes = shape->quantise_bytes;
+        ops[i].transpose_bytes = shape->transpose_bytes;
     }
     return list.n;
 }

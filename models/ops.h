@@ -46,6 +46,7 @@ typedef struct {
                              * products of their own, whose gradients of the input are then added */
     bool saves_products;    /* selective recompute is of ops: see ModelOp.again_fraction */
     double quantise_bytes;  /* that quantising a number moves; 0: as many as the profile says */
+    double transpose_bytes; /* ... more, where products take operands along one dimension alone */
     int graphs;             /* CUDA graphs hold ops of scopes up to this ModelScope; 0: none */
     bool row_blocks; /* memory comes in the blocks of degas's executor: of an op, of a layer, and of
                       * the rows that are at its experts */
@@ -139,11 +140,11 @@ typedef struct {
      * output's gradient, once for both backward products. */
     bool stored_operands;
     double quantised_forward, quantised_backward;
-    double quantise_bytes; /* that of the shape */
-    int flash_version;     /* attention: that of the shape */
-    bool expert;           /* a product of the experts that only some rows pass */
-    bool output_stays;     /* a product whose result the next op saves: it is counted there */
-    bool core_attention;   /* scores, softmax, values, and what merges them */
+    double quantise_bytes, transpose_bytes; /* those of the shape */
+    int flash_version;                      /* attention: that of the shape */
+    bool expert;                            /* a product of the experts that only some rows pass */
+    bool output_stays;   /* a product whose result the next op saves: it is counted there */
+    bool core_attention; /* scores, softmax, values, and what merges them */
     /* With selective recompute this share of the forward runs again, and so much of saved_bytes is
      * not kept (less than 0: more is kept, which another op counts without recompute).
      *   Megatron            the core of attention, all of it

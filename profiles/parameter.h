@@ -27,6 +27,8 @@
       "share of peak that a very large matrix product reaches")                                    \
     X(gemm_k_half, 128.0, 0.0, 8192.0, TIME, 64.0,                                                 \
       "inner dimension at which a product loses half its rate")                                    \
+    X(device_spread, 0.0, 0.0, 0.2, TIME, 0.01,                                                    \
+      "how much devices of a kind differ where power limits them, one standard deviation")         \
     X(fp8_fraction, 1.0, 0.05, 2.0, TIME, 0.10,                                                    \
       "rate of products in fp8 and below against gemm_fraction")                                   \
     X(quantise_bytes, 5.0, 0.0, 64.0, TIME, 2.0,                                                   \

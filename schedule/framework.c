@@ -13,34 +13,37 @@ const char *const plan_graphs_names[PLAN_GRAPHS_N + 1] = {"none",  "router",    
                                                           "layer", "iteration", NULL};
 const char *const plan_loss_names[PLAN_LOSS_N + 1] = {"plain", "compiled", "fused", NULL};
 
-const char *const plan_quantise_names[PLAN_QUANTISE_N + 1] = {"usual", "tensor", "block", "row",
-                                                              NULL};
+const char *const plan_quantise_names[PLAN_QUANTISE_N + 1] = {"usual", "tensor", "delayed",
+                                                              "block", "row",    NULL};
 
 /* --- what quantising moves --- */
 
 /*
- *   tensor  the largest number (reads 2), the cast (reads 2, writes 1)
- *   block   one kernel casts along rows and columns: reads 2, writes 1 + 1 and a scale for each 32
- *   row     each orientation has largest numbers and a cast of its own: 2 (2 + 2 + 1)
+ *   tensor   the largest number (reads 2), the cast (reads 2, writes 1), the transposed copy (reads
+ *            and writes 1)
+ *   delayed  a kernel that casts and transposes (reads 2, writes 1 and 1), and notes the largest
+ *   block    one kernel casts along rows and columns: reads 2, writes 1 + 1 and a scale for each 32
+ *   row      each orientation has largest numbers and a cast of its own: 2 (2 + 2 + 1)
  */
-static const double quantise_bytes[PLAN_QUANTISE_N] = {
-    [PLAN_QUANTISE_TENSOR] = 5.0,
-    [PLAN_QUANTISE_BLOCK] = 4.0625,
-    [PLAN_QUANTISE_ROW] = 10.0,
+static const PlanQuantiseBytes quantise_bytes[PLAN_QUANTISE_N] = {
+    [PLAN_QUANTISE_TENSOR] = {5.0, 2.0},
+    [PLAN_QUANTISE_DELAYED] = {3.0, 1.0},
+    [PLAN_QUANTISE_BLOCK] = {4.0625, 0.0},
+    [PLAN_QUANTISE_ROW] = {10.0, 0.0},
 };
 /* nvfp4, whose weight gradients read operands that are rotated: the largest numbers of rows and of
  * rotated columns (reads 2), then one kernel casts rows and one rotates and casts columns (each
  * reads 2, writes 1/2 and a scale for each 16)  [Transformer Engine: NVFP4Quantizer]. */
-#define NVFP4_QUANTISE_BYTES 7.125
+static const PlanQuantiseBytes nvfp4_bytes = {7.125, 0.0};
 
-double
+PlanQuantiseBytes
 plan_quantise_bytes(PlanQuantise quantise, Dtype dtype)
 {
-    g_return_val_if_fail(quantise < PLAN_QUANTISE_N, 0.0);
+    g_return_val_if_fail(quantise < PLAN_QUANTISE_N, (PlanQuantiseBytes){0});
 
-    return dtype == DTYPE_NVFP4 ? NVFP4_QUANTISE_BYTES
+    return dtype == DTYPE_NVFP4 ? nvfp4_bytes
            : dtype == DTYPE_FP8 ? quantise_bytes[quantise]
-                                : 0.0;
+                                : (PlanQuantiseBytes){0};
 }
 
 /* --- rules --- */
@@ -166,8 +169,7 @@ static const PlanFrameworkRules rules_of_terapipe = {
     .merges_passes = true, .captures_graphs = true, .sorts_received = true,                        \
     .adds_expert_bias = true, .gradient_placeholders = true, .separate_step_kernels = true,        \
     .overlaps_pp_interleaved = true, .shards_whole_matrices = true, .bucket_elements = 40e6,       \
-    .bucket_elements_per_replica = 1e6,                                                            \
-    .gathers_ahead = true
+    .bucket_elements_per_replica = 1e6, .gathers_ahead = true
 
 /* PyTorch FSDP2 as torchtitan runs it: mixed_precision_reduce float32, reduce-scatter under the
  * backward, pipeline messages on streams of their own (batch_isend_irecv); not compiled.  It gathers

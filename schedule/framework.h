@@ -72,10 +72,11 @@ typedef enum {
 
 /* What scales of quantised numbers are shared by. */
 typedef enum {
-    PLAN_QUANTISE_USUAL,  /* what the profile's device is usually run with */
-    PLAN_QUANTISE_TENSOR, /* a tensor, whose largest number is found first */
-    PLAN_QUANTISE_BLOCK,  /* 32 numbers along the product's inner dimension (MXFP8) */
-    PLAN_QUANTISE_ROW,    /* a row along the inner dimension [torchao, "rowwise"] */
+    PLAN_QUANTISE_USUAL,   /* what the profile's device is usually run with */
+    PLAN_QUANTISE_TENSOR,  /* a tensor, whose largest number is found first */
+    PLAN_QUANTISE_DELAYED, /* a tensor, whose largest number is that of earlier steps */
+    PLAN_QUANTISE_BLOCK,   /* 32 numbers along the product's inner dimension (MXFP8) */
+    PLAN_QUANTISE_ROW,     /* a row along the inner dimension [torchao, "rowwise"] */
     PLAN_QUANTISE_N,
 } PlanQuantise;
 
@@ -104,7 +105,7 @@ extern const char
 extern const char *const plan_kernels_names[PLAN_KERNELS_N + 1]; /* "fused", "norms", "eager" */
 extern const char *const plan_cp_comm_names[PLAN_CP_N + 1];      /* "p2p", "a2a" */
 extern const char
-    *const plan_quantise_names[PLAN_QUANTISE_N + 1];       /* "usual", "tensor", "block", "row" */
+    *const plan_quantise_names[PLAN_QUANTISE_N + 1];       /* "usual", "tensor", "delayed", ... */
 extern const char *const plan_loss_names[PLAN_LOSS_N + 1]; /* "plain", "compiled", "fused" */
 extern const char *const plan_dispatcher_names[PLAN_DISPATCHER_N + 1]; /* "alltoall", "deepep",
                                                                           "hybridep" */
@@ -154,12 +155,14 @@ typedef struct {
                                 multiple of PLAN_VOCAB_MULTIPLE */
 } PlanConventions;
 
-/*
- * Bytes that quantising one number for both products that read it moves at the least, in @dtype
- * (cost-model.md 2.6); a device whose products take operands along one dimension alone needs more.
- * 0: no quantised format, or as the profile says.
- */
-double plan_quantise_bytes(PlanQuantise quantise, Dtype dtype);
+/* Bytes that quantising one number for both products that read it moves (cost-model.md 2.6). */
+typedef struct {
+    double bytes;
+    double transposed; /* ... more, where products take operands along one dimension alone */
+} PlanQuantiseBytes;
+
+/* Those of @dtype; zeros: no quantised format, or as the profile says. */
+PlanQuantiseBytes plan_quantise_bytes(PlanQuantise quantise, Dtype dtype);
 
 /* The multiple to which the vocabulary of a tp rank is padded; 0: it is not. */
 static inline int64_t

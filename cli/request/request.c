@@ -94,7 +94,7 @@ const OptionInfo request_options[] = {
     {"quantise", "Q",
      "with --dtype fp8, which numbers share a scale: usual (as the device is usually run, "
      "default), "
-     "tensor, block (of 32, MXFP8), row",
+     "tensor, delayed (a tensor, by earlier steps' largest number), block (of 32, MXFP8), row",
      .words = plan_quantise_names},
     {"dispatcher", "D", "what carries rows to experts: alltoall (default), deepep, hybridep",
      .words = plan_dispatcher_names},

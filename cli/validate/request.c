@@ -612,7 +612,7 @@ write_flags(JsonWriter *writer, const MeasuredRow *row, const ValidationSource *
     write_option(writer, row, "cp_comm_type", NULL);
     write_option(writer, row, "grad_dtype", NULL);
     write_option(writer, row, "cuda_graphs", NULL);
-    write_option(writer, row, "quantise", NULL);
+    write_option(writer, row, "quantise", source->quantise);
     if (strcmp(source->framework, "megatron-core") == 0)
         write_option(writer, row, "dispatcher", NULL);
     if (stated_or_note(row, row->n_experts, "num-experts", 0) > 0)

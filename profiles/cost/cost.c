@@ -56,6 +56,31 @@ fraction_of(const ProfileParameters *p, ModelMemoryKind kind)
     g_return_val_if_reached(p->memory_fraction);
 }
 
+/* Shares of peak are those of the eight devices of a node. */
+#define NODE_DEVICES 8.0
+
+/* The mean of the largest of n normal numbers  [Cramer 1946, 28.6.13]. */
+static double
+mean_largest(double n)
+{
+    const double a = sqrt(2.0 * log(n));
+
+    return a - (log(log(n)) + log(4.0 * G_PI)) / (2.0 * a);
+}
+
+/* How much longer the slowest device of the cluster, for which all others wait, takes for what power
+ * limits: products and attention (cost-model.md 2.1). */
+static double
+slowness(const Profile *profile)
+{
+    const double n = (double)model_cluster_n_devices(profile->cluster);
+    const double spread = profile->parameters.device_spread;
+
+    return spread <= 0.0 || n <= NODE_DEVICES
+               ? 1.0
+               : 1.0 + spread * (mean_largest(n) - mean_largest(NODE_DEVICES));
+}
+
 static double
 n_multiprocessors(const ModelDevice *device)
 {
@@ -104,7 +129,7 @@ product_rate(const Profile *profile, const ModelDevice *device, Dtype dtype, con
     const double quantised = dtype_is_quantised(dtype) ? p->fp8_fraction : 1.0;
 
     return grouped * product->aligned * quantised * p->gemm_fraction *
-           profile_peak_flops_per_s(device, dtype);
+           profile_peak_flops_per_s(device, dtype) / slowness(profile);
 }
 
 /* A lower bound of product_s() over all ways to cut the tokens: of no tile and split are there
@@ -254,8 +279,10 @@ quantise_s(const Profile *profile, const ModelDevice *device, const ModelOp *op,
 {
     const double elements =
         pass == PROFILE_PASS_FORWARD ? op->quantised_forward : op->quantised_backward;
-    const double bytes =
-        op->quantise_bytes > 0.0 ? op->quantise_bytes : profile->parameters.quantise_bytes;
+    /* Since Blackwell, which has nvfp4, products take operands in either order. */
+    const double transposed = device->flops_per_s[DTYPE_NVFP4] > 0.0 ? 0.0 : op->transpose_bytes;
+    const double bytes = op->quantise_bytes > 0.0 ? op->quantise_bytes + transposed
+                                                  : profile->parameters.quantise_bytes;
 
     if (elements <= 0.0 || pass == PROFILE_PASS_BACKWARD_WEIGHT)
         return 0.0;
@@ -313,7 +340,8 @@ fused_attention_s(const Profile *profile, const ModelDevice *device, const Model
     double filled = sliced ? 1.0 : blocks / (n_sm * ceil(blocks / n_sm));
     double bytes = (double)(backward ? op->backward_bytes : op->forward_bytes);
 
-    return fmax(flops / (fraction * filled * profile_peak_flops_per_s(device, dtype)),
+    return fmax(slowness(profile) * flops /
+                    (fraction * filled * profile_peak_flops_per_s(device, dtype)),
                 profile_cost_memory_s(profile, device, bytes));
 }
 
@@ -361,7 +389,7 @@ scan_s(const Profile *profile, const ModelDevice *device, const ModelOp *op, boo
     const double flops = backward ? op->backward_flops * SCAN_BACKWARD_PRODUCTS : op->forward_flops;
     const double bytes = (double)(backward ? op->backward_bytes : op->forward_bytes);
 
-    return fmax(flops / (fraction * profile_peak_flops_per_s(device, dtype)),
+    return fmax(slowness(profile) * flops / (fraction * profile_peak_flops_per_s(device, dtype)),
                 profile_cost_memory_s(profile, device, bytes));
 }
 

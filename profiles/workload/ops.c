@@ -39,8 +39,9 @@ workload_set_conventions(const PlanConventions *conventions, const ProfileParame
     shape->one_copy = conventions->dispatcher != PLAN_DISPATCHER_ALLTOALL;
     shape->sorts_received = facts->sorts_received && !shape->one_copy;
     shape->fused_permute = conventions->dispatcher == PLAN_DISPATCHER_HYBRIDEP;
-    shape->quantise_bytes =
-        fmax(parameters->quantise_bytes, plan_quantise_bytes(conventions->quantise, shape->dtype));
+    const PlanQuantiseBytes quantise = plan_quantise_bytes(conventions->quantise, shape->dtype);
+    shape->quantise_bytes = quantise.bytes;
+    shape->transpose_bytes = quantise.transposed;
     shape->graphs = (int)conventions->cuda_graphs;
     shape->expert_bias_apart = facts->adds_expert_bias;
     shape->expert_imbalance = conventions->expert_imbalance > 0.0 ? conventions->expert_imbalance

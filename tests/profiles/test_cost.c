@@ -267,6 +267,28 @@ test_grouped_products_have_their_own_fraction(void)
     assert_near(op_s(profile, &four, PROFILE_PASS_FORWARD), 4.0 * alone, 1e-12);
 }
 
+/* The fixture's 16 devices: the largest of 16 normal numbers is about 1.60085, of 8 about 1.23929.
+ * Memory does not follow the clock, and a node's eight devices are those of the shares. */
+static void
+test_job_waits_for_its_slowest_device(void)
+{
+    g_autoptr(Profile) profile = fixture_profile();
+    const ModelOp product = gemm(1, 1280, 1280, 8192);
+    const ModelOp memory = {
+        .kind = MODEL_OP_MEMORY, .forward_bytes = 1000000, .n_kernels_forward = 1};
+    const double alone = op_s(profile, &product, PROFILE_PASS_FORWARD);
+    const double moved = op_s(profile, &memory, PROFILE_PASS_FORWARD);
+
+    profile->parameters.device_spread = 0.1;
+    assert_near(op_s(profile, &product, PROFILE_PASS_FORWARD), alone * (1.0 + 0.1 * 0.36159), 1e-5);
+    assert_near(op_s(profile, &memory, PROFILE_PASS_FORWARD), moved, 1e-12);
+    g_autoptr(ModelCluster) node = model_cluster_resized(profile->cluster, 8);
+    ModelCluster *whole = profile->cluster;
+    profile->cluster = node;
+    assert_near(op_s(profile, &product, PROFILE_PASS_FORWARD), alone, 1e-12);
+    profile->cluster = whole;
+}
+
 static void
 test_memory_bound_op(void)
 {
@@ -330,6 +352,7 @@ main(int argc, char **argv)
     ADD("never-faster-than-the-roofline", test_never_faster_than_the_roofline);
     ADD("longer-sides-take-no-less", test_longer_sides_take_no_less);
     ADD("backward-is-two-products", test_backward_is_two_products);
+    ADD("job-waits-for-its-slowest-device", test_job_waits_for_its_slowest_device);
     ADD("grouped-products-have-their-own-fraction", test_grouped_products_have_their_own_fraction);
     ADD("memory-bound-op", test_memory_bound_op);
     ADD("constants-by-kind-of-kernel", test_constants_by_kind_of_kernel);

@@ -108,15 +108,25 @@ test_padding_of_the_vocabulary(void)
 static void
 test_quantise_bytes(void)
 {
-    g_assert_cmpfloat(plan_quantise_bytes(PLAN_QUANTISE_USUAL, DTYPE_FP8), ==, 0.0);
-    g_assert_cmpfloat(plan_quantise_bytes(PLAN_QUANTISE_TENSOR, DTYPE_FP8), ==, 2.0 + 2.0 + 1.0);
-    g_assert_cmpfloat(plan_quantise_bytes(PLAN_QUANTISE_BLOCK, DTYPE_FP8), ==,
-                      2.0 + 2.0 * (1.0 + 1.0 / 32.0));
-    g_assert_cmpfloat(plan_quantise_bytes(PLAN_QUANTISE_ROW, DTYPE_FP8), ==,
-                      2.0 * (2.0 + 2.0 + 1.0));
-    g_assert_cmpfloat(plan_quantise_bytes(PLAN_QUANTISE_ROW, DTYPE_NVFP4), ==,
-                      3.0 * 2.0 + 2.0 * (0.5 + 1.0 / 16.0));
-    g_assert_cmpfloat(plan_quantise_bytes(PLAN_QUANTISE_ROW, DTYPE_BF16), ==, 0.0);
+    static const struct {
+        PlanQuantise quantise;
+        Dtype dtype;
+        double bytes, transposed;
+    } cases[] = {
+        {PLAN_QUANTISE_USUAL, DTYPE_FP8, 0.0, 0.0},
+        {PLAN_QUANTISE_TENSOR, DTYPE_FP8, 2.0 + 2.0 + 1.0, 1.0 + 1.0},
+        {PLAN_QUANTISE_DELAYED, DTYPE_FP8, 2.0 + 1.0, 1.0},
+        {PLAN_QUANTISE_BLOCK, DTYPE_FP8, 2.0 + 2.0 * (1.0 + 1.0 / 32.0), 0.0},
+        {PLAN_QUANTISE_ROW, DTYPE_FP8, 2.0 * (2.0 + 2.0 + 1.0), 0.0},
+        {PLAN_QUANTISE_ROW, DTYPE_NVFP4, 3.0 * 2.0 + 2.0 * (0.5 + 1.0 / 16.0), 0.0},
+        {PLAN_QUANTISE_ROW, DTYPE_BF16, 0.0, 0.0},
+    };
+
+    for (size_t i = 0; i < G_N_ELEMENTS(cases); i++) {
+        const PlanQuantiseBytes found = plan_quantise_bytes(cases[i].quantise, cases[i].dtype);
+        g_assert_cmpfloat(found.bytes, ==, cases[i].bytes);
+        g_assert_cmpfloat(found.transposed, ==, cases[i].transposed);
+    }
 }
 
 int
