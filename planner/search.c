@@ -270,7 +270,7 @@ bound_groups(Floors *floors, const PlanPoint *point, const int64_t *counts)
         int64_t bound_ns = plan_point_sliced_ns(request, cost, &one);
         if (bound_ns < floors->least_ns && floors->n_left-- > 0)
             bound_ns = MAX(bound_ns, plan_floor_ns(run->evaluation.memo, request, cost, &one, group,
-                                                   counts, floors->least_ns));
+                                                   counts, memory_bytes, floors->least_ns));
         floors->least_ns = MIN(floors->least_ns, bound_ns);
     }
 }

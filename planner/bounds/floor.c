@@ -11,7 +11,9 @@
 
 /* Intervals of rows: of a small tile's, and from so many of them on of a share. */
 #define ROWS_STEP 64
-#define STEP_FRACTION 48
+#define STEP_FRACTION 160
+/* Numbers of slices that are looked at together: from so many on two. */
+#define RANGE_FRACTION 16
 /* Kinds of layers, and of passes. */
 #define N_LAYERS MODEL_MAX_KINDS
 #define N_PASSES 2
@@ -164,8 +166,13 @@ typedef struct {
     double *message_s, *message_rate_s; /* (owned) [rank] */
     int32_t *kind_of_rank;              /* (owned) the kind of nodes that it lies on; -1: several */
     int64_t *as_long; /* (owned) [rank] where a path to it begins: first_as_long() */
-    bool ranks_alike; /* groups of all ranks lie alike */
-    bool ends_hide;   /* gathers of ZeRO 3 may hide behind embedding and head */
+    /* What a rank has too much if it recomputes no more than it must, by what it holds: */
+    double *state_bytes, *kept_bytes; /* (owned) [rank] always, and of the largest micro-batch */
+    double *least_share;              /* (owned) [rank] of its layers that one of its chunks has */
+    double memory_bytes;              /* the limit; INFINITY: none */
+    double saving_rate;               /* plan_point_sliced_rate() */
+    bool ranks_alike;                 /* groups of all ranks lie alike */
+    bool ends_hide;                   /* gathers of ZeRO 3 may hide behind embedding and head */
 } Floor;
 
 /*
@@ -448,10 +455,61 @@ last_rank_s(const Floor *floor, const Layers *layers, const LayerTimes (*times)[
     return rank.work_s + fmax(all - floor->ends * rank.longer_s, from_q);
 }
 
+/* How sequences are cut. */
+typedef struct {
+    double longest;   /* at the most so much of a sequence is in one slice */
+    int64_t n_slices; /* at the most */
+    bool several;     /* there is more than one micro-batch, and all are of one size */
+} Cut;
+
+/* How much of a micro-batch rank @r holds at its first backward, besides a whole one: it has run so
+ * many forwards of the next one's slices as the ranks after it need, in 1F1B of slices once, and
+ * with chunks twice.  What is not among the first slices is among the others, of which none is
+ * longer than the longest. */
+static double
+held_besides(const Floor *floor, const Cut *cut, int64_t r)
+{
+    const PlanDegrees *d = &floor->point->degrees;
+    const int64_t n = (d->pp - 1 - r) * (d->vpp > 1 ? 2 : 1), whole = n / cut->n_slices;
+    const double rest = (double)(cut->n_slices - n % cut->n_slices);
+
+    if (!cut->several)
+        return 0.0;
+    /* The second micro-batch may be the last one. */
+    if (whole >= d->vpp)
+        return (double)d->vpp * floor->least_share[r];
+    return ((double)whole + fmax(0.0, 1.0 - rest * cut->longest)) * floor->least_share[r];
+}
+
+/* What rank @r recomputes at the least of all tokens, so that what it holds fits. */
+static double
+forced_s(const Floor *floor, const Cut *cut, int64_t r)
+{
+    const PlanPoint *point = floor->point;
+    const double held = 1.0 + held_besides(floor, cut, r);
+    const double excess =
+        (floor->state_bytes[r] + held * floor->kept_bytes[r]) * (1.0 - 1e-9) - floor->memory_bytes;
+
+    if (excess <= 0.0 || floor->saving_rate == 0.0)
+        return 0.0;
+    return excess / held / floor->saving_rate *
+           ((double)(point->n_micro_batches * point->micro_batch) / (double)floor->group);
+}
+
+/* Whether some rank would have to recompute less if sequences were cut into more slices. */
+static bool
+more_would_help(const Floor *floor, const Cut *cut)
+{
+    for (int64_t r = 0; r < floor->point->degrees.pp; r++)
+        if (held_besides(floor, cut, r) > 0.0 && forced_s(floor, cut, r) > 0.0)
+            return true;
+    return false;
+}
+
 /* The largest over ranks, for one interval.  @shortest: of slices of one row. */
 static double
 rank_bound_s(const Floor *floor, const Layers *layers, const LayerTimes (*times)[N_LAYERS],
-             const LayerTimes (*shortest)[N_LAYERS], int64_t rows)
+             const LayerTimes (*shortest)[N_LAYERS], int64_t rows, const Cut *cut)
 {
     const int64_t pp = floor->point->degrees.pp;
     g_autofree double *before = g_new0(double, 2 * (size_t)(pp + 1));
@@ -464,8 +522,9 @@ rank_bound_s(const Floor *floor, const Layers *layers, const LayerTimes (*times)
         const double messages = floor->message_s[r] + (double)rows * floor->message_rate_s[r];
         const int64_t q = floor->as_long[r];
         before[r] += messages, least[r] += floor->message_s[r];
-        most = fmax(most, rank.work_s + fmax(before[r] - floor->ends * rank.longer_s,
-                                             before[r] - before[q] + least[q]));
+        most = fmax(most, rank.work_s + forced_s(floor, cut, r) +
+                              fmax(before[r] - floor->ends * rank.longer_s,
+                                   before[r] - before[q] + least[q]));
         before[r + 1] = before[r] - messages + rank.pass_s;
         least[r + 1] = least[r] - floor->message_s[r] + fmin(one.pass_s, rank.pass_s);
     }
@@ -481,41 +540,55 @@ typedef struct {
     LayerTimes (*shortest)[N_LAYERS]; /* (owned) [kind of nodes] of slices of one row */
     int64_t length;                   /* rows of the longest slice at the most */
     double n_micro_batches;           /* at the least */
+    bool several;                     /* of Cut */
 } Walk;
 
-/* (borrowed) The times of the intervals from @first to @last, as one. */
-static const LayerTimes (*walk_times(const Walk *walk, guint first, guint last))[N_LAYERS]
+/* (borrowed) The times of the interval @at, with all rows from there on as many, of sequences in
+ * @n_slices. */
+static const LayerTimes (*walk_times(const Walk *walk, guint at, int64_t n_slices))[N_LAYERS]
 {
     const Floor *floor = walk->floor;
     const GArray *intervals = floor->tables->kinds[0].intervals;
-    const int64_t begin = first == 0 ? 0 : g_array_index(intervals, Interval, first - 1).end;
-    const int64_t end = MIN(walk->length, g_array_index(intervals, Interval, last).end);
-    const double n_ops = walk->n_micro_batches * (double)MAX(2, (walk->length + end - 1) / end);
+    const int64_t begin = at == 0 ? 0 : g_array_index(intervals, Interval, at - 1).end;
 
     for (guint i = 0; i < floor->tables->n_kinds; i++) {
         const Table *table = &floor->tables->kinds[i];
         for (int k = 0; k < floor->cost->n_kinds; k++)
             walk->times[i][k] =
-                layer_times(floor, table, k, &g_array_index(table->intervals, Interval, first),
-                            begin + 1, &walk->hulls[i], n_ops);
+                layer_times(floor, table, k, &g_array_index(table->intervals, Interval, at),
+                            begin + 1, &walk->hulls[i], walk->n_micro_batches * (double)n_slices);
     }
     return (const LayerTimes(*)[N_LAYERS])walk->times;
 }
 
-/* The least of the intervals from @first to before @last, unless it is above @least. */
+/* The least of the intervals from @first to before @last, unless it is above @least.  More slices
+ * take longer, but less has to be recomputed to hold them: numbers of slices are looked at in
+ * ranges, with the work of the fewest and the memory of the most. */
 static double
 walk_least_s(const Walk *walk, guint first, guint last, double least)
 {
-    const GArray *intervals = walk->floor->tables->kinds[0].intervals;
+    const Floor *floor = walk->floor;
+    const GArray *intervals = floor->tables->kinds[0].intervals;
     const int64_t rows = (first == 0 ? 0 : g_array_index(intervals, Interval, first - 1).end) + 1;
-    const LayerTimes(*times)[N_LAYERS] = walk_times(walk, first, last - 1);
+    const int64_t end = MIN(walk->length, g_array_index(intervals, Interval, last - 1).end);
+    Cut cut = {.longest = (double)end / (double)walk->length, .several = walk->several};
+    double best = INFINITY;
 
-    if (last_rank_s(walk->floor, walk->layers, times, rows) >= least)
-        return least;
-    const double seconds = rank_bound_s(walk->floor, walk->layers, times,
-                                        (const LayerTimes(*)[N_LAYERS])walk->shortest, rows);
-    if (seconds >= least || last - first == 1)
-        return fmin(seconds, least);
+    for (int64_t n = MAX(2, (walk->length + end - 1) / end); n <= floor->request->seq_len;
+         n = cut.n_slices + 1) {
+        const LayerTimes(*times)[N_LAYERS] = walk_times(walk, first, n);
+        cut.n_slices = MIN(n + n / RANGE_FRACTION, floor->request->seq_len);
+        if (last_rank_s(floor, walk->layers, times, rows) >= least)
+            break;
+        best = fmin(best, rank_bound_s(floor, walk->layers, times,
+                                       (const LayerTimes(*)[N_LAYERS])walk->shortest, rows, &cut));
+        if (best < least && last - first > 1)
+            break;
+        if (!more_would_help(floor, &cut))
+            break;
+    }
+    if (best >= least || last - first == 1)
+        return fmin(best, least);
     const guint middle = first + (last - first) / 2;
     return walk_least_s(walk, first, middle, walk_least_s(walk, middle, last, least));
 }
@@ -538,6 +611,7 @@ least_s(const Floor *floor, const Layers *layers, double most_s)
         .shortest = shortest,
         .length = floor->request->seq_len * floor->pass_batch,
         .n_micro_batches = (double)((sequences + floor->group - 1) / floor->group),
+        .several = sequences > floor->group && floor->group == floor->pass_batch,
     };
     guint n = 0;
 
@@ -550,7 +624,7 @@ least_s(const Floor *floor, const Layers *layers, double most_s)
                 add_corners(floor, &g_array_index(floor->tables->kinds[i].intervals, Interval, at),
                             &hulls[i]);
     }
-    memcpy(shortest, walk_times(&walk, 0, 0), n_kinds * sizeof *shortest);
+    memcpy(shortest, walk_times(&walk, 0, 2), n_kinds * sizeof *shortest);
     const double least = walk_least_s(&walk, 0, n, most_s);
     for (guint i = 0; i < n_kinds; i++)
         hulls_clear(&hulls[i]);
@@ -627,11 +701,48 @@ set_kinds(Floor *floor)
     }
 }
 
+/* --- memory --- */
+
+/* What ranks hold, with the fastest recompute kind; @all: layers of each rank. */
+static void
+set_bytes(Floor *floor, const Layers *layers, const int64_t *counts, int64_t memory_bytes)
+{
+    const PlanPoint *point = floor->point;
+    const int64_t pp = point->degrees.pp, n_stages = pp * point->degrees.vpp;
+    const PlanSketchInput input = {.request = floor->request, .point = point, .cost = floor->cost};
+    const int plain = plan_request_fastest_recompute(floor->request);
+    const double part = (double)floor->group / (double)point->micro_batch;
+
+    floor->state_bytes = g_new0(double, (size_t)pp);
+    floor->kept_bytes = g_new0(double, (size_t)pp);
+    floor->least_share = g_new0(double, (size_t)pp);
+    floor->memory_bytes = memory_bytes == INT64_MAX ? INFINITY : (double)memory_bytes;
+    floor->saving_rate = plan_point_sliced_rate(floor->request, floor->cost);
+    for (int64_t k = 0, begin = 0; k < n_stages; begin += counts[k++]) {
+        int64_t n[PLAN_PART_N] = {0};
+        plan_layer_count(floor->request, begin, begin + counts[k], n);
+        /* As in plan_point_set_group(). */
+        const double kept = part * (1.0 - 1e-3) * (double)plan_sketch_kept(floor->cost, n, plain);
+        floor->kept_bytes[k % pp] += kept;
+        floor->least_share[k % pp] = k < pp ? kept : fmin(floor->least_share[k % pp], kept);
+    }
+    for (int64_t r = 0; r < pp; r++) {
+        int64_t n[PLAN_PART_N] = {0};
+        for (int i = 0; i < floor->cost->n_kinds; i++)
+            n[i] = (int64_t)layers->all[r][i];
+        floor->state_bytes[r] = (double)plan_sketch_state_bytes(&input, n) +
+                                floor->request->profile->parameters.context_bytes;
+        if (floor->kept_bytes[r] > 0.0)
+            floor->least_share[r] /= floor->kept_bytes[r];
+    }
+}
+
 /* --- public --- */
 
 int64_t
 plan_floor_ns(PlanMemo *memo, const PlanRequest *request, const PlanLayerCost *cost,
-              const PlanPoint *point, int64_t group, const int64_t *counts, int64_t most_ns)
+              const PlanPoint *point, int64_t group, const int64_t *counts, int64_t memory_bytes,
+              int64_t most_ns)
 {
     const int64_t pp = point->degrees.pp, n_stages = pp * point->degrees.vpp;
 
@@ -672,6 +783,7 @@ plan_floor_ns(PlanMemo *memo, const PlanRequest *request, const PlanLayerCost *c
     const double end_s = plan_sketch_end_s(request, cost, point, n);
     set_messages(&floor);
     set_kinds(&floor);
+    set_bytes(&floor, &layers, counts, memory_bytes);
     floor.as_long = g_new(int64_t, (size_t)pp);
     for (int64_t r = 0; r < pp; r++)
         floor.as_long[r] = first_as_long(&floor, &layers, r);
@@ -684,6 +796,9 @@ plan_floor_ns(PlanMemo *memo, const PlanRequest *request, const PlanLayerCost *c
     g_free(floor.message_rate_s);
     g_free(floor.kind_of_rank);
     g_free(floor.as_long);
+    g_free(floor.state_bytes);
+    g_free(floor.kept_bytes);
+    g_free(floor.least_share);
     if (least >= most_s)
         return most_ns;
     return isfinite(least) ? units_ns_from_s(0.999 * least + end_s * (1.0 - 1e-9)) : 0;

@@ -21,6 +21,8 @@
  * r, and no head of a single chunk: what that takes longer than rank 0 is not idle on the way.
  * w and g are those of the devices on which the rank lies, and of dense layers and those with
  * experts apart.  ends_r is what embedding and head take at the least (profile_cost_sliced_floor_s).
+ * What rank r has to recompute so that it fits is added to its work: it holds a whole micro-batch, and
+ * of the next one what the longest slice and the number of slices say (docs/bounds.md).
  * Rows are looked at in intervals, with F at their lower ends and their upper ends as corners of the
  * hull; first many intervals as one, then those that such a bound does not rule out.  Context parallelism's ring and tensor parallelism that overlaps are left out, since they
  * may hide.  With measured rows nothing is known, since their times may fall.
@@ -37,9 +39,10 @@
  * @cost    of the layers of @point on whole sequences
  * @group   sequences of the largest micro-batch, at most those of @point
  * @counts  layers of each stage of the chain, which is placed in a loop
+ * @memory_bytes  that a device may use; INT64_MAX: no limit
  * @most_ns  stands for all larger bounds; INT64_MAX: none
  * Cost: some hundred prices of a layer where they are not known, else O(intervals * ranks).
  */
 int64_t plan_floor_ns(PlanMemo *memo, const PlanRequest *request, const PlanLayerCost *cost,
                       const PlanPoint *point, int64_t group, const int64_t *counts,
-                      int64_t most_ns);
+                      int64_t memory_bytes, int64_t most_ns);

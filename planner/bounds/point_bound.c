@@ -130,6 +130,17 @@ most_of_kinds(const PlanLayerCost *cost, double (*rate)(const PlanPartCost *, in
     return most;
 }
 
+double
+plan_point_sliced_rate(const PlanRequest *request, const PlanLayerCost *cost)
+{
+    if (!plan_attention_is_flash(request->conventions.attention) ||
+        request->profile->measurements->len > 0)
+        return INFINITY;
+    return request->recompute == PLAN_AUTO
+               ? most_of_kinds(cost, sliced_saving_rate, plan_request_fastest_recompute(request))
+               : 0.0;
+}
+
 /* Before the first backward of the last stage of a micro-batch every rank holds all of its slices;
  * of unfused attention slices keep half of the scores. */
 void

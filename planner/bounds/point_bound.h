@@ -59,6 +59,10 @@ void plan_point_bound_bytes(const PlanRequest *request, const PlanLayerCost *cos
 void plan_point_set_group(const PlanRequest *request, const PlanLayerCost *cost,
                           int64_t memory_bytes, int64_t group, PlanPoint *point);
 
+/* Returns: how many bytes of those that layers keep of one micro-batch a second of recompute saves at
+ * the most, with any slices; INFINITY: recompute is free, or not known; 0: it saves nothing. */
+double plan_point_sliced_rate(const PlanRequest *request, const PlanLayerCost *cost);
+
 /* Returns: what an average rank holds at the least where all forwards of whole sequences run first:
  * the activations of every micro-batch. */
 int64_t plan_point_forwards_first_bytes(const PlanRequest *request, const PlanLayerCost *cost,

@@ -184,8 +184,8 @@ check_random_plan(uint32_t *state, int64_t *n_close)
     plan_point_set_group(&request, cost, report->peak_memory_bytes, plan->micro_batch, &point);
     g_assert_cmpint(point.sliced_bytes, <=, report->peak_memory_bytes);
     const int64_t sliced_ns = plan_point_sliced_ns(&request, cost, &point);
-    const int64_t floor_ns =
-        plan_floor_ns(flights, &request, cost, &point, plan->micro_batch, counts, INT64_MAX);
+    const int64_t floor_ns = plan_floor_ns(flights, &request, cost, &point, plan->micro_batch,
+                                           counts, report->peak_memory_bytes, INT64_MAX);
     g_assert_cmpint(sliced_ns, <=, report->iteration_ns);
     g_assert_cmpint(floor_ns, <=, report->iteration_ns);
     *n_close += floor_ns > report->iteration_ns / 10 * 8;
