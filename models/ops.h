@@ -44,14 +44,29 @@ typedef struct {
     bool expert_bias_apart; /* second biases of experts are added by kernels of their own */
     bool separate_matrices; /* family llama: queries, keys and values, and SwiGLU's halves, are
                              * products of their own, whose gradients of the input are then added */
-    bool saves_products;    /* selective recompute is of ops: see ModelOp.again_fraction */
     double quantise_bytes;  /* that quantising a number moves; 0: as many as the profile says */
     double transpose_bytes; /* ... more, where products take operands along one dimension alone */
     int graphs;             /* CUDA graphs hold ops of scopes up to this ModelScope; 0: none */
+    /* Set of ModelModules that selective recompute repeats; 0: the core of attention. */
+    uint32_t recompute_modules;
     bool row_blocks; /* memory comes in the blocks of degas's executor: of an op, of a layer, and of
                       * the rows that are at its experts */
     double expert_imbalance; /* >= 1: load of the fullest expert rank over the mean; 1: even */
 } ModelShape;
+
+/* What selective recompute may repeat: Megatron-Core's modules, in its order (core_attn, layernorm, mlp,
+ * moe, moe_act, mla_up_proj, shared_experts), and torchtitan's policy over ops. */
+typedef enum {
+    MODEL_MODULE_CORE_ATTENTION,
+    MODEL_MODULE_LAYERNORM,
+    MODEL_MODULE_MLP,
+    MODEL_MODULE_MOE,
+    MODEL_MODULE_MOE_ACTIVATION,
+    MODEL_MODULE_MLA_UP,
+    MODEL_MODULE_SHARED_EXPERTS,
+    MODEL_MODULE_OPS, /* alone */
+    MODEL_MODULE_N,
+} ModelModule;
 
 typedef enum {
     MODEL_OP_GEMM,      /* count products C[m,n] = A[m,k] B[k,n]; B is a weight */
@@ -147,12 +162,13 @@ typedef struct {
     bool core_attention; /* scores, softmax, values, and what merges them */
     /* With selective recompute this share of the forward runs again, and so much of saved_bytes is
      * not kept (less than 0: more is kept, which another op counts without recompute).
-     *   Megatron            the core of attention, all of it
-     *   shape->saves_products  all but attention and every first of two products, counted from the
+     *   modules             those of the table in models/modules.c
+     *   MODEL_MODULE_OPS    all but attention and every first of two products, counted from the
      *                       first of the layer, whose results are kept [torchtitan, _apply_ac_to_
      *                       transformer_block(): the option "op"].  Nothing after the last product. */
     double again_fraction;
     int64_t again_bytes;
+    int64_t again_kv_bytes; /* K and V that are not kept either, unless later slices read them */
     /* The op takes its memory when the layer gets to it, and not when the pass begins.
      * late_backward_bytes and late_input_bytes are what it then takes in a B, or in an I, besides
      * saved_bytes and the gradient of the layer's input. */

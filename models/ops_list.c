@@ -1,4 +1,5 @@
 #include "models/ops_list.h"
+#include "models/modules.h"
 
 int64_t
 ops_bytes(double bytes)
@@ -216,16 +217,10 @@ set_policy(OpsList *list)
 void
 ops_set_again(OpsList *list)
 {
-    if (list->shape->saves_products) {
+    if (list->shape->recompute_modules >> MODEL_MODULE_OPS & 1)
         set_policy(list);
-        return;
-    }
-    for (size_t i = 0; i < list->n; i++) {
-        ModelOp *op = &list->ops[i];
-
-        op->again_fraction = op->core_attention ? 1.0 : 0.0;
-        op->again_bytes = op->core_attention ? op->saved_bytes - op->saved_kv_bytes : 0;
-    }
+    else
+        ops_set_modules(list);
 }
 
 /* --- around tensor-parallel products --- */

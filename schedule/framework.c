@@ -11,6 +11,10 @@ const char *const plan_dispatcher_names[PLAN_DISPATCHER_N + 1] = {"alltoall", "d
                                                                   NULL};
 const char *const plan_graphs_names[PLAN_GRAPHS_N + 1] = {"none",  "router",    "attention",
                                                           "layer", "iteration", NULL};
+const char *const plan_module_names[PLAN_MODULE_N + 1] = {
+    "core_attn", "layernorm", "mlp", "moe", "moe_act", "mla_up_proj", "shared_experts", "op", NULL};
+const char *const plan_recompute_method_names[PLAN_RECOMPUTE_METHOD_N + 1] = {"uniform", "block",
+                                                                              NULL};
 const char *const plan_loss_names[PLAN_LOSS_N + 1] = {"plain", "compiled", "fused", NULL};
 
 const char *const plan_quantise_names[PLAN_QUANTISE_N + 1] = {"usual", "tensor", "delayed",
@@ -84,6 +88,7 @@ static const PlanFrameworkRules rules_of_megatron = {
     .kv_heads = PLAN_KV_HEADS_COPIED,
     .recomputes = ANY_RECOMPUTE,
     .optimizers = ADAMW | BIT(PLAN_OPTIMIZER_MUON),
+    .modules = BIT(PLAN_MODULE_OPS) - 1,
     .dtypes = HALF_OR_FLOAT | BIT(DTYPE_FP8) | BIT(DTYPE_NVFP4),
     .grad_dtypes = BIT(DTYPE_FP32) | BIT(DTYPE_BF16),
     .zero = ANY_ZERO,
@@ -181,7 +186,7 @@ static const PlanFrameworkRules rules_of_terapipe = {
     .preset.attention = PLAN_ATTENTION_FLASH2, .preset.grad_dtype = DTYPE_FP32,                    \
     .preset.kernels = PLAN_KERNELS_EAGER, .preset.overlap_dp = true, .preset.overlap_pp = true,    \
     .host_kernel_s = 0.8e-3 / GPT_LAYER_KERNELS, .fp32_parameters = true,                          \
-    .separate_matrices = true, .selective_saves_products = true, .overlaps_tp_forward = true,      \
+    .separate_matrices = true, .modules = BIT(PLAN_MODULE_OPS), .overlaps_tp_forward = true,       \
     .splits_eager_loss = true
 
 static const PlanFrameworkFacts frameworks[PLAN_FRAMEWORK_N] = {
@@ -346,6 +351,27 @@ plan_conventions(PlanFramework framework)
 }
 
 /* --- what depends on the plan too --- */
+
+uint32_t
+plan_framework_modules(const PlanConventions *conventions)
+{
+    const uint32_t usual = plan_framework(conventions->framework)->modules;
+
+    return conventions->recompute_modules != 0 ? conventions->recompute_modules
+           : usual != 0                        ? usual
+                                               : BIT(PLAN_MODULE_CORE_ATTENTION);
+}
+
+char *
+plan_modules_text(uint32_t set)
+{
+    GString *text = g_string_new(NULL);
+
+    for (int i = 0; i < PLAN_MODULE_N; i++)
+        if (set >> i & 1)
+            g_string_append_printf(text, "%s%s", text->len > 0 ? "," : "", plan_module_names[i]);
+    return g_string_free(text, false);
+}
 
 bool
 plan_framework_overlaps_pp(PlanFramework framework, const char *schedule, int64_t vpp)

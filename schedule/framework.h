@@ -112,6 +112,31 @@ extern const char *const plan_dispatcher_names[PLAN_DISPATCHER_N + 1]; /* "allto
 extern const char *const plan_graphs_names[PLAN_GRAPHS_N + 1]; /* "none", "router", "attention",
                                                                   "layer", "iteration" */
 
+/* What selective recompute repeats: Megatron-Core's modules and torchtitan's policy over ops, which is
+ * alone (models/ops.h has the same ones, models/modules.c what they are). */
+typedef enum {
+    PLAN_MODULE_CORE_ATTENTION,
+    PLAN_MODULE_LAYERNORM,
+    PLAN_MODULE_MLP,
+    PLAN_MODULE_MOE,
+    PLAN_MODULE_MOE_ACTIVATION,
+    PLAN_MODULE_MLA_UP,
+    PLAN_MODULE_SHARED_EXPERTS,
+    PLAN_MODULE_OPS,
+    PLAN_MODULE_N,
+} PlanModule;
+
+/* How full recompute goes over the layers of a stage (Megatron's --recompute-method). */
+typedef enum {
+    PLAN_RECOMPUTE_UNIFORM, /* all, in units of recompute_layers that keep their first input alone */
+    PLAN_RECOMPUTE_BLOCK,   /* the first recompute_layers, each for itself */
+    PLAN_RECOMPUTE_METHOD_N,
+} PlanRecomputeMethod;
+
+extern const char *const plan_module_names[PLAN_MODULE_N + 1]; /* "core_attn", "layernorm", ... */
+extern const char
+    *const plan_recompute_method_names[PLAN_RECOMPUTE_METHOD_N + 1]; /* "uniform", "block" */
+
 #define PLAN_MAX_IMBALANCE 1e6
 /* That of the hosts on which frameworks were timed. */
 #define PLAN_HOST_KERNEL_S 8e-6
@@ -149,6 +174,9 @@ typedef struct {
     double expert_imbalance; /* >= 1: load of the fullest expert rank over the mean; 0: the value of
                                 the profile */
     bool deterministic;      /* libraries are told to repeat themselves bit by bit */
+    uint32_t recompute_modules; /* set of PlanModules of selective recompute; 0: the framework's */
+    PlanRecomputeMethod recompute_method;
+    int64_t recompute_layers; /* of recompute_method; 0: each layer of all for itself */
     PlanOptimizer optimizer;
     PlanMuonTp muon_tp;
     bool pads_vocab; /* the tables' rows and the logits' columns of each tp rank grow to a
@@ -169,6 +197,13 @@ static inline int64_t
 plan_vocab_multiple(const PlanConventions *conventions)
 {
     return conventions->pads_vocab ? PLAN_VOCAB_MULTIPLE : 0;
+}
+
+/* Whether full recompute repeats every layer of a stage. */
+static inline bool
+plan_full_repeats_all(const PlanConventions *conventions)
+{
+    return conventions->recompute_method != PLAN_RECOMPUTE_BLOCK;
 }
 
 /* --- rules: which plans the program runs --- */
@@ -222,6 +257,7 @@ typedef struct {
     PlanSequenceParallel sequence_parallel;
     uint32_t recomputes; /* of all stages: no program here recomputes stages in different ways */
     uint32_t dtypes, grad_dtypes;
+    uint32_t modules;    /* set of PlanModules; 0: any */
     uint32_t optimizers; /* set of PlanOptimizers; 0: any */
     /* ZeRO stages: all, those with pp, tp and cp above 1, and those that offload to CPU and NVMe. */
     uint32_t zero, zero_with_pp, zero_with_tp, zero_with_cp, zero_on_cpu, zero_on_nvme;
@@ -288,9 +324,9 @@ typedef struct {
     bool adds_expert_bias;
     /* Its models have a matrix each for queries, keys, values and both halves of SwiGLU. */
     bool separate_matrices;
-    /* Selective recompute keeps attention's results and those of every second product, and repeats
-     * the rest (torchtitan's policy "op"); else it repeats the core of attention. */
-    bool selective_saves_products;
+    /* The set of PlanModules that selective recompute repeats unless the plan says otherwise; 0: the
+     * core of attention. */
+    uint32_t modules;
     bool fp32_parameters; /* parameters are stored in fp32 and cast when they are gathered */
     /* Context-parallel ranks gather all of K and V; else these pass round a ring. */
     bool gathers_kv;
@@ -379,6 +415,12 @@ bool plan_framework_pads_vocab(PlanFramework framework, bool aligns);
  */
 bool plan_framework_fuses_accumulation(const PlanConventions *conventions, bool sequence_parallel,
                                        bool selective);
+
+/* The set of PlanModules that selective recompute of such plans repeats. */
+uint32_t plan_framework_modules(const PlanConventions *conventions);
+
+/* (owned) the names in a set of PlanModules, with commas. */
+char *plan_modules_text(uint32_t set);
 
 /* Whether the parameters of the next step are gathered while its first forwards compute: Megatron-
  * Core's --overlap-param-gather, which its runs set together with overlap_dp. */

@@ -306,6 +306,9 @@ check_stage(const Plan *plan, SchedulePlacement placement, guint i, int64_t *nex
     if (stage->n_layers < 0)
         return plan_invalid(error, "stages[%u].n_layers: must be at least 0, got " INT, i,
                             stage->n_layers);
+    if ((plan->conventions.recompute_modules >> PLAN_MODULE_OPS & 1) != 0 &&
+        plan->conventions.recompute_modules != UINT32_C(1) << PLAN_MODULE_OPS)
+        return plan_invalid(error, "conventions.recompute_modules: op is chosen alone");
     if (stage->recompute >= PLAN_RECOMPUTE_N)
         return plan_invalid(error, "stages[%u].recompute: no such choice", i);
     *next_layer += stage->n_layers;
@@ -435,6 +438,9 @@ static const JsonField convention_fields[] = {
     {"scatter_gather_p2p", CONVENTION(scatter_gather_p2p), .flags = JSON_OPTIONAL},
     {"broadcast_p2p", CONVENTION(broadcast_p2p), .flags = JSON_OPTIONAL},
     {"optimizer_step", CONVENTION(optimizer_step), .flags = JSON_OPTIONAL},
+    {"recompute_method", CONVENTION(recompute_method), .flags = SPARSE,
+     .names = plan_recompute_method_names},
+    {"recompute_layers", CONVENTION(recompute_layers), 0, INT32_MAX, SPARSE},
     {"optimizer", CONVENTION(optimizer), .flags = SPARSE, .names = plan_optimizer_names},
     {"muon_tp", CONVENTION(muon_tp), .flags = SPARSE, .names = plan_muon_tp_names},
     {"cp_comm", CONVENTION(cp_comm), .flags = SPARSE, .names = plan_cp_comm_names},
@@ -484,6 +490,13 @@ write_conventions(JsonWriter *writer, PlanConventions c)
     json_fields_write(writer, convention_fields, &c);
     if (c.pads_vocab != plan_conventions(c.framework).pads_vocab)
         json_write_bool(writer, "pad_vocab", c.pads_vocab);
+    if (c.recompute_modules != 0) {
+        json_write_array_inline(writer, "recompute_modules");
+        for (int i = 0; i < PLAN_MODULE_N; i++)
+            if (c.recompute_modules >> i & 1)
+                json_write_string(writer, NULL, plan_module_names[i]);
+        json_write_array_end(writer);
+    }
     json_write_object_end(writer);
 }
 
@@ -540,6 +553,26 @@ read_int64s(JsonDoc *doc, const JsonValue *list, GArray *values)
     }
 }
 
+static uint32_t
+read_modules(JsonDoc *doc, const JsonValue *list)
+{
+    uint32_t set = 0;
+
+    JSON_EACH (v, list, doc) {
+        const char *name = json_value_string(doc, v);
+        int i = 0;
+        while (i < PLAN_MODULE_N && strcmp(plan_module_names[i], name) != 0)
+            i++;
+        if (i == PLAN_MODULE_N)
+            json_fail(doc, v,
+                      "expected core_attn, layernorm, mlp, moe, moe_act, mla_up_proj, "
+                      "shared_experts or op");
+        else
+            set |= UINT32_C(1) << i;
+    }
+    return set;
+}
+
 /* Absent keys take what the framework does. */
 static PlanConventions
 read_conventions(JsonDoc *doc, const JsonValue *object)
@@ -552,6 +585,9 @@ read_conventions(JsonDoc *doc, const JsonValue *object)
     c.expert_tp = 1;
     json_fields_read(doc, v, convention_fields, &c);
     c.pads_vocab = json_bool_or(doc, v, "pad_vocab", c.pads_vocab);
+    const JsonValue *modules = json_array_or_null(doc, v, "recompute_modules");
+    if (modules != NULL)
+        c.recompute_modules = read_modules(doc, modules);
     json_object_end(doc, v);
     return c;
 }

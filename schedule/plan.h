@@ -85,6 +85,16 @@ typedef struct {
     PlanRecompute recompute;
 } PlanStage;
 
+/* How layer @i of the stage, from 0, is recomputed: full recompute may end before it. */
+static inline PlanRecompute
+plan_layer_recompute(const PlanConventions *conventions, const PlanStage *stage, int64_t i)
+{
+    return stage->recompute == PLAN_RECOMPUTE_FULL && !plan_full_repeats_all(conventions) &&
+                   i >= conventions->recompute_layers
+               ? PLAN_RECOMPUTE_NONE
+               : stage->recompute;
+}
+
 typedef struct Plan {
     int64_t global_batch, seq_len;
     Dtype dtype;

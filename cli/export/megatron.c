@@ -267,8 +267,14 @@ add_numbers(GString *text, const Plan *plan)
         return;
     add_word(text, "recompute-granularity", recompute);
     if (strcmp(recompute, "full") == 0) {
-        add_word(text, "recompute-method", "uniform");
-        add_int(text, "recompute-num-layers", 1);
+        add_word(text, "recompute-method",
+                 plan_recompute_method_names[plan->conventions.recompute_method]);
+        add_int(text, "recompute-num-layers", MAX(1, plan->conventions.recompute_layers));
+    } else if (plan->conventions.recompute_modules != 0) {
+        g_autofree char *modules = plan_modules_text(plan->conventions.recompute_modules);
+
+        g_strdelimit(modules, ",", ' ');
+        g_string_append_printf(text, "--recompute-modules %s\n", modules);
     }
 }
 

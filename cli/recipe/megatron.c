@@ -26,7 +26,6 @@ static const struct {
 static const struct {
     const char *key, *usual, *what;
 } unmodelled[] = {
-    {"recompute_modules", "core_attn", "selective recompute is that of the core of attention"},
     {"distribute_saved_activations", NULL, "saved activations are not split over tp"},
     {"mtp_use_repeated_layer", NULL, "MTP modules do not share one layer"},
     {"moe_expert_capacity_factor", NULL, "tokens are dropped; none are here"},
@@ -572,6 +571,27 @@ read_kernels(Recipe *recipe)
         recipe_flag(recipe, "deterministic-kernels", "on");
 }
 
+/* A list, with commas or blanks, of modules; those that are not modelled are named. */
+static void
+read_modules(Recipe *recipe)
+{
+    const char *list = recipe_string(recipe->settings, "recompute_modules", "core_attn");
+    g_auto(GStrv) words = g_strsplit_set(list, " ,+[]\"'", -1);
+    g_autoptr(GString) known = g_string_new(NULL);
+
+    for (size_t i = 0; words[i] != NULL; i++) {
+        if (words[i][0] == 0)
+            continue;
+        if (g_strv_contains(plan_module_names, words[i]) && strcmp(words[i], "op") != 0)
+            g_string_append_printf(known, "%s%s", known->len > 0 ? "," : "", words[i]);
+        else
+            recipe_note(recipe->settings, "recompute of the module \"%s\" is not modelled",
+                        words[i]);
+    }
+    if (known->len > 0)
+        recipe_flag(recipe, "recompute-modules", "%s", known->str);
+}
+
 static void
 read_recompute(Recipe *recipe)
 {
@@ -594,16 +614,20 @@ read_recompute(Recipe *recipe)
         kind = "full";
     if (strcmp(kind, "none") != 0 && strcmp(kind, "full") != 0 && strcmp(kind, "selective") != 0)
         recipe_fail(s, "recompute_granularity", "expected full or selective");
+    if (strcmp(kind, "full") == 0 && method != NULL && strcmp(method, "block") == 0 && n == 0)
+        kind = "none"; /* the first 0 layers */
     recipe_flag(recipe, "recompute", "%s", kind);
+    if (strcmp(kind, "selective") == 0)
+        read_modules(recipe);
     if (strcmp(kind, "full") != 0)
         return;
     if (method == NULL)
         recipe_break(recipe, "recompute-method",
                      "full recompute needs --recompute-method uniform or block");
     else if (strcmp(method, "block") == 0)
-        recipe_note(s, "the first " INT " layers of a stage are recomputed; all are here", n);
-    else if (n > 1)
-        recipe_note(s, "every layer is recomputed for itself, not " INT " together", n);
+        recipe_flag(recipe, "recompute-method", "block");
+    if (method != NULL && (n > 1 || strcmp(method, "block") == 0))
+        recipe_flag(recipe, "recompute-num-layers", INT, n);
 }
 
 void

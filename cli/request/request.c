@@ -53,6 +53,16 @@ const OptionInfo request_options[] = {
      "which activations the backward computes again: auto, none, selective (the core of "
      "attention), full (whole layers)",
      .words = plan_recompute_names, .or_auto = true, .common = true},
+    {"recompute-modules", "LIST",
+     "what selective recompute repeats: some of core_attn (default), layernorm, mlp, moe, moe_act, "
+     "mla_up_proj, shared_experts, as in Megatron-Core; or op, PyTorch's policy over ops (default "
+     "of torchtitan and fsdp)",
+     .words = plan_module_names},
+    {"recompute-method", "M",
+     "full recompute: uniform (all layers of a stage, in units of --recompute-num-layers), block "
+     "(the first --recompute-num-layers of each stage, each for itself)",
+     .words = plan_recompute_method_names},
+    {"recompute-num-layers", "N", "see --recompute-method; default: 1, each layer for itself"},
     {"zero", "N",
      "ZeRO stage: auto, 0, 1 (replicas split the optimizer's state), 2 (also gradients), 3 (also "
      "weights)",
@@ -467,6 +477,35 @@ read_schedules(Request *request, Options *options, RequestKind kind)
 }
 
 static void
+read_recompute(PlanConventions *conventions, Options *options)
+{
+    g_auto(GStrv) words = options_words(options, "recompute-modules");
+
+    for (size_t i = 0; words != NULL && words[i] != NULL; i++) {
+        int module = 0;
+        while (module < PLAN_MODULE_N && strcmp(words[i], plan_module_names[module]) != 0)
+            module++;
+        if (module == PLAN_MODULE_N)
+            options_fail(options, "recompute-modules",
+                         "expected some of core_attn, layernorm, mlp, moe, moe_act, mla_up_proj, "
+                         "shared_experts, op, got \"%s\"",
+                         words[i]);
+        else
+            conventions->recompute_modules |= UINT32_C(1) << module;
+    }
+    if ((conventions->recompute_modules >> PLAN_MODULE_OPS & 1) != 0 &&
+        conventions->recompute_modules != UINT32_C(1) << PLAN_MODULE_OPS)
+        options_fail(options, "recompute-modules", "op is chosen alone");
+    conventions->recompute_method =
+        (PlanRecomputeMethod)options_choice(options, "recompute-method", 0);
+    conventions->recompute_layers =
+        options_int64(options, "recompute-num-layers", 1, MODEL_MAX_LAYERS, 0);
+    if (conventions->recompute_method == PLAN_RECOMPUTE_BLOCK &&
+        !options_has(options, "recompute-num-layers"))
+        options_fail(options, "recompute-method", "block needs --recompute-num-layers");
+}
+
+static void
 read_overlap(PlanConventions *conventions, Options *options)
 {
     g_auto(GStrv) words = options_words(options, "overlap");
@@ -540,6 +579,7 @@ read_conventions(PlanRequest *plan, PlanFramework framework, Options *options)
     conventions->grad_dtype =
         (Dtype)options_choice(options, "grad-dtype", (int)conventions->grad_dtype);
     read_overlap(conventions, options);
+    read_recompute(conventions, options);
     conventions->optimizer = (PlanOptimizer)options_choice(options, "optimizer", 0);
     conventions->muon_tp = (PlanMuonTp)options_choice(options, "muon-tp-mode", 0);
     if (options_has(options, "muon-tp-mode") && conventions->optimizer != PLAN_OPTIMIZER_MUON)

@@ -236,6 +236,12 @@ check_numbers(const Plan *plan, GError **error)
                                dtype_names[plan->conventions.grad_dtype]);
     else if (plan->offload_parameters && !plan->conventions.optimizer_step)
         what = g_strdup("offload_parameters without --optimizer-step");
+    else if (plan_framework_modules(&plan->conventions) != 1u << PLAN_MODULE_CORE_ATTENTION) {
+        g_autofree char *all = plan_modules_text(plan_framework_modules(&plan->conventions));
+        what = g_strdup_printf("--recompute-modules %s (only core_attn)", all);
+    } else if (plan->conventions.recompute_method != PLAN_RECOMPUTE_UNIFORM ||
+               plan->conventions.recompute_layers > 1)
+        what = g_strdup("recompute of some layers of a stage, or of several together");
     else if (!plan_optimizer(plan->conventions.optimizer)->executed)
         what = g_strdup_printf("--optimizer %s", plan_optimizer_names[plan->conventions.optimizer]);
     else if (plan->conventions.dropout)

@@ -203,7 +203,8 @@ pieces_of(const Floor *floor, const Interval *at, int k, int i)
     const double gathers_s = point->gather_s[k] + (i == 0 ? 0.0 : point->scatter_s[k]);
     ProfileSliceFloor one = at->passes[k][i];
 
-    if (i == 1 && recompute == PLAN_RECOMPUTE_FULL) {
+    if (i == 1 && recompute == PLAN_RECOMPUTE_FULL &&
+        plan_full_repeats_all(&floor->request->conventions)) {
         one.device_s += forward->device_s;
         one.host_s += forward->host_s;
     }
@@ -313,9 +314,13 @@ add_corners(const Floor *floor, const Interval *at, Hulls *hulls)
 static double
 attention_s(const Floor *floor, const Table *table, int k, int i)
 {
-    return table->attention_s[k][i] + (i == 1 && floor->request->recompute > PLAN_RECOMPUTE_NONE
-                                           ? table->attention_s[k][0]
-                                           : 0.0);
+    const int recompute = floor->request->recompute;
+    const bool again =
+        (recompute == PLAN_RECOMPUTE_FULL && plan_full_repeats_all(&floor->request->conventions)) ||
+        (recompute == PLAN_RECOMPUTE_SELECTIVE &&
+         (plan_framework_modules(&floor->request->conventions) >> PLAN_MODULE_CORE_ATTENTION & 1));
+
+    return table->attention_s[k][i] + (i == 1 && again ? table->attention_s[k][0] : 0.0);
 }
 
 /* Of @k'th kind of layers at @rows of the longest slice, in @n_ops slices of all micro-batches at

@@ -160,7 +160,8 @@ plan_point_set_group(const PlanRequest *request, const PlanLayerCost *cost, int6
         least = fmin(least, kept_bytes(cost, PLAN_RECOMPUTE_SELECTIVE));
     point->sliced_bytes = (int64_t)fmin(state + share * least / p, 9e18);
     point->sliced_recompute_s = 0.0;
-    if (request->recompute != PLAN_AUTO || memory_bytes == INT64_MAX || keeps_scores)
+    if (request->recompute != PLAN_AUTO || memory_bytes == INT64_MAX || keeps_scores ||
+        !plan_full_repeats_all(&request->conventions))
         return;
     const double rate = most_of_kinds(cost, sliced_saving_rate, plain);
     const double excess =
@@ -437,7 +438,7 @@ plan_point_sliced_ns(const PlanRequest *request, const PlanLayerCost *cost, cons
     double whole_s =
         cost->all.sliced_forward_s + cost->all.sliced_backward_s + point->sliced_recompute_s;
 
-    if (request->recompute == PLAN_RECOMPUTE_FULL)
+    if (request->recompute == PLAN_RECOMPUTE_FULL && plan_full_repeats_all(&request->conventions))
         whole_s += cost->all.sliced_forward_s - cost->parts[PLAN_PART_EMBEDDING].sliced_forward_s -
                    cost->parts[PLAN_PART_HEAD].sliced_forward_s;
     else if (request->recompute == PLAN_RECOMPUTE_SELECTIVE)

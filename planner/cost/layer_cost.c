@@ -91,6 +91,9 @@ set_bytes(const PlanRequest *request, const ProfileQuery *query, bool is_layer, 
         const WorkloadKeptBytes held =
             workload_kept_bytes(&bytes, recompute, sliced, is_layer ? boundary : 0);
         part->kept_bytes[kind] = held.kept_bytes + held.kv_bytes;
+        /* At the least: of a unit of layers one keeps its input. */
+        if (recompute == PLAN_RECOMPUTE_FULL && request->conventions.recompute_layers > 1)
+            part->kept_bytes[kind] -= boundary - boundary / request->conventions.recompute_layers;
         part->weight_bytes = held.weight_kept_bytes;
         part->forward_workspace_bytes[kind] = held.forward_workspace_bytes;
         part->backward_workspace_bytes[kind] = held.backward_workspace_bytes;
@@ -256,7 +259,9 @@ set_times(const PlanRequest *request, const PlanLayerShape *shape, const Profile
     };
 
     for (int kind = PLAN_RECOMPUTE_SELECTIVE; is_layer && kind < PLAN_RECOMPUTE_N; kind++)
-        costs.again[kind] = profile_cost_recompute(profile, query, kind == PLAN_RECOMPUTE_FULL);
+        /* Of layers that full recompute may leave alone, nothing. */
+        if (kind != PLAN_RECOMPUTE_FULL || plan_full_repeats_all(&request->conventions))
+            costs.again[kind] = profile_cost_recompute(profile, query, kind == PLAN_RECOMPUTE_FULL);
     set_accumulation(request, shape, *query, &costs.backward, part);
     set_slack(&costs, part);
     part->hidden_s = hidden_s(request, &costs, part);

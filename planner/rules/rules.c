@@ -141,6 +141,19 @@ breaks_grad_dtype(const PlanRuleCase *c, PlanBreach *breach)
 }
 
 static bool
+breaks_modules(const PlanRuleCase *c, PlanBreach *breach)
+{
+    const uint32_t set = c->conventions->recompute_modules;
+
+    if (c->rules->modules == 0 || (set & ~c->rules->modules) == 0)
+        return false;
+    g_autofree char *all = plan_modules_text(c->rules->modules);
+    g_autofree char *text = plan_modules_text(set & ~c->rules->modules);
+    return broken(breach, "--recompute-modules core_attn",
+                  "selective recompute is of %s, not of %s", all, text);
+}
+
+static bool
 breaks_optimizer(const PlanRuleCase *c, PlanBreach *breach)
 {
     const PlanOptimizer optimizer = c->conventions->optimizer;
@@ -476,6 +489,7 @@ static const struct {
     {"dtype", PLAN_ASPECT_JOB, breaks_dtype},
     {"grad-dtype", PLAN_ASPECT_JOB, breaks_grad_dtype},
     {"optimizer", PLAN_ASPECT_JOB, breaks_optimizer},
+    {"recompute-modules", PLAN_ASPECT_JOB, breaks_modules},
     {"offload-parameters", PLAN_ASPECT_JOB, breaks_offload_parameters},
     {"heads", PLAN_ASPECT_DEGREES, breaks_heads},
     {"kv-heads", PLAN_ASPECT_DEGREES, breaks_kv_heads},

@@ -222,12 +222,10 @@ add_memory(ProfileExplanation *explanation, ModelPart part, const ModelOp *op, i
 
 /* All ops of a part that occurs @n_parts times on the rank, for every micro-batch. */
 static void
-add_part(const Explainer *e, const PlanStage *stage, ModelPart part, int64_t layer, int32_t slice,
+add_part(const Explainer *e, PlanRecompute recompute, ModelPart part, int64_t layer, int32_t slice,
          int64_t n_parts)
 {
     const ModelShape shape = workload_build_shape(e->build, 0, slice);
-    const PlanRecompute recompute =
-        part == MODEL_PART_LAYER ? stage->recompute : PLAN_RECOMPUTE_NONE;
     const int64_t n = n_parts * e->build->plan->n_micro_batches;
     const ProfileQuery query = workload_build_query(e->build, e->location, part, layer, &shape);
     ModelOp ops[MODEL_MAX_OPS];
@@ -243,7 +241,8 @@ add_part(const Explainer *e, const PlanStage *stage, ModelPart part, int64_t lay
                                                                      : 0.0;
         const int64_t kept = recompute == PLAN_RECOMPUTE_FULL ? 0
                              : recompute == PLAN_RECOMPUTE_SELECTIVE
-                                 ? ops[i].saved_bytes - ops[i].again_bytes
+                                 ? ops[i].saved_bytes - ops[i].again_bytes -
+                                       (e->build->n_slices > 1 ? 0 : ops[i].again_kv_bytes)
                                  : ops[i].saved_bytes;
 
         if (!has_forward)
@@ -268,22 +267,25 @@ add_stages(const Explainer *e, int32_t rank)
         if (stage->rank != rank)
             continue;
         for (int32_t slice = 0; slice < build->n_slices; slice++) {
-            int64_t n_of_kind[MODEL_MAX_KINDS] = {0}, layer_of_kind[MODEL_MAX_KINDS];
+            /* [kind][how they are recomputed] */
+            int64_t n_of_kind[MODEL_MAX_KINDS][PLAN_RECOMPUTE_N] = {0};
+            int64_t layer_of_kind[MODEL_MAX_KINDS];
 
             for (int64_t i = 0; i < stage->n_layers; i++) {
                 const int kind = model_layer_kind(build->arch, stage->first_layer + i);
 
-                n_of_kind[kind]++;
+                n_of_kind[kind][plan_layer_recompute(&build->plan->conventions, stage, i)]++;
                 layer_of_kind[kind] = stage->first_layer + i;
             }
             for (int kind = 0; kind < MODEL_MAX_KINDS; kind++)
-                if (n_of_kind[kind] > 0)
-                    add_part(e, stage, MODEL_PART_LAYER, layer_of_kind[kind], slice,
-                             n_of_kind[kind]);
+                for (int r = 0; r < PLAN_RECOMPUTE_N; r++)
+                    if (n_of_kind[kind][r] > 0)
+                        add_part(e, (PlanRecompute)r, MODEL_PART_LAYER, layer_of_kind[kind], slice,
+                                 n_of_kind[kind][r]);
             if (stage->embedding)
-                add_part(e, stage, MODEL_PART_EMBEDDING, 0, slice, 1);
+                add_part(e, PLAN_RECOMPUTE_NONE, MODEL_PART_EMBEDDING, 0, slice, 1);
             if (stage->head)
-                add_part(e, stage, MODEL_PART_HEAD, 0, slice, 1);
+                add_part(e, PLAN_RECOMPUTE_NONE, MODEL_PART_HEAD, 0, slice, 1);
         }
     }
 }

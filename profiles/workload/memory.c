@@ -495,8 +495,9 @@ workload_part_bytes(const ModelArch *arch, ModelPart part, int64_t layer, const 
     const double element = (double)dtype_bytes(dtype_stored(shape->dtype));
     ModelOp ops[MODEL_MAX_OPS];
     size_t n_ops = model_ops(arch, part, layer, shape, ops);
+    const bool whole = (shape->recompute_modules >> MODEL_MODULE_OPS & 1) != 0;
     WorkloadPartBytes sum = {0};
-    int64_t late_input = 0;
+    int64_t late_input = 0, again[2] = {0}; /* of the mixer, of the feed-forward */
 
     for (size_t i = 0; i < n_ops; i++) {
         int64_t output = 0; /* of a product */
@@ -508,6 +509,9 @@ workload_part_bytes(const ModelArch *arch, ModelPart part, int64_t layer, const 
         sum.weight_saved_bytes += ops[i].saved_for_weight_bytes + ops[i].output_gradient_bytes;
         sum.early_saved_for_weight_bytes += ops[i].late ? 0 : ops[i].saved_for_weight_bytes;
         sum.selective_again_bytes += ops[i].again_bytes;
+        sum.selective_again_kv_bytes += ops[i].again_kv_bytes;
+        again[!whole && ops[i].scope != MODEL_SCOPE_ATTENTION] +=
+            ops[i].again_bytes + ops[i].again_kv_bytes;
         if (ops[i].kind == MODEL_OP_GEMM && !ops[i].output_stays) {
             double bytes = (double)ops[i].count * (double)ops[i].m * (double)ops[i].n * element;
 
@@ -525,6 +529,7 @@ workload_part_bytes(const ModelArch *arch, ModelPart part, int64_t layer, const 
             MAX(sum.passing_transient_bytes, output + ops[i].forward_transient_bytes +
                                                  (ops[i].core_attention ? ops[i].saved_bytes : 0));
     }
+    sum.selective_once_bytes = MAX(again[0], again[1]);
     /* Late blocks come on top of those that the layer has from the beginning. */
     if (sum.late_saved_bytes > 0)
         sum.passing_transient_bytes =
@@ -543,9 +548,13 @@ workload_kept_bytes(const WorkloadPartBytes *part, PlanRecompute recompute, bool
 {
     const int64_t kv = sliced ? part->saved_kv_bytes : 0;
     const int64_t all = part->saved_bytes - kv;
-    const int64_t again = recompute == PLAN_RECOMPUTE_SELECTIVE ? part->selective_again_bytes
-                          : recompute == PLAN_RECOMPUTE_FULL    ? all
-                                                                : 0;
+    const int64_t again =
+        recompute == PLAN_RECOMPUTE_SELECTIVE
+            ? part->selective_again_bytes + (sliced ? 0 : part->selective_again_kv_bytes)
+        : recompute == PLAN_RECOMPUTE_FULL ? all
+                                           : 0;
+    const int64_t once =
+        recompute == PLAN_RECOMPUTE_SELECTIVE ? MIN(again, part->selective_once_bytes) : again;
     const int64_t again_late = recompute == PLAN_RECOMPUTE_FULL ? part->late_saved_bytes : 0;
     const int64_t kept = all - again + (recompute == PLAN_RECOMPUTE_FULL ? boundary_bytes : 0);
     const int64_t input = again + part->input_transient_bytes + boundary_bytes;
@@ -559,7 +568,7 @@ workload_kept_bytes(const WorkloadPartBytes *part, PlanRecompute recompute, bool
                 ? MAX(part->forward_transient_bytes, part->passing_transient_bytes + boundary_bytes)
                 : part->forward_transient_bytes,
         .backward_workspace_bytes =
-            again - again_late + part->backward_transient_bytes + boundary_bytes,
+            once - again_late + part->backward_transient_bytes + boundary_bytes,
         .late_backward_bytes =
             part->late_backward_bytes > 0 ? again_late + part->late_backward_bytes : 0,
         .input_workspace_bytes = input - CLAMP(part->weight_saved_bytes - kept, 0, input),
@@ -639,6 +648,28 @@ share_blocks(const WorkloadKeptBytes layers[MODEL_MAX_KINDS], const bool known[M
     }
 }
 
+/*
+ * Layer @i of a unit of several layers that full recompute repeats together: only the first keeps the
+ * input; the backward of each but the last finds what the unit's layers before it have saved again,
+ * and the last one's all of it.  @saved  bytes by kind, of the kinds that are known up to here.
+ */
+static void
+join_unit(const WorkloadBuild *build, const PlanStage *stage, int64_t i, int64_t boundary_bytes,
+          const int64_t *saved, WorkloadKeptBytes *kept)
+{
+    const PlanConventions *c = &build->plan->conventions;
+    const int64_t in_unit = c->recompute_layers > 1 ? i % c->recompute_layers : 0;
+
+    if (stage->recompute != PLAN_RECOMPUTE_FULL || !plan_full_repeats_all(c) || in_unit == 0)
+        return;
+    kept->kept_bytes -= boundary_bytes;
+    for (int64_t j = i - in_unit; j < i; j++) {
+        const int64_t more = saved[model_layer_kind(build->arch, stage->first_layer + j)];
+        workload_build_add(&kept->backward_workspace_bytes, more);
+        workload_build_add(&kept->input_workspace_bytes, more);
+    }
+}
+
 void
 workload_build_op_memory(const WorkloadBuild *build, const PlanStage *stage, int32_t class_,
                          int32_t slice, WorkloadOp *op, int64_t *last_bytes)
@@ -650,7 +681,8 @@ workload_build_op_memory(const WorkloadBuild *build, const PlanStage *stage, int
     const WorkloadKeptBytes embedding = end_held(build, MODEL_PART_EMBEDDING, &shape);
     g_autoptr(GArray) whole =
         build->facts->row_blocks ? g_array_new(false, false, sizeof(WorkloadCoursePart)) : NULL;
-    WorkloadKeptBytes kinds[MODEL_MAX_KINDS] = {0};
+    WorkloadKeptBytes kinds[MODEL_MAX_KINDS] = {0}, plain[MODEL_MAX_KINDS] = {0};
+    int64_t saved[MODEL_MAX_KINDS] = {0};
     bool known[MODEL_MAX_KINDS] = {false};
 
     if (stage->embedding)
@@ -664,13 +696,21 @@ workload_build_op_memory(const WorkloadBuild *build, const PlanStage *stage, int
                 workload_part_bytes(build->arch, MODEL_PART_LAYER, layer, &shape);
             kinds[kind] =
                 workload_kept_bytes(&bytes, stage->recompute, build->n_slices > 1, boundary_bytes);
+            plain[kind] = workload_kept_bytes(&bytes, PLAN_RECOMPUTE_NONE, build->n_slices > 1,
+                                              boundary_bytes);
+            saved[kind] = bytes.saved_bytes;
             if (stage->recompute == PLAN_RECOMPUTE_FULL)
                 again[SCHEDULE_OP_BACKWARD] = MAX(again[SCHEDULE_OP_BACKWARD], bytes.saved_bytes);
             again[SCHEDULE_OP_BACKWARD_INPUT] =
                 MAX(again[SCHEDULE_OP_BACKWARD_INPUT], kinds[kind].again_input_bytes);
         }
         known[kind] = true;
-        add_whole_part(build, MODEL_PART_LAYER, layer, &kinds[kind], whole, op);
+        WorkloadKeptBytes kept =
+            plan_layer_recompute(&build->plan->conventions, stage, i) == stage->recompute
+                ? kinds[kind]
+                : plain[kind];
+        join_unit(build, stage, i, boundary_bytes, saved, &kept);
+        add_whole_part(build, MODEL_PART_LAYER, layer, &kept, whole, op);
     }
     if (stage->head)
         add_whole_part(build, MODEL_PART_HEAD, 0, &head, whole, op);

@@ -93,6 +93,9 @@ typedef struct {
     int64_t saved_bytes; /* from forward to backward... */
     int64_t saved_kv_bytes,
         selective_again_bytes; /* ...of which K and V, and what selective recompute does not keep */
+    int64_t selective_again_kv_bytes; /* K and V that it does not keep either, unless sliced */
+    /* What of both is there at once in a backward: modules of the mixer, or those behind it. */
+    int64_t selective_once_bytes;
     int64_t weight_saved_bytes; /* from I to W: inputs of products, gradients of their outputs */
     /* The largest of any op, beyond what is saved: in an F, in a B, in an I, and in an F that saves
      * nothing, as recompute's first one. */

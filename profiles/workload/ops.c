@@ -34,7 +34,8 @@ workload_set_conventions(const PlanConventions *conventions, const ProfileParame
     shape->splits_eager_loss = facts->splits_eager_loss;
     shape->loss_in_place = facts->loss_in_place;
     shape->separate_matrices = facts->separate_matrices;
-    shape->saves_products = facts->selective_saves_products;
+    G_STATIC_ASSERT((int)PLAN_MODULE_N == (int)MODEL_MODULE_N);
+    shape->recompute_modules = plan_framework_modules(conventions);
     shape->row_blocks = facts->row_blocks;
     shape->one_copy = conventions->dispatcher != PLAN_DISPATCHER_ALLTOALL;
     shape->sorts_received = facts->sorts_received && !shape->one_copy;
@@ -367,8 +368,9 @@ add_parts(const WorkloadBuild *build, const WorkloadLocation *location, const Pl
         parts[n_parts++] = &embedding;
     }
     for (int64_t i = 0; i < stage->n_layers; i++)
-        parts[n_parts++] = layer_cost(build, location, stage->rank, shape, stage->first_layer + i,
-                                      stage->recompute, costs);
+        parts[n_parts++] =
+            layer_cost(build, location, stage->rank, shape, stage->first_layer + i,
+                       plan_layer_recompute(&build->plan->conventions, stage, i), costs);
     if (stage->head) {
         head =
             part_cost(build, location, stage->rank, MODEL_PART_HEAD, 0, shape, PLAN_RECOMPUTE_NONE);

@@ -334,7 +334,8 @@ test_op_policy_keeps_every_second_product(void)
     ModelOp ops[MODEL_MAX_OPS];
     int64_t kept_bytes = 0;
 
-    shape.flash_attention = shape.separate_matrices = shape.saves_products = true;
+    shape.flash_attention = shape.separate_matrices = true;
+    shape.recompute_modules = UINT32_C(1) << MODEL_MODULE_OPS;
     const size_t n = model_ops(arch, MODEL_PART_LAYER, 0, &shape, ops);
     for (size_t i = 0; i < n; i++)
         kept_bytes += ops[i].saved_bytes - ops[i].again_bytes;
@@ -348,7 +349,7 @@ test_op_policy_keeps_every_second_product(void)
     g_assert_cmpint(find(ops, n, "attention_input_sum")->backward_bytes, ==,
                     2 * 3 * 2 * 1024 * 4096);
     g_assert_cmpint(find(ops, n, "mlp_input_sum")->backward_bytes, ==, 3 * 2 * 1024 * 4096);
-    shape.saves_products = false;
+    shape.recompute_modules = 0;
     model_ops(arch, MODEL_PART_LAYER, 0, &shape, ops);
     g_assert_cmpfloat(find(ops, n, "k")->again_fraction, ==, 0.0);
     g_assert_cmpfloat(find(ops, n, "attention")->again_fraction, ==, 1.0);

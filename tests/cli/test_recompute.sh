@@ -1,0 +1,39 @@
+#!/bin/sh
+# --recompute-modules, --recompute-method: in plans and their files, recipes, exports and the executor.
+. tests/cli/tap.sh
+
+job="llama3-8b dgx-h100 --gpus 16 --global-batch 64 --tp 2 --pp 2 --framework megatron-core --dp 4"
+# shellcheck disable=SC2086
+{
+runs 0 "a plan with modules" plan $job --recompute selective --recompute-modules layernorm,mlp -o "$W/modules.json"
+has "selective" "says selective"
+runs 0 "its file is read" simulate "$W/modules.json"
+runs 0 "it is exported" export "$W/modules.json" --to megatron
+has "^--recompute-modules layernorm mlp" "with Megatron's flag"
+runs 0 "layers of each stage" simulate $job --recompute full --recompute-method block --recompute-num-layers 3 --json
+cp "$W/out" "$W/block.json"
+fails 2 "expected some of core_attn" "an unknown module" simulate $job --recompute-modules mlps
+fails 2 "op is chosen alone" "op and another module" simulate $job --recompute-modules op,mlp
+fails 2 "block needs --recompute-num-layers" "block without a number" simulate $job --recompute-method block
+fails 2 "selective recompute is of .*, not of op" "a policy that Megatron has not" plan $job --recompute-modules op
+}
+cat > "$W/block.sh" <<'END'
+torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 32 --hidden-size 4096 --num-attention-heads 32 \
+  --seq-length 4096 --max-position-embeddings 4096 --micro-batch-size 1 --global-batch-size 64 --bf16 \
+  --tensor-model-parallel-size 2 --vocab-size 32000 --swiglu --recompute-granularity full --recompute-method block \
+  --recompute-num-layers 5
+END
+sed 's/full --recompute-method block/selective/; s/--recompute-num-layers 5/--recompute-modules moe_act layernorm/' \
+    "$W/block.sh" > "$W/modules.sh"
+runs 0 "a recipe that recomputes some layers" check "$W/block.sh" dgx-h100 --json
+json "says which" '
+c = d["plan"]["conventions"]
+assert c["recompute_method"] == "block" and c["recompute_layers"] == 5, c
+assert not any("layers of a stage" in x for x in d["taken_for_granted"]), d["taken_for_granted"]'
+runs 0 "a recipe with modules" check "$W/modules.sh" dgx-h100 --json
+json "has them" '
+assert d["plan"]["conventions"]["recompute_modules"] == ["layernorm", "moe_act"], d["plan"]["conventions"]'
+runs 0 "a plan for degas" plan gpt-mini local-cpu --gpus 1 --global-batch 2 --dtype fp32 --recompute selective \
+    --recompute-modules mla_up_proj -o "$W/cpu.json"
+fails 1 "cannot execute --recompute-modules mla_up_proj" "that its executor refuses by name" run "$W/cpu.json" --steps 1
+finish
