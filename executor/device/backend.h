@@ -29,6 +29,7 @@
 #pragma once
 
 #include "base/dtype.h"
+#include "executor/device/recurrence.h"
 
 #include <glib.h>
 #include <stdbool.h>
@@ -433,6 +434,26 @@ typedef struct {
                               int64_t width, const void *x, const void *dy, void *dx);
     void (*scale)(ExecBackend *backend, int64_t n, float factor, void *x); /* x *= factor */
 
+    /* --- mixers with a state (optional; all NULL: they are refused on this device): recurrence.h --- */
+
+    void (*convolve_forward)(ExecBackend *backend, const ExecConvolution *convolution);
+    void (*convolve_backward)(ExecBackend *backend, const ExecConvolution *convolution,
+                              const ExecConvolutionGradients *gradients);
+    void (*gates_forward)(ExecBackend *backend, const ExecGates *gates);
+    void (*gates_backward)(ExecBackend *backend, const ExecGates *gates,
+                           const ExecGatesGradients *gradients);
+    void (*scan_forward)(ExecBackend *backend, const ExecScan *scan);
+    void (*scan_backward)(ExecBackend *backend, const ExecScan *scan,
+                          const ExecScanGradients *gradients);
+    /* result->squares becomes the sums over this rank's columns; whoever shares a group with others
+     * adds theirs before the next slot reads it. */
+    void (*result_squares)(ExecBackend *backend, const ExecResult *result);
+    void (*result_forward)(ExecBackend *backend, const ExecResult *result, void *y);
+    /* The same of the dot products of what is normed with its gain and gradient. */
+    void (*result_dots)(ExecBackend *backend, const ExecResult *result, const void *dy, float *dots);
+    void (*result_backward)(ExecBackend *backend, const ExecResult *result,
+                          const ExecResultGradients *gradients);
+
     /* --- asynchronous devices (optional; NULL: work is done when a slot returns) --- */
 
     /* (optional) What the compute slots called between the two queue is given to the device at
@@ -498,6 +519,7 @@ struct ExecBackend {
     const ExecBackendOps *ops;
     Dtype storage; /* DTYPE_FP32 or DTYPE_BF16 */
     void *state;   /* (owned by the backend) */
+    int n_threads; /* of backends in host memory: how many compute for the rank */
 };
 
 typedef struct {

@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "executor/device/recurrence_host.h"
+
 /* The operands of a slot call, at most: attention_backward() has as many. */
 #define MAX_OPERANDS 9
 
@@ -557,6 +559,7 @@ close_bf16(ExecBackend *backend)
 static const ExecBackendOps ops = {
     EXEC_HOST_MEMORY_SLOTS,
     EXEC_OWN_SLOTS,
+    EXEC_HOST_RECURRENCE_SLOTS,
     .to_storage = to_storage,
     .from_storage = from_storage,
     .rope = rope,
@@ -594,5 +597,6 @@ exec_backend_bf16_new(ExecBackend *inner)
     backend->ops = &ops;
     backend->storage = DTYPE_BF16;
     backend->state = state;
+    backend->n_threads = inner->n_threads;
     return backend;
 }

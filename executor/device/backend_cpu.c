@@ -11,6 +11,7 @@
  */
 #include "executor/device/backend_host.h"
 #include "executor/device/blas.h"
+#include "executor/device/recurrence_host.h"
 #include "executor/device/vector.h"
 
 #include <math.h>
@@ -764,6 +765,7 @@ close_cpu(ExecBackend *backend)
 static const ExecBackendOps ops = {
     EXEC_HOST_MEMORY_SLOTS,
     EXEC_OWN_SLOTS,
+    EXEC_HOST_RECURRENCE_SLOTS,
     EXEC_HOST_FP32_SLOTS,
     .describe = describe,
     .workspace_bytes = workspace_bytes,
@@ -782,5 +784,6 @@ exec_backend_cpu_open(const ExecBackendOptions *options, GError **error)
     state->blas = blas;
     backend->ops = &ops;
     backend->state = state;
+    backend->n_threads = 1;
     return backend;
 }

@@ -14,18 +14,8 @@
 #include <string.h>
 
 #include "executor/device/cores.h"
+#include "executor/device/recurrence_host.h"
 #include "executor/device/vector.h"
-
-/* ExecBackend.state. */
-typedef struct {
-    int n_threads;
-} ReferenceState;
-
-static int
-n_threads(const ExecBackend *backend)
-{
-    return ((const ReferenceState *)backend->state)->n_threads;
-}
 
 /* Rows and columns of C at a time: 128 sums in double, which AVX-512 keeps in 16 of its 32
  * registers. */
@@ -110,7 +100,7 @@ gemm(ExecBackend *backend, const ExecGemm *g)
 {
     ExecGemm shared = *g;
 
-    exec_share_out(n_threads(backend), (g->n + BLOCK - 1) / BLOCK, gemm_blocks, &shared);
+    exec_share_out(backend->n_threads, (g->n + BLOCK - 1) / BLOCK, gemm_blocks, &shared);
 }
 
 static void
@@ -233,13 +223,13 @@ gelu_elements(int64_t begin, int64_t end, void *user_data)
 static void
 gelu_forward(ExecBackend *backend, int64_t n, const void *x, void *y)
 {
-    exec_share_out(n_threads(backend), n, gelu_elements, &(Elements){.x = x, .y = y});
+    exec_share_out(backend->n_threads, n, gelu_elements, &(Elements){.x = x, .y = y});
 }
 
 static void
 gelu_backward(ExecBackend *backend, int64_t n, const void *x, void *dy)
 {
-    exec_share_out(n_threads(backend), n, gelu_elements,
+    exec_share_out(backend->n_threads, n, gelu_elements,
                    &(Elements){.x = x, .y = dy, .backward = true});
 }
 
@@ -333,7 +323,7 @@ cross_entropy(ExecBackend *backend, const ExecCrossEntropy *e)
 {
     g_autofree double *row_loss = g_new(double, (size_t)e->rows);
 
-    exec_share_out(n_threads(backend), e->rows, cross_entropy_rows,
+    exec_share_out(backend->n_threads, e->rows, cross_entropy_rows,
                    &(Loss){.entropy = e, .row_loss = row_loss});
     *e->loss = 0;
     for (int64_t i = 0; i < e->rows; i++)
@@ -374,7 +364,7 @@ static void
 adamw(ExecBackend *backend, int64_t n, float *master, void *weights, float *grad, float *m,
       float *v, const ExecAdamw *constants)
 {
-    exec_share_out(n_threads(backend), n, adamw_elements,
+    exec_share_out(backend->n_threads, n, adamw_elements,
                    &(Update){
                        .master = master,
                        .m = m,
@@ -529,7 +519,7 @@ attention_pairs(int64_t begin, int64_t end, void *user_data)
 static void
 attention_forward(ExecBackend *backend, const ExecAttention *a)
 {
-    exec_share_out(n_threads(backend), a->sequences * a->n_kv_heads, attention_pairs,
+    exec_share_out(backend->n_threads, a->sequences * a->n_kv_heads, attention_pairs,
                    &(Work){.attention = a});
 }
 
@@ -540,7 +530,7 @@ attention_backward(ExecBackend *backend, const ExecAttention *a, const ExecAtten
     g_autofree double *dsink = g_new0(double, (size_t)n);
 
     exec_host_begin_gradients(a, g);
-    exec_share_out(n_threads(backend), a->sequences * a->n_kv_heads, attention_pairs,
+    exec_share_out(backend->n_threads, a->sequences * a->n_kv_heads, attention_pairs,
                    &(Work){.attention = a, .gradients = g, .dsink = dsink});
     for (int64_t i = 0; i < n; i++)
         g->dsink[i % a->n_heads] = (float)((double)g->dsink[i % a->n_heads] + dsink[i]);
@@ -551,7 +541,7 @@ attention_backward(ExecBackend *backend, const ExecAttention *a, const ExecAtten
 static char *
 describe(const ExecBackend *backend)
 {
-    const int n = n_threads(backend);
+    const int n = backend->n_threads;
 
     return g_strdup_printf("reference loops, %d thread%s per rank", n, n > 1 ? "s" : "");
 }
@@ -559,23 +549,20 @@ describe(const ExecBackend *backend)
 static void
 close_reference(ExecBackend *backend)
 {
-    g_free(backend->state);
     g_free(backend);
 }
 
 static const ExecBackendOps ops = {
-    EXEC_HOST_MEMORY_SLOTS, EXEC_OWN_SLOTS,           EXEC_HOST_FP32_SLOTS,
-    .describe = describe,   .close = close_reference,
+    EXEC_HOST_MEMORY_SLOTS,     EXEC_OWN_SLOTS,       EXEC_HOST_FP32_SLOTS,
+    EXEC_HOST_RECURRENCE_SLOTS, .describe = describe, .close = close_reference,
 };
 
 ExecBackend *
 exec_backend_reference_open(const ExecBackendOptions *options, GError **error)
 {
     ExecBackend *backend = g_new0(ExecBackend, 1);
-    ReferenceState *state = g_new0(ReferenceState, 1);
 
-    state->n_threads = MAX(options->n_threads, 1);
-    backend->state = state;
+    backend->n_threads = MAX(options->n_threads, 1);
     backend->ops = &ops;
     return backend;
 }
