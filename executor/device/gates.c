@@ -173,7 +173,7 @@ typedef struct {
 } GateWork;
 
 static void
-activate(ExecGateKind kind, int64_t n, Piece *p)
+activate(ExecResultGate kind, int64_t n, Piece *p)
 {
     if (kind != EXEC_GATE_PLAIN)
         exec_row_sigmoid(n, p->z, p->act);

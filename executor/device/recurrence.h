@@ -122,11 +122,11 @@ typedef enum {
     EXEC_GATE_PLAIN, /* z itself */
     EXEC_GATE_SIGMOID,
     EXEC_GATE_SILU,
-} ExecGateKind;
+} ExecResultGate;
 
 typedef struct {
     int64_t rows, cols;
-    ExecGateKind kind;
+    ExecResultGate kind;
     bool gate_first;
     const void *x; /* [rows, cols] */
     const void *z; /* [rows, cols] of row stride @stride */

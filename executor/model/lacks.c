@@ -39,13 +39,16 @@ kind_lacks(const ModelArch *layer, const Plan *plan, const ExecDeviceKind *kind)
     const ModelPositions positions = model_positions(layer);
     const Thing things[] = {
         /* The mixer. */
-        {layer->mixer == MODEL_MIXER_DELTA_NET, NOWHERE, "gated delta nets"},
-        {layer->mixer == MODEL_MIXER_KDA, NOWHERE, "Kimi delta attention"},
-        {layer->mixer == MODEL_MIXER_MAMBA2, NOWHERE, "Mamba-2 layers"},
-        {layer->mixer == MODEL_MIXER_MAMBA, NOWHERE, "Mamba layers"},
-        {layer->mixer == MODEL_MIXER_LIGHTNING, NOWHERE, "lightning attention"},
-        {layer->mixer == MODEL_MIXER_CONV, NOWHERE, "short gated convolutions"},
         {layer->mixer == MODEL_MIXER_ATTENTION_MAMBA2, NOWHERE, "attention beside Mamba-2"},
+        {model_has_state(layer), ON_GPU, "mixers with a state on GPUs"},
+        {model_has_state(layer), WITH_CP, "mixers with a state on cp ranks"},
+        {model_has_state(layer) && layer->mixer != MODEL_MIXER_MAMBA &&
+             layer->state.n_key_heads % plan->degrees.tp != 0,
+         NOWHERE, "states whose key heads tp does not divide"},
+        {layer->mixer == MODEL_MIXER_MAMBA && layer->state.conv == 0, NOWHERE,
+         "Mamba without a convolution"},
+        {model_has_state(layer) && layer->state.inner_norms, NOWHERE,
+         "norms of Mamba's B, C and time steps"},
         /* Attention. */
         {layer->mla.kv_lora_rank > 0, NOWHERE, "multi-head latent attention"},
         {layer->window > 0, NOWHERE, "windows"},

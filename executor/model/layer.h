@@ -99,6 +99,7 @@ typedef struct ExecLayer {
     const ExecLayerScratch *scratch;
     const float *turns;       /* rotations of every position; NULL unless rotary */
     const int32_t *positions; /* of this rank's tokens of the slice */
+    int64_t number; /* of the layer in the model */
     ExecSlice slice;
     ScheduleOpKind op;
     PlanRecompute recompute;

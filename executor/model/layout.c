@@ -281,7 +281,7 @@ add_to(ExecLayoutBuilder *b, ExecRegionKind region, const char *name, size_t mem
         .offset = layout->n,
         .init = init,
         .deviation = (float)deviation,
-        .decays = shard.rows > 1,
+        .decays = init == EXEC_INIT_NORMAL && shard.rows > 1,
         .share = share,
         .kind = b->layer < 0 ? -1 : b->w->kind,
         .unit = (int32_t)layout->units->len,
@@ -331,6 +331,13 @@ exec_layout_add_norm(ExecLayoutBuilder *b, const char *name, size_t member, Exec
                      ExecShare share, ExecInit init)
 {
     add_to(b, EXEC_REGION_NORMS, name, member, shard, share, init, 0);
+}
+
+void
+exec_layout_add_taps(ExecLayoutBuilder *b, const char *name, size_t member, ExecShard shard,
+                     double deviation)
+{
+    add_to(b, EXEC_REGION_NORMS, name, member, shard, EXEC_SHARE_OWN, EXEC_INIT_NORMAL, deviation);
 }
 
 #define LAYER(tensor) EXEC_LAYER_TENSOR(tensor)

@@ -102,6 +102,9 @@ typedef enum {
     EXEC_INIT_ZERO,
     EXEC_INIT_ONE,
     EXEC_INIT_NORMAL,
+    EXEC_INIT_RATE,  /* log of a number between 1 and 16: how fast a state forgets */
+    EXEC_INIT_STEP,  /* softplus makes of it a time step between 0.001 and 0.1, evenly in its log */
+    EXEC_INIT_COUNT, /* log of 1, 2, 3, ... by column */
 } ExecInit;
 
 /* Over which ranks a parameter's gradients are summed, beside its replicas over dp and cp. */
@@ -112,8 +115,10 @@ typedef enum {
     EXEC_SHARE_EXPERT, /* none; its replicas are those of the experts */
 } ExecShare;
 
-/* Which part of a matrix this rank holds: rows [row_begin, row_begin + n_rows), and of each row one
- * or two runs of columns. */
+#define EXEC_MAX_RUNS 7
+
+/* Which part of a matrix this rank holds: rows [row_begin, row_begin + n_rows), and of each row some
+ * runs of columns. */
 typedef struct {
     int64_t rows, cols; /* of the whole matrix */
     int64_t row_begin, n_rows;
@@ -121,7 +126,7 @@ typedef struct {
     int32_t n_runs;
     struct {
         int64_t begin, n;
-    } runs[2];
+    } runs[EXEC_MAX_RUNS];
 } ExecShard;
 
 /* How many elements the shard has, and how many columns. */
@@ -194,6 +199,16 @@ typedef struct {
     ExecTensor router_weight;                  /* [hidden, n_experts] */
     ExecTensor experts_up_weight;              /* [n_local_experts * hidden, 2 expert_hidden] */
     ExecTensor experts_down_weight;            /* [n_local_experts * expert_hidden, hidden] */
+    /* A mixer with a state: state_parts.h. */
+    ExecTensor state_in_weight, state_in_bias;     /* [hidden, in] */
+    ExecTensor state_down_weight;                  /* [hidden, down] */
+    ExecTensor state_middle_weight;                /* [values, middle] */
+    ExecTensor state_steps_weight;                 /* [up_rows, decays or time steps] */
+    ExecTensor state_gate_weight;                  /* [up_rows, values] */
+    ExecTensor state_conv_weight, state_conv_bias; /* [taps, channels] */
+    ExecTensor state_a_log, state_step_bias, state_skip;
+    ExecTensor state_norm_gain;
+    ExecTensor state_out_weight, state_out_bias; /* [values, hidden] */
     int32_t dense_unit, experts_unit;          /* -1: none */
 } ExecLayerTensors;
 

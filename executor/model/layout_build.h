@@ -43,6 +43,10 @@ void exec_layout_add_weight(ExecLayoutBuilder *b, const char *name, size_t membe
 void exec_layout_add_bias(ExecLayoutBuilder *b, const char *name, size_t member, ExecShard shard,
                           ExecShare share);
 /* Adds a vector whose gradient comes with the input's (in I): the scale of a norm, which begins at
- * one, or its shift. */
+ * one, or its shift; decays and time steps of a state.  More than one row: a row for each head,
+ * which does not decay either. */
 void exec_layout_add_norm(ExecLayoutBuilder *b, const char *name, size_t member, ExecShard shard,
                           ExecShare share, ExecInit init);
+/* Adds a matrix with normal initial values whose gradient comes with the input's: a convolution. */
+void exec_layout_add_taps(ExecLayoutBuilder *b, const char *name, size_t member, ExecShard shard,
+                          double deviation);

@@ -165,5 +165,5 @@ typedef struct {
 /* Returns: (static) the mixer of a kind of layers. */
 const ExecMixer *exec_mixer(const ExecWidths *widths);
 
-/* The table's entries, each defined in the file of its name: attention.c. */
-extern const ExecMixer exec_mixer_attention;
+/* The table's entries, each defined in the file of its name: attention.c, state_mixer.c. */
+extern const ExecMixer exec_mixer_attention, exec_mixer_state;

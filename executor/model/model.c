@@ -1,5 +1,6 @@
 #include "executor/model/model.h"
 
+#include <math.h>
 #include <stddef.h>
 
 #include "executor/model/random.h"
@@ -86,6 +87,31 @@ enum {
     PIECE = 4096 /* how many values are in host memory at a time */
 };
 
+/* Of element @i of the whole parameter. */
+static float
+initial_value(const ExecParameter *p, uint64_t key, int64_t i)
+{
+    const double uniform = (double)(random_at(key, (uint64_t)i) >> 11) * 0x1p-53;
+
+    switch (p->init) {
+    case EXEC_INIT_ZERO:
+        return 0.0f;
+    case EXEC_INIT_ONE:
+        return 1.0f;
+    case EXEC_INIT_NORMAL:
+        return p->deviation * exec_random_normal(key, (uint64_t)i);
+    case EXEC_INIT_RATE:
+        return (float)log(1.0 + 15.0 * uniform);
+    case EXEC_INIT_STEP: {
+        const double step = 1e-3 * pow(100.0, uniform);
+        return (float)(step + log(-expm1(-step)));
+    }
+    case EXEC_INIT_COUNT:
+        return (float)log(1.0 + (double)(i % p->shard.cols));
+    }
+    g_return_val_if_reached(0.0f);
+}
+
 static void
 initial_values(const ExecParameter *p, uint64_t key, int64_t at, int64_t n, float *values)
 {
@@ -93,10 +119,7 @@ initial_values(const ExecParameter *p, uint64_t key, int64_t at, int64_t n, floa
         int64_t together;
         const int64_t whole = exec_shard_at(&p->shard, at + i, &together);
         for (int64_t j = 0; j < together && i < n; j++, i++)
-            values[i] = p->init == EXEC_INIT_ONE ? 1.0f
-                        : p->init == EXEC_INIT_ZERO
-                            ? 0.0f
-                            : p->deviation * exec_random_normal(key, (uint64_t)(whole + j));
+            values[i] = initial_value(p, key, whole + j);
     }
 }
 

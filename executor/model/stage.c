@@ -246,6 +246,7 @@ layer_at(const Op *op, int64_t l)
     layer.scratch = NULL;
     layer.turns = run->o.scratch->turns[shape.widths->kind];
     layer.tensors = &op->stage->layers[l];
+    layer.number = op->stage->first_layer + l;
     if (is_moe(op, l))
         layer.moe = &op->state->moe[l];
     layer.a = activations_at(op, part, l);

@@ -10,6 +10,7 @@
 #include "executor/run/run.h"
 #include "schedule/rank_order.h"
 #include "tests/executor/kinds.h"
+#include "tests/executor/states.h"
 
 typedef struct {
     ModelFamily family;
@@ -20,6 +21,7 @@ typedef struct {
     int64_t n_experts, n_shared, first_dense; /* n_experts 0: none */
     bool
         mixed; /* layers of several kinds, with other heads and widths; the last kind has experts */
+    int state; /* which mixer of states.h takes turns with attention, from 1; 0: none */
     int64_t dp, tp, cp, pp, vpp, ep, rank_order;
     bool sequence_parallel, scatter_p2p, broadcast_p2p;
     bool pads_vocab; /* 128 columns on every tp rank: the first has all 29 tokens */
@@ -92,6 +94,8 @@ combo_arch(const Combo *c)
         kinds_varieties[c->variety - 1].vary(&arch);
     if (c->mixed && arch.n_kinds == 0)
         kinds_mix(&arch);
+    if (c->state > 0)
+        states_mix(&arch, c->state - 1);
     return arch;
 }
 
@@ -151,15 +155,16 @@ static inline char *
 combo_text(const Combo *c)
 {
     return g_strdup_printf(
-        "%s%s%s %s kv %d, experts %d + %d after %d, dp %d tp %d%s%s%s%s cp %d pp %d vpp %d ep %d "
+        "%s%s%s %s state %d kv %d, experts %d + %d after %d, dp %d tp %d%s%s%s%s cp %d pp %d vpp "
+        "%d ep %d "
         "in "
         "%s, "
         "%s, "
         "%d x %d%s, slices %d,%d,%d,%d, %s, recompute %s%s, zero %d, %d ahead, offload %s%s",
         model_family_names[c->family], c->tied ? " tied" : "", c->mixed ? " mixed" : "",
-        c->variety > 0 ? kinds_varieties[c->variety - 1].name : "usual", (int)c->n_kv_heads,
-        (int)c->n_experts, (int)c->n_shared, (int)c->first_dense, (int)c->dp, (int)c->tp,
-        c->sequence_parallel ? " sp" : "", c->scatter_p2p ? " scatter" : "",
+        c->variety > 0 ? kinds_varieties[c->variety - 1].name : "usual", c->state,
+        (int)c->n_kv_heads, (int)c->n_experts, (int)c->n_shared, (int)c->first_dense, (int)c->dp,
+        (int)c->tp, c->sequence_parallel ? " sp" : "", c->scatter_p2p ? " scatter" : "",
         c->broadcast_p2p ? " broadcast" : "", c->pads_vocab ? " padded" : "", (int)c->cp,
         (int)c->pp, (int)c->vpp, (int)c->ep, plan_rank_order_names[c->rank_order], c->schedule,
         (int)c->n_micro_batches, (int)c->micro_batch, c->uneven ? " uneven" : "", (int)c->slices[0],
@@ -194,10 +199,11 @@ combo_options(const Combo *c, const ModelArch *arch, const Plan *plan)
         .learning_rate = 1e-3f,
         .verify = true,
         /* 16 wide and 48 rows: few summands to average bf16 roundings out; and where results are
-         * normed, these are as large as the residual stream. */
-        .verify_tolerance = c->dtype == DTYPE_FP32 ? exec_verify_tolerance(c->dtype)
-                            : c->variety > 0       ? 6e-2
-                                                   : 3e-2,
+         * normed, these are as large as the residual stream, and a state's vectors have one or two
+         * elements for each head. */
+        .verify_tolerance = c->dtype == DTYPE_FP32           ? exec_verify_tolerance(c->dtype)
+                            : c->variety > 0 || c->state > 0 ? 6e-2
+                                                             : 3e-2,
         .timeout_s = 60,
     };
 }

@@ -522,7 +522,7 @@ test_gates(void)
 
 typedef struct {
     int64_t rows, cols, groups, gain;
-    ExecGateKind kind;
+    ExecResultGate kind;
     bool first;
 } GateShape;
 
