@@ -1,6 +1,6 @@
 #!/bin/sh
 # Peaks of memory: what every rank of degas run held at most, beside what the simulator predicts for it.
-# With LONG=families (make test-long): every family, what it recomputes and each stage of ZeRO; with LONG=models number
+# With LONG=corners (make test-long): more of each; with LONG=families every family, what it recomputes and each stage of ZeRO; with LONG=models number
 # formats, models and experts; with LONG=1 both.
 # Test runner: first.
 # shellcheck source=tests/cli/tap.sh
@@ -12,7 +12,7 @@ cat >"$W/model.json" <<'END'
  "n_heads":6,"vocab":1024,"max_seq_len":192}
 END
 # The matrix goes to smaller shares of it.
-[ -z "$LONG" ] || sed -i 's/"hidden":192/"hidden":384/' "$W/model.json"
+case $LONG in families | models | 1) sed -i 's/"hidden":192/"hidden":384/' "$W/model.json" ;; esac
 DEVICE=cpu
 DTYPE=fp32
 
@@ -56,6 +56,11 @@ off = [a / s[i * len(s) // len(m)] - 1 for i, a in enumerate(m)]
 assert all(abs(x) <= 0.03 for x in off), (off, m, s)"
 }
 
+# rare NAME FLAG...: the same in the long test alone
+rare() {
+    [ -z "$LONG" ] || peaks "$@"
+}
+
 # experts WIDTH [DENSE FFN]: from now on the model is one of experts, behind DENSE layers of FFN
 experts() {
     cat >"$W/model.json" <<END
@@ -74,43 +79,45 @@ T="--gpus 2 --dp 1 --tp 2 --pp 1 --schedule 1f1b --slices off"
 D="--gpus 2 --dp 2 --tp 1 --pp 1 --schedule 1f1b --slices off"
 S="--gpus 2 --dp 1 --tp 1 --pp 2"
 # shellcheck disable=SC2086
-if [ -z "$LONG" ]; then
-    for recompute in none selective full; do
-        peaks "1f1b, recompute $recompute" $P --schedule 1f1b --zero 0 --recompute $recompute
-    done
-    for schedule in zb-h1 "zb-v --vpp 2" "v-min --vpp 2" dualpipe; do
+if [ -z "$LONG" ] || [ "$LONG" = corners ]; then
+    peaks "1f1b, recompute selective" $P --schedule 1f1b --zero 0 --recompute selective
+    for schedule in 1f1b zb-h1 "zb-v --vpp 2" "v-min --vpp 2" dualpipe; do
         for recompute in none full; do
-            peaks "$schedule, recompute $recompute" $P --schedule $schedule --zero 0 \
+            case "$recompute $schedule" in "none zb-h1" | "full zb-v"*) one=peaks ;; *) one=rare ;; esac
+            $one "$schedule, recompute $recompute" $P --schedule $schedule --zero 0 \
                 --recompute $recompute
         done
     done
-    peaks "slices" $S --schedule terapipe --slices 2 --zero 0 --recompute full
+    rare "slices" $S --schedule terapipe --slices 2 --zero 0 --recompute full
     peaks "many slices" $S --schedule seq1f1b --slices 16 --zero 0 --recompute none
-    for recompute in none full; do
-        peaks "tp 2, recompute $recompute" $T --zero 0 --recompute $recompute
-    done
+    rare "tp 2, recompute none" $T --zero 0 --recompute none
+    peaks "tp 2, recompute full" $T --zero 0 --recompute full
     for zero in 0 1 2 3; do
-        peaks "dp 2, zero $zero" $D --zero $zero --recompute none
+        case $zero in 1 | 3) one=peaks ;; *) one=rare ;; esac
+        $one "dp 2, zero $zero" $D --zero $zero --recompute none
     done
-    peaks "dp 2, zero 3, recompute full" $D --zero 3 --recompute full
+    rare "dp 2, zero 3, recompute full" $D --zero 3 --recompute full
     for ahead in 0 2; do
-        peaks "dp 2, zero 3, $ahead ahead" $D --zero 3 --recompute none --prefetch-layers $ahead
+        rare "dp 2, zero 3, $ahead ahead" $D --zero 3 --recompute none --prefetch-layers $ahead
     done
     # One layer a stage, whose next gathering is the next op's: a layer, a table, or none.
     for ahead in 1 2; do
+        [ $ahead = 2 ] || [ -n "$LONG" ] || continue
         peaks "dp 2, zero 3, one layer a stage, $ahead ahead" --gpus 4 --dp 2 --tp 1 --pp 2 \
             --slices off --schedule looped-bfs --vpp 3 --zero 3 --recompute full \
             --prefetch-layers $ahead
     done
     for offload in cpu nvme; do
+        [ $offload = nvme ] || [ -n "$LONG" ] || continue
         peaks "dp 2, parameters offloaded to $offload" $D --zero 3 --recompute none \
             --offload $offload --offload-parameters on
     done
     for offload in cpu nvme; do
+        [ $offload = cpu ] || [ -n "$LONG" ] || continue
         peaks "offload of the optimizer: $offload" $P --schedule 1f1b --zero 0 --recompute none \
             --offload $offload
     done
-    peaks "dp 2, zero 1, recompute full, offload nvme" $D --zero 1 --recompute full --offload nvme
+    rare "dp 2, zero 1, recompute full, offload nvme" $D --zero 1 --recompute full --offload nvme
     # What a host's backend needs for it is the profile's.
     DTYPE=bf16
     profile || report 1 "profile in bf16" "$(cat "$W/err")"
@@ -119,23 +126,21 @@ if [ -z "$LONG" ]; then
     # Tables of more bytes than a layer.
     sed -i 's/"vocab":1024/"vocab":8192/; s/"n_layers":6/"n_layers":4/' "$W/model.json"
     profile || report 1 "profile of large tables" "$(cat "$W/err")"
-    for recompute in none full; do
-        peaks "large tables, zero 3, recompute $recompute" $D --zero 3 --recompute $recompute
-    done
-    peaks "large tables, pp 2, zero 3" --gpus 4 --dp 2 --tp 1 --pp 2 --slices off --schedule zb-h1 \
+    rare "large tables, zero 3, recompute none" $D --zero 3 --recompute none
+    peaks "large tables, zero 3, recompute full" $D --zero 3 --recompute full
+    rare "large tables, pp 2, zero 3" --gpus 4 --dp 2 --tp 1 --pp 2 --slices off --schedule zb-h1 \
         --zero 3 --recompute none
     # 129 tokens in 256 columns, over tp 2 in 128 each: 5 % of all bytes.
     sed -i 's/"vocab":8192/"vocab":129/; s/"n_layers":4/"n_layers":1/' "$W/model.json"
     profile || report 1 "profile of an odd vocabulary" "$(cat "$W/err")"
-    for split in "$D" "$T"; do
-        peaks "a padded vocabulary, $split" $split --zero 0 --recompute none --pad-vocab on
-    done
+    rare "a padded vocabulary, dp 2" $D --zero 0 --recompute none --pad-vocab on
+    peaks "a padded vocabulary, tp 2" $T --zero 0 --recompute none --pad-vocab on
     experts 192
-    peaks "experts, recompute none" $P --schedule 1f1b --zero 0 --recompute none
+    rare "experts, recompute none" $P --schedule 1f1b --zero 0 --recompute none
     peaks "experts, ep 2, recompute full" --gpus 4 --dp 2 --ep 2 --tp 1 --pp 2 --slices off \
         --schedule zb-h1 --zero 0 --recompute full
     experts 192 1 768
-    peaks "experts behind a dense layer, recompute full" $P --schedule 1f1b --zero 0 \
+    rare "experts behind a dense layer, recompute full" $P --schedule 1f1b --zero 0 \
         --recompute full
     # The gradient of the embedding is made when what a layer recomputed has gone.
     FIRST=1
