@@ -562,6 +562,34 @@ limit_clear(void *data)
     g_free(((ExplainLimit *)data)->how);
 }
 
+/* (owned, nullable) @plan with its layers divided equally by count, each stage recomputing as it did. */
+static Plan *
+divide_equally(const Request *request, const Plan *plan)
+{
+    const ScheduleFamily *family = schedule_family_find(plan->schedule, NULL);
+    g_autoptr(Plan) equal = plan_copy(plan);
+    bool is_same = true;
+
+    plan_set_even_stages(equal, model_n_stacked(request->arch), request->arch->vocab > 0,
+                         family->placement, PLAN_RECOMPUTE_NONE);
+    for (guint i = 0; i < equal->stages->len; i++) {
+        PlanStage *stage = &g_array_index(equal->stages, PlanStage, i);
+        const PlanStage *was = &g_array_index(plan->stages, PlanStage, i);
+
+        stage->recompute = was->recompute;
+        is_same = is_same && stage->n_layers == was->n_layers;
+    }
+    if (is_same)
+        return NULL;
+    g_clear_pointer(&equal->predicted, report_free);
+    g_autoptr(Workload) workload = workload_new(request->arch, request->profile, equal,
+                                                request->plan.memory_limit_bytes, NULL);
+    if (workload == NULL ||
+        !job_evaluate(equal, workload, INT64_MAX, &equal->predicted, NULL, NULL))
+        return NULL;
+    return g_steal_pointer(&equal);
+}
+
 Explanation *
 explanation_new(const Request *request, const Plan *plan, const Plan *runner_up)
 {
@@ -570,6 +598,7 @@ explanation_new(const Request *request, const Plan *plan, const Plan *runner_up)
     explanation->request = request;
     explanation->plan = plan;
     explanation->runner_up = runner_up;
+    explanation->equal = divide_equally(request, plan);
     explanation->searches = searches_new();
     explanation->memo = plan_memo_new();
     explanation->choices = g_array_new(FALSE, FALSE, sizeof(ExplainChoice));
@@ -589,6 +618,7 @@ explanation_free(Explanation *explanation)
 {
     if (explanation == NULL)
         return;
+    plan_free(explanation->equal);
     g_ptr_array_unref(explanation->searches);
     plan_memo_free(explanation->memo);
     g_array_unref(explanation->choices);

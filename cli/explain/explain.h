@@ -69,6 +69,8 @@ typedef struct {
 typedef struct {
     const Request *request;       /* (borrowed) */
     const Plan *plan, *runner_up; /* (borrowed; nullable) */
+    /* (owned, nullable) The plan with its layers divided equally by count; NULL: it has them so. */
+    Plan *equal;
     GPtrArray *searches;          /* of Search * */
     PlanMemo *memo;               /* (owned) shared by searches with the same devices and links */
     GArray *choices;              /* of ExplainChoice, by dimension, values ascending */

@@ -87,6 +87,14 @@ explain_write(JsonWriter *writer, const Explanation *explanation)
         write_plan(writer, explanation, explanation->runner_up);
         json_write_object_end(writer);
     }
+    if (explanation->equal == NULL) {
+        json_write_null(writer, "equal_division");
+    } else {
+        json_write_object(writer, "equal_division");
+        write_plan(writer, explanation, explanation->equal);
+        json_write_bool(writer, "fits", explanation->equal->predicted->fits);
+        json_write_object_end(writer);
+    }
     json_write_array(writer, "limits");
     for (guint i = 0; i < explanation->limits->len; i++) {
         const ExplainLimit *limit = &g_array_index(explanation->limits, ExplainLimit, i);
@@ -203,6 +211,22 @@ print_runner_up(const Explanation *explanation)
 }
 
 static void
+print_equal_division(const Explanation *explanation)
+{
+    const Plan *plan = explanation->equal;
+
+    if (plan == NULL) {
+        if (explanation->plan->stages->len > 1)
+            output_text("its layers are divided equally by count\n");
+        return;
+    }
+    g_autofree char *difference = signed_percent(explain_change(explanation, plan));
+    g_autofree char *reason = reason_text(explanation->plan, plan);
+    output_printf("with its layers divided equally by count: %s (%s)%s\n", difference, reason,
+                  plan->predicted->fits ? "" : ", and it does not fit");
+}
+
+static void
 print_limits(const Explanation *explanation)
 {
     const Report *report = explanation->plan->predicted;
@@ -282,6 +306,7 @@ explain_print(const Explanation *explanation)
 {
     output_text("\n");
     print_runner_up(explanation);
+    print_equal_division(explanation);
     print_limits(explanation);
     print_choices(explanation);
     print_resources(explanation);

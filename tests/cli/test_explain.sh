@@ -19,7 +19,7 @@ for x in d, plan: # a second plan is looked for: the search prunes less
     for key in 'search', 'lower_bound_s', 'optimality_gap_fraction':
         del x[key]
 assert d == plan
-assert list(why) == ['runner_up', 'limits', 'dimensions', 'resources']" "$W/explain.json"
+assert list(why) == ['runner_up', 'equal_division', 'limits', 'dimensions', 'resources']" "$W/explain.json"
 json "no other choice is better, and all say how they differ" "
 why = d['explain']
 t = d['predicted']['iteration_s']
@@ -85,6 +85,26 @@ more() {
     what_if "1 GiB more" "$(more memory '+1 GiB')" $job --memory-limit 13GiB
     what_if "25 % more memory" "$(more memory '+25 %')" $job --memory-limit 15GiB
 }
+
+# The best division against that by count: 48 layers over 4 stages whose last has the head.
+# shellcheck disable=SC2086
+runs 0 "stages that differ" plan $job --dp 2 --tp 1 --pp 4 --vpp 1 --micro-batch 1 --schedule 1f1b --zero 0 \
+    --recompute none --memory-limit 80GiB --explain -o "$W/divided.json"
+line=$(sed -n 's/^with its layers divided equally by count: +\([0-9.]*\) %.*/\1/p' "$W/out")
+json "what equal stages would cost is what they cost" "
+n = [s['n_layers'] for s in d['stages']]
+assert sum(n) == 48 and len(set(n)) > 1, n
+first = 0
+for s in d['stages']:
+    s['first_layer'], s['n_layers'] = first, 12
+    first += 12
+why, best = d.pop('explain')['equal_division'], d.pop('predicted')['iteration_s']
+d.pop('alternatives', None)
+json.dump(d, open('$W/equal.json', 'w'))
+assert why['fits'] and round((why['iteration_s'] / best - 1) * 100, 1) == $line, (why['iteration_s'], best)
+open('$W/equal_s', 'w').write(repr(why['iteration_s']))" "$W/divided.json"
+runs 0 "equal stages" simulate "$W/equal.json" --json
+json "and simulate says the same" "assert d['iteration_s'] == float(open('$W/equal_s').read())"
 "$DEGAS" show dgx-a100-80g --json >"$W/cluster.json"
 if command -v python3 >/dev/null 2>&1; then
     python3 - "$W/cluster.json" "$W" <<'END'
