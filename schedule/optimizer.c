@@ -31,6 +31,7 @@ static const PlanOptimizerFacts optimizers[PLAN_OPTIMIZER_N] = {
             .own = PLAN_OPTIMIZER_OF_MATRICES,
             .moment_bytes = 4,
             .orthogonalises = true,
+            .executed = true,
         },
 };
 

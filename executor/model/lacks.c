@@ -90,6 +90,7 @@ ends_lack(const ModelArch *arch, const Plan *plan, const ExecDeviceKind *kind)
     const Thing things[] = {
         {arch->vocab == 0, NOWHERE, "models without a vocabulary (there is no loss to train)"},
         {arch->mtp.n > 0, NOWHERE, "MTP modules"},
+        {plan_optimizer(plan->conventions.optimizer)->orthogonalises, ON_GPU, "Muon"},
         {model_norm(arch) != MODEL_NORM_RMS && model_norm(arch) != MODEL_NORM_LAYER, ON_GPU,
          "norms without shift or scale"},
         {arch->head_bias, NOWHERE, "a head with a bias"},

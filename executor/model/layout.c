@@ -268,6 +268,16 @@ exec_layout_find(const ExecLayout *layout, const char *name, guint *parameter)
     return false;
 }
 
+/* How many matrices lie beside each other: as many as there are runs, if these are equal. */
+static int64_t
+n_equal_blocks(const ExecShard *shard)
+{
+    for (int32_t i = 1; i < shard->n_runs; i++)
+        if (shard->runs[i].n != shard->runs[0].n)
+            return 1;
+    return shard->n_runs;
+}
+
 /* Adds a parameter, and binds it to the tensor at @member.  One that the rank already holds (a tied
  * table, where the rank has embedding and head) is only bound. */
 static void
@@ -276,12 +286,17 @@ add_to(ExecLayoutBuilder *b, ExecRegionKind region, const char *name, size_t mem
 {
     ExecLayout *layout = b->layout;
     ExecBinding binding = {.stage = b->stage, .layer = b->layer, .member = member};
+    const bool is_matrix = b->layer >= 0 && init == EXEC_INIT_NORMAL;
     ExecParameter parameter = {
         .shard = shard,
         .offset = layout->n,
         .init = init,
         .deviation = (float)deviation,
         .decays = init == EXEC_INIT_NORMAL && shard.rows > 1,
+        .matrix_rows = !is_matrix                   ? 0
+                       : share == EXEC_SHARE_EXPERT ? shard.rows / b->w->n_experts
+                                                    : shard.rows,
+        .matrix_cols = is_matrix ? shard.cols / n_equal_blocks(&shard) : 0,
         .share = share,
         .kind = b->layer < 0 ? -1 : b->w->kind,
         .unit = (int32_t)layout->units->len,
@@ -404,14 +419,16 @@ add_experts(ExecLayoutBuilder *b)
                                          "shared_down.bias"};
     const ExecWidths *w = b->w;
     const int64_t f = w->expert_hidden;
+    ExecShard up = exec_shard_rows(w->n_experts * w->hidden, 2 * f, w->first_expert * w->hidden,
+                                   w->n_local_experts * w->hidden);
 
+    /* All columns, of both halves. */
+    up.n_runs = 2;
+    up.runs[0].n = up.runs[1].n = up.runs[1].begin = f;
     exec_layout_add_weight(b, "router.weight", LAYER(router_weight),
                            exec_shard_whole(w->hidden, w->n_experts), EXEC_SHARE_TP, b->deviation);
-    exec_layout_add_weight(b, "experts_up.weight", LAYER(experts_up_weight),
-                           exec_shard_rows(w->n_experts * w->hidden, 2 * f,
-                                           w->first_expert * w->hidden,
-                                           w->n_local_experts * w->hidden),
-                           EXEC_SHARE_EXPERT, b->deviation);
+    exec_layout_add_weight(b, "experts_up.weight", LAYER(experts_up_weight), up, EXEC_SHARE_EXPERT,
+                           b->deviation);
     exec_layout_add_weight(
         b, "experts_down.weight", LAYER(experts_down_weight),
         exec_shard_rows(w->n_experts * f, w->hidden, w->first_expert * f, w->n_local_experts * f),

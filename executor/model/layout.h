@@ -144,6 +144,9 @@ typedef struct {
     int64_t offset; /* element of the layout at which it begins */
     ExecInit init;
     float deviation;
+    /* Of the matrices below and beside each other that it consists of, the operands of products; 0: a
+     * table or a vector. */
+    int64_t matrix_rows, matrix_cols;
     bool decays; /* weight decay applies: to matrices, not to biases and norms */
     ExecShare share;
     int32_t kind; /* of the layer; -1: of the ends */

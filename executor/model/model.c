@@ -174,12 +174,34 @@ initialize(ExecModel *model, uint64_t seed, GError **error)
 
 /* --- lifecycle --- */
 
+/* Second moments lie as everything else does, but with Muon those of AdamW's parameters alone, one
+ * behind the other.  Returns how many there are. */
+static int64_t
+place_moments2(ExecModel *model, const ExecModelOptions *o)
+{
+    int64_t n = 0;
+
+    if (!plan_optimizer(o->plan->conventions.optimizer)->orthogonalises)
+        return exec_layout_content_elements(model->layout.regions, EXEC_CONTENT_OPTIMIZER);
+    model->moments2_at = g_new(int64_t, exec_model_n_parameters(model));
+    for (guint i = 0; i < exec_model_n_parameters(model); i++) {
+        const ExecParameter *p = exec_model_parameter(model, i);
+        int64_t begin;
+
+        model->moments2_at[i] = p->matrix_rows > 0 ? -1 : n;
+        if (p->matrix_rows == 0)
+            n += (exec_model_own_elements(model, p, &begin) + 15) / 16 * 16;
+    }
+    return n;
+}
+
 static bool
 take_buffers(ExecModel *model, const ExecModelOptions *o, GError **error)
 {
     const int64_t fp32 = (int64_t)sizeof(float);
     const bool narrow = model->backend->storage != DTYPE_FP32;
     const bool optimizer = o->optimizer && o->offload == NULL;
+    const int64_t n_moments2 = optimizer ? place_moments2(model, o) : 0;
     const struct {
         ExecBlock *block;
         ExecContent content;
@@ -197,7 +219,9 @@ take_buffers(ExecModel *model, const ExecModelOptions *o, GError **error)
 
     for (size_t i = 0; i < G_N_ELEMENTS(buffers); i++) {
         const int64_t n_bytes =
-            exec_layout_content_elements(model->layout.regions, buffers[i].content) *
+            (buffers[i].block == &model->moments2
+                 ? n_moments2
+                 : exec_layout_content_elements(model->layout.regions, buffers[i].content)) *
             buffers[i].element_bytes;
         if (!buffers[i].wanted)
             continue;
@@ -276,6 +300,7 @@ exec_model_free(ExecModel *model)
     exec_pool_give(model->pool, &model->master);
     exec_pool_give(model->pool, &model->moments1);
     exec_pool_give(model->pool, &model->moments2);
+    g_free(model->moments2_at);
     model->backend->ops->release(model->backend, model->clip);
     exec_offload_free(model->offload);
     g_free(model);

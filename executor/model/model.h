@@ -46,6 +46,9 @@ typedef struct {
     /* Blocks of the pool: weights in the backend's storage, the others fp32.  There are no moments
      * without an optimizer, and master weights only beside narrower ones. */
     ExecBlock weights, gradients, master, moments1, moments2;
+    /* (owned, nullable) Of Muon, by parameter: where its own elements begin in moments2; -1: they
+     * have no second moment, because Muon steps them. */
+    int64_t *moments2_at;
     ExecOffload *offload; /* (owned, nullable) holds the optimizer's state instead of the last three
                              blocks, and the weights of regions whose weights_off is set */
     ExecClip *clip; /* (owned by the backend, nullable) of the step; NULL without an optimizer */

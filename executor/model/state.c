@@ -1,6 +1,35 @@
 #include "executor/model/state.h"
 
+#include <string.h>
+
 /* --- access --- */
+
+static int64_t
+moments2_at(const ExecModel *model, const ExecParameter *p)
+{
+    return model->moments2_at[p - exec_model_parameter(model, 0)];
+}
+
+bool
+exec_model_is_muon(const ExecModel *model, const ExecParameter *p)
+{
+    return model->moments2_at != NULL && moments2_at(model, p) < 0;
+}
+
+/* Where the second moment of element @i of @p, an own one, is; NULL: it has none. */
+static float *
+moment2_at(const ExecModel *model, const ExecParameter *p, int64_t i)
+{
+    int64_t begin;
+
+    if (model->moments2_at == NULL)
+        return (float *)model->moments2.data +
+               exec_model_parameter_at(model, EXEC_CONTENT_OPTIMIZER, p, i);
+    if (moments2_at(model, p) < 0)
+        return NULL;
+    exec_model_own_elements(model, p, &begin);
+    return (float *)model->moments2.data + moments2_at(model, p) + (i - begin);
+}
 
 /* Where the state of element @i of @p is on the device. */
 static float *
@@ -12,7 +41,7 @@ state_at(const ExecModel *model, ExecState state, const ExecParameter *p, int64_
     case EXEC_STATE_MOMENT1:
         return (float *)model->moments1.data + at;
     case EXEC_STATE_MOMENT2:
-        return (float *)model->moments2.data + at;
+        return moment2_at(model, p, i);
     case EXEC_STATE_MASTER:
         break;
     }
@@ -62,6 +91,12 @@ exec_model_move_state(ExecModel *model, bool writes, ExecState state, const Exec
     const int64_t at = exec_model_parameter_at(model, EXEC_CONTENT_OPTIMIZER, p, i);
     int32_t array;
 
+    /* Files have zeros there. */
+    if (state == EXEC_STATE_MOMENT2 && exec_model_is_muon(model, p)) {
+        if (!writes)
+            memset(values, 0, n_bytes);
+        return true;
+    }
     if (is_off(model, state, p, &array))
         return exec_offload_move(model->offload, writes, array, at, n, values, error);
     if (writes) {
@@ -135,12 +170,24 @@ zero_gradients(ExecModel *model, const ExecParameter *p, int64_t begin, int64_t 
                                   exec_model_own_gradients(model, p, begin));
 }
 
+void
+exec_model_zero_gradients(ExecModel *model, const ExecParameter *p)
+{
+    int64_t begin;
+    const int64_t n = exec_model_own_elements(model, p, &begin);
+
+    if (region_of(model, p)->sharded[EXEC_CONTENT_GRADIENTS])
+        zero_gradients(model, p, begin, begin + n);
+    else
+        zero_gradients(model, p, 0, p->n);
+}
+
 static void
 step_on_device(ExecModel *model, const ExecAdamw *constants, float weight_decay)
 {
     ExecBackend *backend = model->backend;
     const bool narrow = backend->storage != DTYPE_FP32;
-    float *moments1 = model->moments1.data, *moments2 = model->moments2.data;
+    float *moments1 = model->moments1.data;
 
     for (guint i = 0; i < exec_model_n_parameters(model); i++) {
         const ExecParameter *p = exec_model_parameter(model, i);
@@ -148,12 +195,14 @@ step_on_device(ExecModel *model, const ExecAdamw *constants, float weight_decay)
         int64_t begin;
         const int64_t n = exec_model_own_elements(model, p, &begin);
         const int64_t state = exec_model_parameter_at(model, EXEC_CONTENT_OPTIMIZER, p, begin);
+        if (exec_model_is_muon(model, p))
+            continue;
         void *weights = exec_at(backend, model->weights.data,
                                 exec_model_parameter_at(model, EXEC_CONTENT_WEIGHTS, p, begin));
         if (n > 0)
             backend->ops->adamw(backend, n, narrow ? (float *)model->master.data + state : weights,
                                 narrow ? weights : NULL, exec_model_own_gradients(model, p, begin),
-                                moments1 + state, moments2 + state, &c);
+                                moments1 + state, moment2_at(model, p, begin), &c);
         /* What other replicas step. */
         if (!region_of(model, p)->sharded[EXEC_CONTENT_GRADIENTS]) {
             zero_gradients(model, p, 0, begin);

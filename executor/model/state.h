@@ -17,7 +17,13 @@
 /* Adds the squares of the own gradients of @p to model->clip. */
 void exec_model_sum_squares(ExecModel *model, const ExecParameter *p);
 
-/* One AdamW step of all own elements; then all gradients are zero.  The decay in @constants is not
+/* Sets all gradients of @p to zero that this rank keeps. */
+void exec_model_zero_gradients(ExecModel *model, const ExecParameter *p);
+
+/* Whether Muon steps @p. */
+bool exec_model_is_muon(const ExecModel *model, const ExecParameter *p);
+
+/* One AdamW step of all own elements but Muon's; then their gradients are zero.  The decay in @constants is not
  * read: parameters that decay have @weight_decay, the others 0. */
 bool exec_model_adamw(ExecModel *model, const ExecAdamw *constants, float weight_decay,
                       GError **error);

@@ -220,6 +220,8 @@ read_manifest(const char *path, GError **error)
     checkpoint->seq_len = json_int64(doc, root, "seq_len", 1, JSON_MAX_INT);
     json_ignore(doc, root, "tokens_seen");
     checkpoint->n_parts = json_int64(doc, root, "parts", 1, EXEC_CHECKPOINT_PARTS);
+    checkpoint->optimizer = (PlanOptimizer)json_enum_or(
+        doc, root, "optimizer", plan_optimizer_names, PLAN_OPTIMIZER_ADAMW);
     checkpoint->arch = model_arch_read(doc, json_object(doc, root, "model"));
     const JsonValue *parameters = json_array(doc, root, "parameters");
     for (const JsonValue *v = json_first(parameters); v != NULL; v = json_next(v))
@@ -404,6 +406,8 @@ manifest_text(const ExecCheckpoint *checkpoint, const ModelArch *arch, size_t *n
     json_write_int64(writer, "tokens_seen",
                      checkpoint->step * checkpoint->global_batch * checkpoint->seq_len);
     json_write_int64(writer, "parts", checkpoint->n_parts);
+    if (checkpoint->optimizer != PLAN_OPTIMIZER_ADAMW)
+        json_write_string(writer, "optimizer", plan_optimizer_names[checkpoint->optimizer]);
     model_arch_write(writer, "model", arch);
     json_write_array(writer, "parameters");
     for (guint i = 0; i < checkpoint->parameters->len; i++) {

@@ -30,6 +30,7 @@
 
 #include "executor/device/backend.h"
 #include "models/arch.h"
+#include "schedule/optimizer.h"
 
 /* The parts of a parameter's file: master weights, first and second moments. */
 enum {
@@ -49,6 +50,7 @@ typedef struct {
     int64_t global_batch, seq_len; /* with step and seed they say which data comes next */
     int64_t n_parts;    /* EXEC_CHECKPOINT_PARTS; 1 of a run without the optimizer's step */
     ModelArch *arch;    /* (owned, nullable) NULL while the checkpoint is being written */
+    PlanOptimizer optimizer; /* whose moments these are */
     GArray *parameters; /* of ExecCheckpointParameter, by name */
 } ExecCheckpoint;
 

@@ -274,6 +274,7 @@ finish(ExecRank *rank, int64_t n_steps, GArray *parameters, GError **error)
         .global_batch = shared->plan->global_batch,
         .seq_len = shared->plan->seq_len,
         .n_parts = n_parts_of(rank),
+        .optimizer = shared->plan->conventions.optimizer,
         .parameters = parameters,
     };
 
@@ -338,6 +339,12 @@ exec_checkpoint_load(ExecRank *rank, GError **error)
         return EXEC_FAIL(error, EXEC_ERROR_UNSUPPORTED,
                          "%s: the checkpoint is of a run %s the optimizer's step", checkpoint->path,
                          checkpoint->n_parts == 1 ? "without" : "with");
+    if (checkpoint->n_parts > 1 &&
+        checkpoint->optimizer != rank->shared->plan->conventions.optimizer)
+        return EXEC_FAIL(error, EXEC_ERROR_UNSUPPORTED,
+                         "%s: the checkpoint is of a run with --optimizer %s, and the plan has %s",
+                         checkpoint->path, plan_optimizer_names[checkpoint->optimizer],
+                         plan_optimizer_names[rank->shared->plan->conventions.optimizer]);
     return move_own(rank, false, checkpoint->path, parameters, error) &&
            gather_parameters(rank, parameters, error) &&
            (rank->rank != 0 || check_hashes(checkpoint, parameters, error)) &&

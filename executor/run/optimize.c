@@ -4,6 +4,7 @@
 
 #include "executor/device/clock.h"
 #include "executor/model/state.h"
+#include "executor/run/muon.h"
 
 /* --- sums over ranks --- */
 
@@ -253,6 +254,23 @@ clip(ExecRank *rank, double *squares, GError **error)
 
 /* --- the step --- */
 
+/* Those that AdamW has left to Muon, if any. */
+static bool
+step_matrices(ExecRank *rank, const ExecAdamw *constants, GError **error)
+{
+    ExecBackend *backend = rank->backend;
+    float factor = 1;
+
+    if (!plan_optimizer(rank->shared->plan->conventions.optimizer)->orthogonalises)
+        return true;
+    if (constants->factor != NULL) {
+        backend->ops->download(backend, sizeof factor, constants->factor, &factor);
+        if (!backend->ops->synchronize(backend, error))
+            return false;
+    }
+    return exec_rank_muon(rank, constants->learning_rate, EXEC_WEIGHT_DECAY, factor, error);
+}
+
 bool
 exec_rank_optimize(ExecRank *rank, GError **error)
 {
@@ -279,7 +297,8 @@ exec_rank_optimize(ExecRank *rank, GError **error)
     if (!steps)
         backend->ops->zero(backend, (size_t)rank->model->gradients.n_bytes,
                            rank->model->gradients.data);
-    else if (!exec_model_adamw(rank->model, &constants, EXEC_WEIGHT_DECAY, error))
+    else if (!exec_model_adamw(rank->model, &constants, EXEC_WEIGHT_DECAY, error) ||
+             !step_matrices(rank, &constants, error))
         return false;
     exec_backend_stamp(backend, &end);
     /* One rank alone has waited for nothing: its sum comes with the end of the step. */

@@ -1,6 +1,6 @@
 /*
  * executor/run/optimize.h - the end of a step: gradients are summed over all ranks that hold a
- * parameter, clipped by their global norm, and stepped by AdamW; then the weights are gathered
+ * parameter, clipped by their global norm, and stepped by AdamW or Muon (muon.h); then the weights are gathered
  * where replicas hold shards of the optimizer's state.
  *
  * What clips is computed where the gradients are, and AdamW reads it there; several ranks tell each

@@ -244,6 +244,10 @@ check_numbers(const Plan *plan, GError **error)
         what = g_strdup("recompute of some layers of a stage, or of several together");
     else if (!plan_optimizer(plan->conventions.optimizer)->executed)
         what = g_strdup_printf("--optimizer %s", plan_optimizer_names[plan->conventions.optimizer]);
+    else if (plan_optimizer(plan->conventions.optimizer)->orthogonalises &&
+             plan->offload != PLAN_OFFLOAD_NONE)
+        what = g_strdup_printf("--offload with --optimizer %s",
+                               plan_optimizer_names[plan->conventions.optimizer]);
     else if (plan->conventions.dropout)
         what = g_strdup("dropout");
     return what == NULL || refuse(error, what);

@@ -36,4 +36,25 @@ runs 0 "a recipe with Muon" check "$W/muon.sh" dgx-h100 --json
 json "is one of layer-wise ZeRO and Megatron's default mode" '
 f = json.dumps(d)
 assert "\"optimizer\": \"muon\"" in f and "\"muon_tp\": \"blockwise\"" in f, f[:3000]'
+cat > "$W/tiny.json" <<'END'
+{"format":"degas-model","version":1,"name":"tiny","family":"llama","n_layers":2,"hidden":32,"n_heads":4,"n_kv_heads":2,
+ "head_dim":8,"ffn_hidden":48,"vocab":64,"max_seq_len":16,"tied_embeddings":false}
+END
+for optimizer in muon adamw adamw8bit; do
+    runs 0 "a plan for two ranks with $optimizer" plan "$W/tiny.json" local-cpu --gpus 2 --global-batch 4 --dp 2 --zero 1 \
+        --dtype fp32 --optimizer $optimizer -o "$W/$optimizer.plan"
+done
+runs 0 "Muon trains" run "$W/muon.plan" --steps 2 --checkpoint "$W/state"
+runs 0 "and goes on" run "$W/muon.plan" --steps 4 --checkpoint "$W/state" --resume
+grep -q '"optimizer": "muon"' "$W/state/step-00000004/checkpoint.json"
+report $? "its checkpoint says whose moments it keeps"
+runs 0 "four steps at once" run "$W/muon.plan" --steps 4 --checkpoint "$W/once"
+same=0
+for file in "$W"/once/step-00000004/*.bin; do
+    cmp -s "$file" "$W/state/step-00000004/$(basename "$file")" || same=1
+done
+report $same "are the same bits"
+fails 1 "of a run with --optimizer muon, and the plan has adamw" "AdamW refuses them" \
+    run "$W/adamw.plan" --steps 6 --checkpoint "$W/state" --resume
+fails 1 "cannot execute --optimizer adamw8bit" "8-bit AdamW is refused by name" run "$W/adamw8bit.plan" --steps 1
 finish

@@ -36,6 +36,7 @@ typedef struct {
     PlanOffload offload;
     bool offload_parameters;
     int32_t prefetch_layers;
+    PlanOptimizer optimizer;
 } Combo;
 
 /* What every combination varies. */
@@ -122,6 +123,7 @@ combo_plan(const Combo *c)
     plan->offload_parameters = c->offload_parameters;
     plan->prefetch_layers = c->prefetch_layers;
     plan->conventions.pads_vocab = c->pads_vocab;
+    plan->conventions.optimizer = c->optimizer;
     plan->conventions.scatter_gather_p2p = c->scatter_p2p;
     plan->conventions.broadcast_p2p = c->broadcast_p2p;
     plan->n_micro_batches = c->n_micro_batches;
