@@ -356,9 +356,12 @@ static bool
 write_page(const Job *job, Options *options, GError **error)
 {
     static const char *const products[] = {"html", NULL};
-    const int64_t limit =
-        job->plan->predicted == NULL ? 0 : job->plan->predicted->memory_limit_bytes;
-    const JobOptions how = {.memory_limit_bytes = limit, .want_trace = true};
+    const Report *report = job->plan->predicted;
+    /* The devices' own is not all usable: one that is was asked for. */
+    const bool is_asked =
+        report != NULL && report->memory_usable_bytes == report->memory_limit_bytes;
+    const JobOptions how = {.memory_limit_bytes = is_asked ? report->memory_limit_bytes : 0,
+                            .want_trace = true};
     g_autofree char *footer = options_command_line(options, "plan", products);
     g_autofree char *title = html_title(job);
     g_autoptr(HtmlPage) page = page_new(title);
@@ -410,8 +413,11 @@ write_product(const Job *job, const Beside *beside, Options *options, GError **e
         explain_print(beside->explanation);
     if (is_page && !write_page(job, options, error))
         return false;
-    if (path != NULL && !is_silent)
-        output_printf("\nwritten to %s; next: degas simulate %s\n", path, path);
+    if (path != NULL && !is_silent) {
+        g_autofree char *word = options_word(path);
+
+        output_printf("\nwritten to %s; next: degas simulate %s\n", path, word);
+    }
     return true;
 }
 

@@ -49,7 +49,13 @@ typedef struct {
     char *asker;      /* (owned, nullable) whose question is being answered */
     int *stop_of;     /* (nullable) stops that search */
     bool is_ending;
+    /* Degrees of the last answer: the next is near.  Answers by their command line; both of lock. */
+    int64_t near_tp, near_pp;
+    GHashTable *known; /* (owned) of (owned) char *, char * */
 } Serve;
+
+/* Answers that are kept. */
+#define MAX_KNOWN 256
 
 /* --- the page --- */
 
@@ -189,7 +195,7 @@ add_price(HtmlPage *page, const Job *job)
 
 /* (owned) The best plan of @request, simulated, as a part of a page. */
 static char *
-answer_with_plan(const Request *request, const Options *options, GError **error)
+answer_with_plan(Serve *serve, const Request *request, const char *command, GError **error)
 {
     g_autoptr(Plan) plan = plan_search(&request->plan, job_evaluate, NULL, error);
     g_autoptr(HtmlPage) page = page_new("");
@@ -199,8 +205,11 @@ answer_with_plan(const Request *request, const Options *options, GError **error)
         return NULL;
     g_autoptr(Job) job = job_new(model_arch_copy(request->arch), profile_copy(request->profile),
                                  g_steal_pointer(&plan));
-    const JobOptions how = {.memory_limit_bytes = job->plan->predicted->memory_limit_bytes,
+    const JobOptions how = {.memory_limit_bytes = request->plan.memory_limit_bytes,
                             .want_trace = true};
+
+    serve->near_tp = job->plan->degrees.tp;
+    serve->near_pp = job->plan->degrees.pp;
     if (!job_simulate(job, &how, &simulation, error))
         return NULL;
     html_add_iteration(page, job, simulation.result.report, simulation.result.trace);
@@ -215,7 +224,6 @@ answer_with_plan(const Request *request, const Options *options, GError **error)
     describe_stages(job->plan);
     page_heading(page, "The best plans", NULL);
     page_kept(page);
-    g_autofree char *command = options_command_line(options, "plan", no_products);
     page_heading(page, "The same as a command", NULL);
     page_paragraph(page, command);
     return page_fragment(page);
@@ -258,11 +266,23 @@ answer_plan(Serve *serve, const HttpRequest *asked, HttpAnswer *answer)
                         : request_new(model_arch_copy(serve->arch), profile_copy(serve->profile),
                                       options, REQUEST_SEARCHED, &error);
     if (request != NULL) {
-        request->plan.stop = &stop;
-        request->plan.top = MAX(request->plan.top, 3);
-        set_asker(serve, asker, &stop);
-        answer->body = answer_with_plan(request, options, &error);
-        set_asker(serve, NULL, NULL);
+        g_autofree char *command = options_command_line(options, "plan", no_products);
+
+        answer->body = g_strdup(g_hash_table_lookup(serve->known, command));
+        if (answer->body == NULL) {
+            request->plan.stop = &stop;
+            request->plan.top = MAX(request->plan.top, 2);
+            request->plan.near_tp = serve->near_tp;
+            request->plan.near_pp = serve->near_pp;
+            set_asker(serve, asker, &stop);
+            answer->body = answer_with_plan(serve, request, command, &error);
+            set_asker(serve, NULL, NULL);
+            if (g_hash_table_size(serve->known) >= MAX_KNOWN)
+                g_hash_table_remove_all(serve->known);
+            if (answer->body != NULL && g_atomic_int_get(&stop) == 0)
+                g_hash_table_insert(serve->known, g_steal_pointer(&command),
+                                    g_strdup(answer->body));
+        }
     }
     g_mutex_unlock(&serve->lock);
     answer->status = answer->body != NULL ? 200 : 400;
@@ -297,6 +317,7 @@ serve_clear(Serve *serve)
     profile_free(serve->profile);
     request_free(serve->first);
     g_free(serve->asker);
+    g_clear_pointer(&serve->known, g_hash_table_unref);
     g_mutex_clear(&serve->lock);
     g_mutex_clear(&serve->who);
 }
@@ -308,6 +329,7 @@ run(Options *options, GError **error)
     uint16_t port = (uint16_t)options_int64(options, "port", 0, UINT16_MAX, DEFAULT_PORT);
     g_auto(Serve) serve = {.options = options};
 
+    serve.known = g_hash_table_new_full(g_str_hash, g_str_equal, g_free, g_free);
     g_mutex_init(&serve.lock);
     g_mutex_init(&serve.who);
     if (!options_finish(options, error))

@@ -269,7 +269,7 @@ run_job(const Job *job, int64_t memory_limit_bytes, Options *options, GError **e
     return 0;
 }
 
-/* A plan file is complete: of the flags only the memory limit can differ. */
+/* A plan file is complete: of the flags only the memory limit and numbers of the cluster can differ. */
 static int
 run_plan(Options *options, GError **error)
 {
@@ -279,16 +279,20 @@ run_plan(Options *options, GError **error)
 
     for (size_t i = 0; i < G_N_ELEMENTS(tables); i++) {
         for (const OptionInfo *info = tables[i]; info->name != NULL; info++) {
-            if (options_has(options, info->name) && strcmp(info->name, "memory-limit") != 0)
-                options_fail(
-                    options, info->name,
-                    "the plan file has this already; only --memory-limit can be given with it");
+            if (options_has(options, info->name) && strcmp(info->name, "memory-limit") != 0 &&
+                strcmp(info->name, "set") != 0)
+                options_fail(options, info->name,
+                             "the plan file has this already; only --memory-limit and --set can be "
+                             "given with it");
         }
     }
     if (!options_finish(options, error))
         return -1;
     g_autoptr(Job) job = job_load(path, error);
     if (job == NULL)
+        return -1;
+    request_set(job->profile, options);
+    if (!options_finish(options, error))
         return -1;
     int status = run_job(job, memory_limit, options, error);
     if (status < 0)

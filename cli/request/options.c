@@ -84,6 +84,15 @@ options_command_line(const Options *options, const char *command, const char *co
     return g_string_free(line, FALSE);
 }
 
+char *
+options_word(const char *text)
+{
+    return text[strspn(
+               text, "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_./:=,+-")] == 0
+               ? g_strdup(text)
+               : g_shell_quote(text);
+}
+
 void
 options_free(Options *options)
 {

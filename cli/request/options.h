@@ -81,6 +81,9 @@ void options_set(Options *options, const char *name, const char *text);
 char *options_command_line(const Options *options, const char *command,
                            const char *const *products);
 
+/* Returns: (owned) @text as a shell has to be given it: in quotes where it has anything special. */
+char *options_word(const char *text);
+
 /* Which of -h and --help was there, the last of them. */
 typedef enum {
     OPTIONS_NO_HELP,

@@ -282,9 +282,8 @@ resize_cluster(Request *request, int64_t n_devices)
     request->profile->cluster = resized;
 }
 
-/* Applies --set to @profile, whose name then says so.  Returns: whether it gives a price. */
-static bool
-change_numbers(Profile *profile, Options *options)
+bool
+request_set(Profile *profile, Options *options)
 {
     g_auto(GStrv) words = options_words(options, "set");
     bool has_price = false;
@@ -344,7 +343,7 @@ change_cluster(Request *request, Options *options, GError **error)
 {
     const int64_t n = options_int64(options, "gpus", 1, MODEL_CLUSTER_MAX_DEVICES, 0);
 
-    change_price(request->profile->cluster, options, change_numbers(request->profile, options));
+    change_price(request->profile->cluster, options, request_set(request->profile, options));
     const int64_t of_node = options_int64(options, "node-devices", 1, MODEL_CLUSTER_MAX_DEVICES, 0);
     if (!options_finish(options, error))
         return false;

@@ -74,6 +74,10 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC(Request, request_free)
 Request *request_read(JsonDoc *doc, const JsonValue *object, RequestKind kind, const Profile *given,
                       Conditions *conditions, GError **error);
 
+/* Applies --set to @profile, whose name then says so; what is wrong is recorded in @options.
+ * Returns: whether it gives a price. */
+bool request_set(Profile *profile, Options *options);
+
 /* As model_arch_load(), what was approximated told on stderr. */
 ModelArch *request_load_model(const char *name_or_path, GError **error);
 

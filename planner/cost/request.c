@@ -166,6 +166,9 @@ plan_request_check(const PlanRequest *request, GError **error)
         if (values[i].value > SCHEDULE_MAX_RANKS)
             return plan_invalid(error, "%s: " INT " is more than the limit of " INT, values[i].flag,
                                 values[i].value, SCHEDULE_MAX_RANKS);
+    if (request->micro_batch > request->global_batch)
+        return plan_invalid(error, "--micro-batch " INT " is more than --global-batch " INT,
+                            request->micro_batch, request->global_batch);
     if (MAX(1, request->pp) * MAX(1, request->vpp) > 2 * plan_request_most_stages(request))
         return plan_invalid(
             error, "--pp " INT " * --vpp " INT " is more than the model's " INT " layers",

@@ -67,11 +67,6 @@ refuse_batch(Refusals *refusals, const PlanRequest *request, int64_t dp)
 {
     if (refusals->batch != NULL)
         return;
-    if (request->dp == 0 && request->micro_batch > request->global_batch) {
-        refusals->batch = g_strdup_printf("--micro-batch " INT " is more than --global-batch " INT,
-                                          request->micro_batch, request->global_batch);
-        return;
-    }
     refusals->nearest_batch = nearest_multiple(request->global_batch, dp, request->micro_batch);
     refusals->batch = request->micro_batch > 0
                           ? g_strdup_printf("--global-batch " INT " is not a multiple of --dp " INT

@@ -23,8 +23,8 @@ assert d['cluster']['name'].startswith('h100-96g with memory=141GB, ') and c['so
 # shellcheck disable=SC2089
 for bad in "memry=1GB|did you mean \"memory\"" "network=400|needs a unit, such as 400Gbps" "memory|expected KEY=VALUE" \
     "power=0|above 0" "memory=3parsec|parsec" "price=1 --price 2|gives the price"; do
-    # shellcheck disable=SC2086
-    fails 2 "${bad#*|}" "a what-if that is none: ${bad%%|*}" plan gpt2-124m h100-96g $job --set "${bad%%|*}"
+    # shellcheck disable=SC2086,SC2090
+    fails 2 "${bad#*|}" "a what-if that is none: ${bad%%|*}" plan gpt2-124m h100-96g $job --set ${bad%%|*}
 done
 # What was measured is not changed by a wish.
 "$DEGAS" show h100-96g --json >"$W/profile.json" 2>/dev/null
@@ -167,6 +167,23 @@ one="gpt2-124m dgx-h100 --global-batch 480 --schedule 1f1b --slices off --pp 1 -
     runs 0 "a deadline without a price" plan $one --tokens 100B --within 1d
 }
 has '^least device time  8 devices: .*--price would say' "says what it can"
+
+# --- of a plan ---
+
+# shellcheck disable=SC2086
+{
+    runs 0 "a plan in a file whose name has a space" plan $one --gpus 8 --top 0 -o "$W/a plan.json"
+    has "next: degas simulate '.*/a plan.json'$" "the hint is in quotes"
+    runs 0 "its step" simulate "$W/a plan.json" --json
+    cp "$W/out" "$W/is.json"
+    runs 0 "what if the network were ten times slower" simulate "$W/a plan.json" --set nvswitch=45GB/s --json
+    json "dp takes longer, and nothing else" "
+a, b = json.load(open('$W/is.json'))['breakdown_s'], d['breakdown_s']
+assert b['dp'] > a['dp'] > 0 and b['compute'] == a['compute'], (a, b)"
+    fails 2 'did you mean "memory"' "a what-if that is none" simulate "$W/a plan.json" --set memry=1GB
+    fails 2 'the plan file has this already' "a flag of the plan" simulate "$W/a plan.json" --tp 2
+    fails 2 '^degas: --micro-batch 1024 is more than --global-batch 480$' "a micro-batch that is too large" plan $one --gpus 8 --micro-batch 1024
+}
 
 # --- how right it is ---
 

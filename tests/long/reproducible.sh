@@ -13,8 +13,8 @@ for where in a a_longer_name; do
 done
 # built FOLDER ZONE LOCALE
 built() {
-    (cd "$W/$1" && TZ=$2 LC_ALL=$3 make CUDA=0 MPI=0 OPT='-O0 -g' build/release/degas) >"$W/log" 2>&1 && return
-    tail -5 "$W/log" | sed 's/^/# /'
+    (cd "$W/$1" && TZ=$2 LC_ALL=$3 make CUDA=0 MPI=0 OPT='-O0 -g' WARNINGS= build/release/degas) >"$W/log" 2>&1 && return
+    grep -i -m5 error "$W/log" | sed 's/^/# /'
     failed=1
 }
 built a UTC C
