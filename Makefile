@@ -223,7 +223,7 @@ validate: all
 	else echo "validate: skipped, there is no folder $(VALIDATION)"; fi
 
 validation-page: all
-	@./degas validate "$(VALIDATION)" --skip-bad-rows --folds 5 --page docs/validation.md --accuracy cli/validate/accuracy.json
+	@./degas validate "$(VALIDATION)" --skip-bad-rows --folds 5 --best --page docs/validation.md --accuracy cli/validate/accuracy.json
 
 # What degas check says of ten public recipes.
 check-page: all

@@ -22,6 +22,10 @@ static const OptionInfo options_table[] = {
     {"folds", "K",
      "also calibrate: cut each set of rows into K parts, fit to all parts but one, and show the "
      "errors on that one"},
+    {"best", NULL,
+     "also search the best plan of each job whose authors looked for the fastest configuration, "
+     "and "
+     "show it beside the best measured"},
     {"threads", "N", "threads; the result does not depend on it"},
     {NULL, NULL, NULL},
 };
@@ -158,6 +162,10 @@ run(Options *options, GError **error)
     validation.predictions = validation_predict_all(validation.runs.cases, threads);
     if (n_folds > 0)
         cross_validate(&validation, n_folds, threads);
+    if (options_has(options, "best") &&
+        !validation_search_bests(validation.runs.cases, validation.predictions, threads,
+                                 &validation.bests, error))
+        return -1;
     return write_products(&validation, cluster == NULL ? NULL : options_argument(options, 0),
                           options, error)
                ? 0

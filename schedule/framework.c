@@ -167,8 +167,9 @@ static const PlanFrameworkRules rules_of_terapipe = {
  * (core/pipeline_parallel/schedules.py), so nothing is left to scatter.  Its softmax kernel takes
  * rows of up to 4096 keys [fused_softmax.py]; its FSDP gathers one flat layer ahead. */
 #define FACTS_OF_MEGATRON_CORE                                                                     \
-    .rules = &rules_of_megatron, .exporter = "megatron", .preset.attention = PLAN_ATTENTION_FLASH, \
-    .preset.grad_dtype = DTYPE_FP32, .preset.overlap_dp = true, .preset.pads_vocab = true,         \
+    .rules = &rules_of_megatron, .stack = "2026-08", .exporter = "megatron",                       \
+    .preset.attention = PLAN_ATTENTION_FLASH, .preset.grad_dtype = DTYPE_FP32,                     \
+    .preset.overlap_dp = true, .preset.pads_vocab = true,                                          \
     .host_kernel_s = 5.3e-3 / GPT_LAYER_KERNELS, .softmax_keys = 4096,                             \
     .accumulation = PLAN_ACCUMULATION_MAIN, .fused_accumulation = PLAN_FUSED_ACCUMULATION_ALWAYS,  \
     .merges_passes = true, .captures_graphs = true, .sorts_received = true,                        \
@@ -183,7 +184,7 @@ static const PlanFrameworkRules rules_of_terapipe = {
  * scaled_dot_product_attention, whose kernel is FlashAttention 2.  With tp the loss is that of
  * torch.distributed.tensor.parallel.loss_parallel: logits stay split by vocabulary. */
 #define FACTS_OF_FSDP                                                                              \
-    .preset.attention = PLAN_ATTENTION_FLASH2, .preset.grad_dtype = DTYPE_FP32,                    \
+    .stack = "2025", .preset.attention = PLAN_ATTENTION_FLASH2, .preset.grad_dtype = DTYPE_FP32,   \
     .preset.kernels = PLAN_KERNELS_EAGER, .preset.overlap_dp = true, .preset.overlap_pp = true,    \
     .host_kernel_s = 0.8e-3 / GPT_LAYER_KERNELS, .fp32_parameters = true,                          \
     .separate_matrices = true, .modules = BIT(PLAN_MODULE_OPS), .overlaps_tp_forward = true,       \
@@ -223,6 +224,7 @@ static const PlanFrameworkFacts frameworks[PLAN_FRAMEWORK_N] = {
     [PLAN_FRAMEWORK_MEGATRON_LM] =
         {
             .name = "megatron-lm",
+            .stack = "2022",
             .rules = &rules_of_megatron,
             .exporter = "megatron",
             .preset.attention = PLAN_ATTENTION_UNFUSED,
@@ -260,6 +262,7 @@ static const PlanFrameworkFacts frameworks[PLAN_FRAMEWORK_N] = {
     [PLAN_FRAMEWORK_MEGATRON_DEEPSPEED] =
         {
             .name = "megatron-deepspeed",
+            .stack = "2021",
             .rules = &rules_of_megatron_deepspeed,
             .exporter = "deepspeed",
             .splits_layers = true,
@@ -281,6 +284,7 @@ static const PlanFrameworkFacts frameworks[PLAN_FRAMEWORK_N] = {
     [PLAN_FRAMEWORK_DEEPSPEED] =
         {
             .name = "deepspeed",
+            .stack = "2026",
             .rules = &rules_of_deepspeed,
             .exporter = "deepspeed",
             .grads_as_model = true,
@@ -316,6 +320,7 @@ static const PlanFrameworkFacts frameworks[PLAN_FRAMEWORK_N] = {
     [PLAN_FRAMEWORK_TERAPIPE] =
         {
             .name = "terapipe",
+            .stack = "2021",
             .rules = &rules_of_terapipe,
             .preset.attention = PLAN_ATTENTION_UNFUSED,
             .preset.grad_dtype = DTYPE_FP16,

@@ -246,9 +246,9 @@ typedef struct {
     /* A model may have MTP modules: their layers are as the model's last, all of them are in one
      * stage, and no later one is on its rank. */
     bool mtp;
-    bool slices;             /* sequences may be cut, and micro-batches differ in size */
-    bool cp, ep, tp_with_pp; /* these degrees may be above 1, and tp and pp together */
-    bool pp_before_dp;       /* ranks may be laid out as tp-cp-pp-dp, too */
+    bool slices;              /* sequences may be cut, and micro-batches differ in size */
+    bool cp, ep, tp_with_pp;  /* these degrees may be above 1, and tp and pp together */
+    bool pp_before_dp;        /* ranks may be laid out as tp-cp-pp-dp, too */
     bool tokens_by_tp_and_cp; /* tp times twice cp divides the sequence */
     bool offload_parameters;
     bool compiles_overlap_tp; /* overlap_tp is the compiler's, under which I and W are not apart */
@@ -289,6 +289,9 @@ typedef struct {
     const char *name;       /* of plan files and of --framework */
     PlanConventions preset; /* of its usual runs; plan_conventions() adds what all have in common */
     const PlanFrameworkRules *rules; /* (nullable) NULL: it runs every plan */
+    /* "YYYY-MM" or "YYYY": of the code from which the row was read, and so of the stack that a
+     * prediction assumes; NULL: ours. */
+    const char *stack;
     const char *exporter; /* (nullable) the target of `degas export` that these rules are of */
 
     /* Unless the user says otherwise, gradients are summed in the number format of the model, and

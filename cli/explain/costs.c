@@ -122,6 +122,12 @@ print_sources(const Job *job)
 {
     const ModelDevice *device = model_cluster_device(job->profile->cluster, 0);
 
+    const PlanFrameworkFacts *facts = plan_framework(job->plan->conventions.framework);
+
+    if (facts->stack != NULL)
+        output_printf("\nframework: %s, the stack of %s; what older and newer ones were off by: "
+                      "docs/validation.md\n",
+                      facts->name, facts->stack);
     output_printf("\ndevice: %s, %s in %s, %s/s of memory\n", device->name,
                   units_format_flops(profile_peak_flops_per_s(device, job->plan->dtype)).text,
                   dtype_names[job->plan->dtype],

@@ -588,6 +588,9 @@ validation_page_write(const Validation *validation, const char *path, GError **e
     append_table(text, validation);
     g_string_append_c(text, '\n');
     append_regrets(text, validation);
+    if (validation->bests != NULL)
+        validation_append_bests(text, validation->bests);
+    validation_append_stacks(text, validation);
     append_reading(text, validation);
     for (const ValidationSet *set = validation_conventions()->sets; set->name != NULL; set++) {
         g_autofree char *slug = slug_of(set);

@@ -4,9 +4,8 @@
 
 #include "cli/request/output.h"
 
-/* (owned) equal for the rows of one job. */
-static char *
-job_name(const MeasuredRow *row)
+char *
+validation_job_name(const MeasuredRow *row)
 {
     return g_strdup_printf("%s|%s|" INT "|%s|" INT "|" INT "|" INT "|%s", row->source, row->gpu,
                            row->n_devices, row->model, row->n_layers, row->global_batch,
@@ -85,7 +84,7 @@ validation_regret(const GPtrArray *cases, const ValidationPrediction *prediction
 
         if (!isfinite(error) || (set != NULL && !validation_set_has(set, one->row)))
             continue;
-        char *name = job_name(one->row);
+        char *name = validation_job_name(one->row);
         Times *times = g_hash_table_lookup(jobs, name);
         if (times == NULL) {
             times = g_new0(Times, 1);

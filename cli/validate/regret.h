@@ -15,6 +15,9 @@
 /* Jobs of fewer measured rows leave no choice worth the name. */
 #define REGRET_MIN_ROWS 3
 
+/* Returns: (owned) a text that is equal for the rows of one job. */
+char *validation_job_name(const MeasuredRow *row);
+
 typedef struct {
     size_t n_jobs, n_rows;
     double mean, worst; /* regrets; NaN without jobs */

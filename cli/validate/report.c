@@ -15,6 +15,7 @@ validation_clear(Validation *validation)
     for (size_t i = 0; validation->folds != NULL && i < validation_conventions()->n_sets; i++)
         calibration_folds_clear(&validation->folds[i]);
     g_clear_pointer(&validation->folds, g_free);
+    g_clear_pointer(&validation->bests, g_array_unref);
 }
 
 void
@@ -317,6 +318,12 @@ validation_print(const Validation *validation)
     }
     output_table_print(table, 0);
     output_text("\n");
+    if (validation->bests != NULL) {
+        g_autoptr(GString) text = g_string_new(NULL);
+
+        validation_append_bests(text, validation->bests);
+        output_text(text->str);
+    }
     print_unpredicted(validation);
     print_worst(validation);
 }

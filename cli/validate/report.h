@@ -4,6 +4,7 @@
  */
 #pragma once
 
+#include "cli/validate/best.h"
 #include "cli/validate/calibration.h"
 
 /* Everything that was found in one file or folder. */
@@ -11,6 +12,7 @@ typedef struct {
     ValidationRuns runs;
     ValidationPrediction *predictions; /* (owned) one for each of runs.cases */
     CalibrationFolds *folds; /* (owned, nullable) one for each set of validation_conventions() */
+    GArray *bests; /* (owned, nullable) of ValidationBest: what searches found for the jobs */
 } Validation;
 
 void validation_init(Validation *validation);
@@ -31,6 +33,9 @@ JsonWriter *validation_write(const Validation *validation, const char *cluster_n
 
 /* Prints the tables for people on stdout. */
 void validation_print(const Validation *validation);
+
+/* Appends the errors by framework and half-year of the rows' stacks to @text.  Defined in stacks.c. */
+void validation_append_stacks(GString *text, const Validation *validation);
 
 /*
  * Writes the page docs/validation.md to @path: the table, a picture for each set, and for missed

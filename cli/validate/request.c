@@ -564,43 +564,63 @@ write_rank_order(JsonWriter *writer, const MeasuredRow *row)
     json_write_string(writer, "rank_order", order->str);
 }
 
-static bool
-write_flags(JsonWriter *writer, const MeasuredRow *row, const ValidationSource *source,
-            GError **error)
+static void
+write_zero(JsonWriter *writer, const MeasuredRow *row, const ValidationSource *source)
 {
-    const char *dtype = dtype_of(row, source), *recompute = recompute_of(row, source);
     const int64_t stated = row->zero_stage >= 0 ? row->zero_stage
                            : row->fsdp == 1     ? 3
                                                 : source->zero;
     const int64_t zero =
         source->pipeline_zero > 0 && row->pp > 1 && stated == 3 ? source->pipeline_zero : stated;
+
+    if (zero > 0)
+        json_write_int64(writer, "zero", zero);
+}
+
+/* How the job was split; what a search looks for. */
+static void
+write_split(JsonWriter *writer, const MeasuredRow *row, const ValidationSource *source)
+{
     const struct {
         const char *name;
         int64_t value;
     } counts[] = {
-        {"global_batch", row->global_batch},
-        {"seq_len", row->seq_len},
-        {"dp", row->dp},
-        {"tp", row->tp},
-        {"pp", row->pp},
-        {"cp", row->cp},
-        {"ep", row->ep},
-        {"micro_batch", row->micro_batch},
+        {"dp", row->dp}, {"tp", row->tp}, {"pp", row->pp},
+        {"cp", row->cp}, {"ep", row->ep}, {"micro_batch", row->micro_batch},
     };
+
+    for (size_t i = 0; i < G_N_ELEMENTS(counts); i++)
+        json_write_int64(writer, counts[i].name, counts[i].value);
+    if (row->sequence_parallel == 1 ||
+        (row->sequence_parallel < 0 && source->sequence_parallel && row->tp > 1))
+        json_write_bool(writer, "sequence_parallel", true);
+    if (stated_or_note(row, row->n_experts, "num-experts", 0) > 0)
+        json_write_int64(writer, "expert_tp",
+                         stated_or_note(row, row->expert_tp, "expert-tensor-parallel-size",
+                                        source->expert_tp ? row->tp : 1));
+    if (row->rank_order[0] != 0)
+        write_rank_order(writer, row);
+}
+
+static bool
+write_flags(JsonWriter *writer, const MeasuredRow *row, const ValidationSource *source,
+            bool is_searched, GError **error)
+{
+    const char *dtype = dtype_of(row, source), *recompute = recompute_of(row, source);
 
     if (dtype == NULL)
         return unstated(error, "the number format is none that we know");
     if (recompute == NULL)
         return unstated(error, "the recompute is none that we know");
-    for (size_t i = 0; i < G_N_ELEMENTS(counts); i++)
-        json_write_int64(writer, counts[i].name, counts[i].value);
-    json_write_string(writer, "dtype", dtype);
+    json_write_int64(writer, "global_batch", row->global_batch);
+    json_write_int64(writer, "seq_len", row->seq_len);
+    if (is_searched)
+        json_write_int64(writer, "gpus", row->dp * row->tp * row->pp * row->cp);
+    else
+        write_split(writer, row, source);
     json_write_string(writer, "recompute", recompute);
-    if (zero > 0)
-        json_write_int64(writer, "zero", zero);
-    if (row->sequence_parallel == 1 ||
-        (row->sequence_parallel < 0 && source->sequence_parallel && row->tp > 1))
-        json_write_bool(writer, "sequence_parallel", true);
+    write_zero(writer, row, source);
+    json_write_string(writer, "dtype", dtype);
     json_write_string(writer, "framework", source->framework);
     write_option(writer, row, "attention", source->attention);
     write_overlap(writer, row, source);
@@ -615,14 +635,8 @@ write_flags(JsonWriter *writer, const MeasuredRow *row, const ValidationSource *
     write_option(writer, row, "quantise", source->quantise);
     if (strcmp(source->framework, "megatron-core") == 0)
         write_option(writer, row, "dispatcher", NULL);
-    if (stated_or_note(row, row->n_experts, "num-experts", 0) > 0)
-        json_write_int64(writer, "expert_tp",
-                         stated_or_note(row, row->expert_tp, "expert-tensor-parallel-size",
-                                        source->expert_tp ? row->tp : 1));
-    if (row->rank_order[0] != 0)
-        write_rank_order(writer, row);
     write_option(writer, row, "deterministic_kernels", NULL);
-    return write_schedule(writer, row, source, error);
+    return is_searched || write_schedule(writer, row, source, error);
 }
 
 /* Where whole nodes do not divide the job, and nodes of so many devices do. */
@@ -640,8 +654,8 @@ write_node_devices(JsonWriter *writer, const MeasuredRow *row, const ValidationW
         json_write_int64(writer, "node_devices", cluster->node_devices);
 }
 
-char *
-validation_request(const MeasuredRow *row, const char *cluster, GError **error)
+static char *
+request_of(const MeasuredRow *row, const char *cluster, bool is_searched, GError **error)
 {
     const ValidationSource *source = validation_source(row);
     const ValidationWord *of_device = validation_cluster(row);
@@ -670,8 +684,20 @@ validation_request(const MeasuredRow *row, const char *cluster, GError **error)
     json_write_string(writer, "cluster", cluster);
     if (of_device != NULL && of_device->node_devices > 0)
         write_node_devices(writer, &filled, of_device);
-    if (!write_flags(writer, &filled, source, error))
+    if (!write_flags(writer, &filled, source, is_searched, error))
         return NULL;
     json_write_object_end(writer);
     return json_writer_steal(writer, NULL);
+}
+
+char *
+validation_request(const MeasuredRow *row, const char *cluster, GError **error)
+{
+    return request_of(row, cluster, false, error);
+}
+
+char *
+validation_search_request(const MeasuredRow *row, GError **error)
+{
+    return request_of(row, NULL, true, error);
 }

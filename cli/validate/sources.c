@@ -29,6 +29,7 @@ static const JsonField source_fields[] = {
     {"dropout", SOURCE(dropout), .flags = JSON_OPTIONAL},
     {"loss", SOURCE(loss), .flags = JSON_OPTIONAL},
     {"quantise", SOURCE(quantise), .flags = JSON_OPTIONAL},
+    {"tuned", SOURCE(tuned), .flags = JSON_OPTIONAL},
     {"dtype", SOURCE(dtype), .names = dtype_names},
     {"recompute", SOURCE(recompute)},
     {"sequence_parallel", SOURCE(sequence_parallel), .flags = JSON_OPTIONAL},

@@ -48,6 +48,7 @@ typedef struct {
     int64_t pipeline_batch; /* with pp the column micro_batch is what a pipeline cuts into
                                  micro-batches of so many sequences; 0: it is the micro-batch */
     int64_t pipeline_zero;  /* with pp the ZeRO stage is this where the row says 3; 0: as it says */
+    bool tuned;             /* its authors looked for the fastest configuration of each job */
     int memory;             /* ValidationMemory */
     bool memory_of_last_rank; /* and not the largest of all ranks */
     const char *why;          /* where all this is published */

@@ -33,6 +33,10 @@ typedef enum {
  */
 char *validation_request(const MeasuredRow *row, const char *cluster, GError **error);
 
+/* The same job as a request of `degas plan`: how it is split and scheduled is open.
+ * Defined in request.c. */
+char *validation_search_request(const MeasuredRow *row, GError **error);
+
 typedef struct {
     const MeasuredRow *row; /* (borrowed) a row of a table, or own_row */
     MeasuredRow own_row;    /* of one of our own runs */

@@ -1,0 +1,217 @@
+#include "cli/validate/best.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/order.h"
+#include "cli/request/output.h"
+#include "cli/request/searches.h"
+#include "cli/validate/regret.h"
+
+/* A plan that is faster than measured by more than this is listed with what is known of it. */
+#define LISTED_RATIO 0.85
+
+static void
+best_clear(void *data)
+{
+    g_free(((ValidationBest *)data)->plan);
+}
+
+/* The fastest row of each job of tuned sources. */
+static GArray *
+fastest_rows(const GPtrArray *cases, const ValidationPrediction *predictions)
+{
+    g_autoptr(GHashTable) jobs = g_hash_table_new_full(g_str_hash, g_str_equal, g_free, NULL);
+    GArray *bests = g_array_new(FALSE, TRUE, sizeof(ValidationBest));
+
+    g_array_set_clear_func(bests, best_clear);
+    for (guint i = 0; i < cases->len; i++) {
+        const ValidationCase *one = cases->pdata[i];
+        const ValidationBest best = {one, predictions[i].iteration_s, NAN, NULL};
+        const double error = validation_error_of(VALIDATION_TIME, one->row, &predictions[i]);
+
+        if (!one->source->tuned || !isfinite(error))
+            continue;
+        char *name = validation_job_name(one->row);
+        gpointer index;
+        if (!g_hash_table_lookup_extended(jobs, name, NULL, &index)) {
+            g_hash_table_insert(jobs, name, GUINT_TO_POINTER(bests->len));
+            g_array_append_val(bests, best);
+            continue;
+        }
+        g_free(name);
+        ValidationBest *before = &g_array_index(bests, ValidationBest, GPOINTER_TO_UINT(index));
+        if (one->row->iteration_s < before->measured->row->iteration_s)
+            *before = best;
+    }
+    return bests;
+}
+
+static Request *
+search_request(const MeasuredRow *row, GError **error)
+{
+    g_autofree char *text = validation_search_request(row, error);
+    g_autoptr(JsonDoc) doc = NULL;
+
+    if (text == NULL)
+        return NULL;
+    doc = json_doc_parse(row->id, text, strlen(text), error);
+    if (doc == NULL)
+        return NULL;
+    const JsonValue *root = json_doc_root(doc, NULL, 0);
+    json_ignore(doc, root, "id");
+    return request_read(doc, root, REQUEST_SEARCHED, NULL, NULL, error);
+}
+
+/* (owned) */
+static char *
+describe(const Plan *plan)
+{
+    const PlanDegrees *d = &plan->degrees;
+
+    return g_strdup_printf("dp " INT ", tp " INT ", pp " INT " x " INT ", cp " INT ", ep " INT
+                           ", micro-batch " INT ", %s, zero " INT,
+                           d->dp, d->tp, d->pp, d->vpp, d->cp, d->ep, plan->micro_batch,
+                           plan->schedule, (int64_t)plan->zero_stage);
+}
+
+static void
+take_result(ValidationBest *best, const Search *search)
+{
+    if (search->plan == NULL) {
+        best->plan = g_strdup(search->error == NULL ? "stopped" : search->error->message);
+        return;
+    }
+    best->planned_s = (double)search->plan->predicted->iteration_ns * 1e-9;
+    best->plan = describe(search->plan);
+}
+
+bool
+validation_search_bests(const GPtrArray *cases, const ValidationPrediction *predictions,
+                        int64_t n_threads, GArray **bests, GError **error)
+{
+    g_autoptr(GArray) found = fastest_rows(cases, predictions);
+    g_autoptr(GPtrArray) searches = searches_new();
+    g_autoptr(GArray) indices = g_array_new(FALSE, FALSE, sizeof(guint));
+
+    for (guint i = 0; i < found->len; i++) {
+        ValidationBest *best = &g_array_index(found, ValidationBest, i);
+        g_autoptr(GError) why = NULL;
+        Request *request = search_request(best->measured->row, &why);
+
+        if (request == NULL) {
+            best->plan = g_strdup(why->message);
+            continue;
+        }
+        searches_add(searches, request, (double)best->measured->row->n_devices);
+        g_array_append_val(indices, i);
+    }
+    if (!searches_run(searches, n_threads, "jobs", error))
+        return false;
+    for (guint i = 0; i < searches->len; i++)
+        take_result(&g_array_index(found, ValidationBest, g_array_index(indices, guint, i)),
+                    searches_at(searches, i));
+    *bests = g_steal_pointer(&found);
+    return true;
+}
+
+/* --- the table --- */
+
+static double
+ratio_of(const ValidationBest *best)
+{
+    return best->planned_s / best->measured->row->iteration_s;
+}
+
+static int
+compare_ratios(const void *a, const void *b)
+{
+    const double x = ratio_of(*(const ValidationBest *const *)a);
+    const double y = ratio_of(*(const ValidationBest *const *)b);
+
+    return ORDER(x, y);
+}
+
+static void
+append_listed(GString *text, const ValidationBest *best)
+{
+    const MeasuredRow *row = best->measured->row;
+
+    g_string_append_printf(
+        text,
+        "| %s, " INT " %s, batch " INT ", %s, %s | %.3g s: tp " INT ", pp " INT " x " INT
+        ", cp " INT ", ep " INT " | %.3g s | %.3g s: %s | %.2f | %.2f |\n",
+        row->model, row->n_devices, row->gpu, row->global_batch, row->dtype,
+        row->stack_date[0] == 0 ? "stack not dated" : row->stack_date, row->iteration_s, row->tp,
+        row->pp, MAX(1, row->vpp), MAX(1, row->cp), MAX(1, row->ep), best->predicted_s,
+        best->planned_s, best->plan, ratio_of(best), best->planned_s / best->predicted_s);
+}
+
+/* One line for the jobs of @source; all of them where it is NULL. */
+static void
+append_source(GString *text, const GArray *bests, const ValidationSource *source)
+{
+    g_autoptr(GPtrArray) sorted = g_ptr_array_new();
+    guint n_none = 0;
+
+    for (guint i = 0; i < bests->len; i++) {
+        ValidationBest *best = &g_array_index(bests, ValidationBest, i);
+
+        if (source != NULL && best->measured->source != source)
+            continue;
+        if (isfinite(best->planned_s))
+            g_ptr_array_add(sorted, best);
+        else
+            n_none++;
+    }
+    if (sorted->len == 0)
+        return;
+    g_ptr_array_sort(sorted, compare_ratios);
+    const guint n = sorted->len;
+    const double median =
+        (ratio_of(sorted->pdata[(n - 1) / 2]) + ratio_of(sorted->pdata[n / 2])) / 2.0;
+    guint n_below = 0;
+    while (n_below < n && ratio_of(sorted->pdata[n_below]) < LISTED_RATIO)
+        n_below++;
+    g_string_append_printf(
+        text, "| %s | %u | %.2f | %.2f | %.2f | %u | %u |\n", source == NULL ? "all" : source->name,
+        n, median, ratio_of(sorted->pdata[0]), ratio_of(sorted->pdata[n - 1]), n_below, n_none);
+}
+
+void
+validation_append_bests(GString *text, const GArray *bests)
+{
+    g_string_append(
+        text,
+        "## The best plan beside the best measured\n\n"
+        "A search takes the plan of which the model is most wrong in its favour.  For each job of "
+        "the tables whose\nauthors looked for the fastest configuration: the time of the best plan "
+        "for their framework, number format,\noverlap, recompute and ZeRO stage (split, "
+        "micro-batch and schedule are searched) over the best that was\nmeasured; wanted: a median "
+        "within 5 % of 1, none below 0.85 without a reason.  Jobs without a plan do not fit\nin "
+        "memory as it is modelled.\n\n"
+        "| rows of | jobs | median | least | most | below 0.85 | without a plan |\n"
+        "|---|---:|---:|---:|---:|---:|---:|\n");
+    for (const ValidationSource *source = validation_conventions()->sources; source->name[0] != 0;
+         source++)
+        append_source(text, bests, source);
+    append_source(text, bests, NULL);
+    g_string_append(
+        text,
+        "\nThose below 0.85.  The last column is plan over what is predicted for the measured "
+        "configuration.  Where that\nis near 1, the plan is no better than theirs, and what is "
+        "left "
+        "is the error of that row: a stack of another date,\nor what the sections of its source "
+        "name.  Where it is less, the plan is a split that the authors did not run:\nof experts "
+        "without their exchange (ep 1, larger micro-batches), or with other micro-batches than "
+        "the recipe's.\n\n"
+        "| job, stack | measured | predicted | best plan | / measured | / predicted |\n"
+        "|---|---|---:|---|---:|---:|\n");
+    for (guint i = 0; i < bests->len; i++) {
+        const ValidationBest *best = &g_array_index(bests, ValidationBest, i);
+
+        if (ratio_of(best) < LISTED_RATIO)
+            append_listed(text, best);
+    }
+    g_string_append_c(text, '\n');
+}
