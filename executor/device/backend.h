@@ -32,6 +32,7 @@
 #include "executor/device/recurrence.h"
 
 #include <glib.h>
+#include <math.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -150,7 +151,7 @@ exec_rotary_dim(const ExecRope *rope)
  * again from @lse [Dao et al. 2205.14135], so memory does not grow with the context.
  *
  * The score of key j for query i is s = scale q . k, or cap tanh(s / cap) [Gemma 2 2408.00118],
- * plus slope (j - i) [ALiBi, Press et al. 2108.12409].  A window, or a chunk, bounds the keys, the
+ * plus slope (j - i) with the head's slope [ALiBi, Press et al. 2108.12409].  A window, or a chunk, bounds the keys, the
  * work and what is read of K and V.  A sink is a score of the head's own that takes part in the
  * softmax and has no value [gpt-oss 2508.10925].  Without the members that say so (zeros), none of
  * these is there.
@@ -170,9 +171,28 @@ typedef struct {
     int64_t window; /* a row sees so many keys, its own the last; 0: all */
     int64_t chunk;  /* a row sees the keys of its own chunk of so many tokens; 0: all */
     float cap;      /* 0: none */
-    const float *slope; /* (nullable) [n_heads] */
-    const void *sink;   /* (nullable) [n_heads], of the storage */
+    /* Heads of all ranks, of which these begin with number @first_head, where scores have slopes; 0:
+     * they have none. */
+    int64_t alibi_heads, first_head;
+    const void *sink; /* (nullable) [n_heads], of the storage */
 } ExecAttention;
+
+/* The slope of head @head of those here: powers of 2^(-8 / n) where n, the number of all heads, is a
+ * power of two; of others those of the next smaller one, and then every second one of twice as many
+ * [Press et al. 2108.12409, and their code].  0 where there are none. */
+static inline double
+exec_attention_slope(const ExecAttention *attention, int64_t head)
+{
+    const int64_t number = attention->first_head + head;
+    int64_t n = 1;
+
+    if (attention->alibi_heads == 0)
+        return 0.0;
+    while (2 * n <= attention->alibi_heads)
+        n *= 2;
+    return number < n ? pow(2.0, -8.0 * (double)(number + 1) / (double)n)
+                      : pow(2.0, -4.0 * (double)(2 * (number - n) + 1) / (double)n);
+}
 
 static inline int64_t
 exec_attention_v_dim(const ExecAttention *attention)
@@ -200,7 +220,7 @@ static inline bool
 exec_attention_is_plain(const ExecAttention *attention)
 {
     return exec_attention_v_dim(attention) == attention->head_dim && attention->window == 0 &&
-           attention->chunk == 0 && attention->cap == 0.0f && attention->slope == NULL &&
+           attention->chunk == 0 && attention->cap == 0.0f && attention->alibi_heads == 0 &&
            attention->sink == NULL;
 }
 
@@ -216,7 +236,7 @@ typedef struct {
 
 /*
  * Norms of groups of columns, of queries, keys and latents: of @cols elements each, RMSNorm or,
- * with @centred, LayerNorm without a shift.  What a group has of its norm may be on several ranks,
+ * with @centred, LayerNorm.  What a group has of its norm may be on several ranks,
  * so each way is two slots: sums of what is here, which the caller adds up over the ranks, and the
  * rest.  Variances are mean squares less squares of means.
  */
@@ -228,7 +248,8 @@ typedef struct {
     const void *x;
     int64_t x_stride;  /* elements between rows of x; groups of a row lie together */
     const void *gain;  /* (nullable) of the storage; NULL: 1 */
-    int64_t gain_step; /* elements between the gains of two groups: 0 or @cols */
+    const void *shift; /* (nullable) likewise; NULL: 0 */
+    int64_t gain_step; /* elements between the gains, or shifts, of two groups: 0 or @cols */
     float *sums;       /* [1 or, centred, 2][rows, groups]: of squares; of elements */
 } ExecGroupNorm;
 
@@ -375,10 +396,11 @@ typedef struct {
      * normed x. */
     void (*group_norm_backward_sums)(ExecBackend *backend, const ExecGroupNorm *norm,
                                      const void *dy, int64_t dy_stride, float *d_sums);
-    /* @d becomes the gradient of x, which was that of y; @d_sums those of all ranks; @dgain
-     * (nullable) += */
+    /* @d becomes the gradient of x, which was that of y; @d_sums those of all ranks; @dgain and
+     * @dshift (nullable) += */
     void (*group_norm_backward)(ExecBackend *backend, const ExecGroupNorm *norm,
-                                const float *d_sums, void *d, int64_t d_stride, float *dgain);
+                                const float *d_sums, void *d, int64_t d_stride, float *dgain,
+                                float *dshift);
     /* y's blocks become x's.  With from_step 0 every block is a copy of one. */
     void (*copy_blocks)(ExecBackend *backend, const ExecBlocks *blocks, const void *x, void *y);
     /* y's first block becomes the sum of x's. */

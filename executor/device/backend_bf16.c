@@ -326,6 +326,7 @@ wide_group_norm(ExecBackend *backend, const ExecGroupNorm *norm)
 
     wider.x = wide(backend, 0, norm->x, extent(norm->rows, cols, norm->x_stride));
     wider.gain = wide(backend, 1, norm->gain, norm->gain_step == 0 ? norm->cols : cols);
+    wider.shift = wide(backend, 3, norm->shift, norm->gain_step == 0 ? norm->cols : cols);
     return wider;
 }
 
@@ -361,13 +362,13 @@ group_norm_backward_sums(ExecBackend *backend, const ExecGroupNorm *norm, const 
 
 static void
 group_norm_backward(ExecBackend *backend, const ExecGroupNorm *norm, const float *d_sums, void *d,
-                    int64_t d_stride, float *dgain)
+                    int64_t d_stride, float *dgain, float *dshift)
 {
     const int64_t cols = norm->groups * norm->cols;
     const ExecGroupNorm wider = wide_group_norm(backend, norm);
     float *result = wide(backend, 2, d, extent(norm->rows, cols, d_stride));
 
-    INNER(group_norm_backward, &wider, d_sums, result, d_stride, dgain);
+    INNER(group_norm_backward, &wider, d_sums, result, d_stride, dgain, dshift);
     round_rows(backend, norm->rows, cols, d_stride, result, d);
 }
 

@@ -553,9 +553,9 @@ head_of(const ExecAttention *a, int64_t sequence, int64_t head)
         .kv_stride = a->sequences * a->kv_stride,
         .lse_stride = heads,
         .v_dim = v_dim,
-        .alibi = a->slope != NULL ? a->slope[head] : 0.0f,
+        .alibi = (float)exec_attention_slope(a, head),
         .sink = a->sink != NULL ? ((const float *)a->sink)[head] : -INFINITY,
-        .bends = a->cap > 0.0f || a->slope != NULL,
+        .bends = a->cap > 0.0f || a->alibi_heads > 0,
     };
 }
 
@@ -719,7 +719,7 @@ head_backward(ExecBackend *backend, const ExecAttention *a, const Head *h, const
 static void
 attention_backward(ExecBackend *backend, const ExecAttention *a, const ExecAttentionGradients *g)
 {
-    const int64_t row = a->cap > 0.0f || a->slope != NULL ? a->context + a->tokens : 0;
+    const int64_t row = a->cap > 0.0f || a->alibi_heads > 0 ? a->context + a->tokens : 0;
     float *score = scratch(backend, 2 * most_scores(a) + row);
 
     exec_host_begin_gradients(a, g);

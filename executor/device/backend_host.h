@@ -83,7 +83,8 @@ void exec_host_group_norm_forward(ExecBackend *backend, const ExecGroupNorm *nor
 void exec_host_group_norm_backward_sums(ExecBackend *backend, const ExecGroupNorm *norm,
                                         const void *dy, int64_t dy_stride, float *d_sums);
 void exec_host_group_norm_backward(ExecBackend *backend, const ExecGroupNorm *norm,
-                                   const float *d_sums, void *d, int64_t d_stride, float *dgain);
+                                   const float *d_sums, void *d, int64_t d_stride, float *dgain,
+                                   float *dshift);
 void exec_host_copy_blocks(ExecBackend *backend, const ExecBlocks *blocks, const void *x, void *y);
 void exec_host_sum_blocks(ExecBackend *backend, const ExecBlocks *blocks, const void *x, void *y);
 void exec_host_gate_forward(ExecBackend *backend, const ExecGate *gate, void *y);

@@ -64,9 +64,11 @@ exec_host_group_norm_forward(ExecBackend *backend, const ExecGroupNorm *norm, vo
         for (int64_t g = 0; g < norm->groups; g++) {
             const Moments m = moments(norm, r, g);
             const float *x = group_of(norm, r, g);
+            const float *shift = norm->shift;
             float *to = (float *)y + r * y_stride + g * norm->cols;
             for (int64_t c = 0; c < norm->cols; c++)
-                to[c] = (float)(((double)x[c] - m.mean) * m.rstd * gain_of(norm, g, c));
+                to[c] = (float)(((double)x[c] - m.mean) * m.rstd * gain_of(norm, g, c) +
+                                (shift != NULL ? (double)shift[g * norm->gain_step + c] : 0.0));
         }
 }
 
@@ -96,7 +98,7 @@ exec_host_group_norm_backward_sums(ExecBackend *backend, const ExecGroupNorm *no
 /* dx = rstd (g - mean(g) - z mean(g z)): see backend_reference.c. */
 void
 exec_host_group_norm_backward(ExecBackend *backend, const ExecGroupNorm *norm, const float *d_sums,
-                              void *d, int64_t d_stride, float *dgain)
+                              void *d, int64_t d_stride, float *dgain, float *dshift)
 {
     const int64_t n = norm->rows * norm->groups;
 
@@ -111,6 +113,8 @@ exec_host_group_norm_backward(ExecBackend *backend, const ExecGroupNorm *norm, c
             const double z = ((double)x[c] - m.mean) * m.rstd, dy = (double)to[c];
             if (dgain != NULL)
                 dgain[g * norm->gain_step + c] += (float)(dy * z);
+            if (dshift != NULL)
+                dshift[g * norm->gain_step + c] += (float)dy;
             to[c] = (float)(m.rstd * (dy * gain_of(norm, g, c) - mean - z * product));
         }
     }

@@ -401,7 +401,7 @@ static void
 probabilities(const ExecAttention *a, int64_t t, int64_t b, int64_t h, Row *row)
 {
     const float *q = (const float *)a->q + head_at(a, t, b, h) * a->head_dim;
-    const double cap = (double)a->cap, slope = a->slope != NULL ? (double)a->slope[h] : 0.0;
+    const double cap = (double)a->cap, slope = exec_attention_slope(a, h);
     double largest = -INFINITY, sum = 0;
 
     row->first = exec_attention_first_key(a, t);

@@ -123,7 +123,10 @@ static const Case cases[] = {
     {"all", 2, 4, 2, 5, 3, 7, 6, 5, 6, 0.7f, 2.0f, true, true},
 };
 
-static const float slopes[] = {0.5f, 0.25f, 0.125f, 0.0625f};
+/* Slopes of the second half of eight heads, and of the last two of three, from the paper's table:
+ * 1/2, 1/4, ..., 1/256; and 1/16, 1/256, 1/4. */
+static const double slopes[] = {1.0 / 32, 1.0 / 64, 1.0 / 128, 1.0 / 256};
+static const double slopes_of_three[] = {1.0 / 256, 1.0 / 4};
 
 /* softmax over the keys of row t that are in its window and chunk, and the sink, times V. */
 static void
@@ -152,7 +155,7 @@ define_attention(const void *shape, const Input *in, double *out)
                     if (c->cap > 0)
                         s = (double)c->cap * tanh(s / (double)c->cap);
                     if (c->alibi)
-                        s -= (double)slopes[h] * (double)(own - j);
+                        s -= (c->heads == 2 ? slopes_of_three : slopes)[h] * (double)(own - j);
                     sum += exp(s);
                     for (int64_t i = 0; i < c->v_dim; i++)
                         out[row * c->v_dim + i] +=
@@ -185,7 +188,10 @@ attention_of(ExecBackend *backend, const Case *c, const void *q, const void *kv,
         .window = c->window,
         .chunk = c->chunk,
         .cap = c->cap,
-        .slope = c->alibi ? slopes : NULL,
+        .alibi_heads = !c->alibi       ? 0
+                       : c->heads == 2 ? 3
+                                       : 8,
+        .first_head = c->heads == 2 ? 1 : 4,
         .sink = c->sink ? sink : NULL,
     };
 }
@@ -299,7 +305,7 @@ test_blocks_equal_reference(void)
 
 typedef struct {
     int64_t rows, groups, cols, parts; /* ranks that have a group together */
-    bool centred, own_gains, plain;
+    bool centred, own_gains, plain, shifts;
 } NormCase;
 
 #define EPSILON 1e-2
@@ -319,8 +325,10 @@ define_norm(const void *shape, const Input *in, double *y)
         for (int64_t j = 0; j < n; j++)
             variance += (x[j] - mean) * (x[j] - mean) / (double)n;
         for (int64_t j = 0; j < n; j++)
-            y[i * n + j] = (x[j] - mean) / sqrt(variance + EPSILON) *
-                           (c->plain ? 1 : in[1].x[(c->own_gains ? i % c->groups * n : 0) + j]);
+            y[i * n + j] =
+                (x[j] - mean) / sqrt(variance + EPSILON) *
+                    (c->plain ? 1 : in[1].x[(c->own_gains ? i % c->groups * n : 0) + j]) +
+                (c->shifts ? in[2].x[(c->own_gains ? i % c->groups * n : 0) + j] : 0);
     }
 }
 
@@ -333,12 +341,14 @@ check_group_norm(ExecBackend *backend, size_t device, const NormCase *c)
     };
     const int64_t n = c->parts * c->cols, all = c->groups * n, n_sums = 2 * c->rows * c->groups;
     Input in[] = {input_new(backend, "x", c->rows * all, 1),
-                  input_new(backend, "gain", c->own_gains ? all : n, 1)};
+                  input_new(backend, "gain", c->own_gains ? all : n, 1),
+                  input_new(backend, "shift", c->own_gains ? all : n, 1)};
     Input dy = input_new(backend, "dy", c->rows * all, 1);
     g_autofree double *y = g_new(double, c->rows *all);
     g_autofree void *ys = g_malloc0((size_t)exec_storage_bytes(backend, c->rows * (all + GAP)));
     g_autofree void *d = g_malloc0((size_t)exec_storage_bytes(backend, c->rows * all));
     g_autofree float *dgain = g_new0(float, (size_t)in[1].n);
+    g_autofree float *dshift = g_new0(float, (size_t)in[1].n);
     g_autofree float *sums = g_new0(float, (size_t)(c->parts * n_sums));
     g_autofree float *d_sums = g_new0(float, (size_t)(c->parts * n_sums));
     g_autofree float *total = g_new0(float, (size_t)n_sums),
@@ -347,7 +357,7 @@ check_group_norm(ExecBackend *backend, size_t device, const NormCase *c)
     /* One group when it is divided: a part is a run of columns. */
     g_assert(c->parts == 1 || c->groups == 1);
     define_norm(c, in, y);
-    differentiate(define_norm, c, in, c->plain ? 1 : 2, dy.x, dy.n);
+    differentiate(define_norm, c, in, c->plain ? 1 : c->shifts ? 3 : 2, dy.x, dy.n);
     memcpy(d, dy.stored, (size_t)exec_storage_bytes(backend, dy.n));
     ExecGroupNorm norm = {
         .rows = c->rows,
@@ -363,6 +373,7 @@ check_group_norm(ExecBackend *backend, size_t device, const NormCase *c)
         for (int64_t part = 0; part < c->parts; part++) {
             norm.x = exec_at(backend, in[0].stored, part * c->cols);
             norm.gain = c->plain ? NULL : exec_at(backend, in[1].stored, part * c->cols);
+            norm.shift = c->shifts ? exec_at(backend, in[2].stored, part * c->cols) : NULL;
             norm.sums = pass == 0 ? sums : total;
             void *to = exec_at(backend, d, part * c->cols);
             float *part_sums = pass == 0 ? sums : d_sums;
@@ -376,7 +387,8 @@ check_group_norm(ExecBackend *backend, size_t device, const NormCase *c)
                 backend->ops->group_norm_backward_sums(backend, &norm, to, all, d_sums);
             else
                 backend->ops->group_norm_backward(backend, &norm, d_total, to, all,
-                                                  c->plain ? NULL : dgain + part * c->cols);
+                                                  c->plain ? NULL : dgain + part * c->cols,
+                                                  c->shifts ? dshift + part * c->cols : NULL);
             for (int64_t i = 0; adds && i < exec_group_norm_n_sums(&norm); i++)
                 (pass == 0 ? total : d_total)[i] += part_sums[i];
         }
@@ -385,8 +397,10 @@ check_group_norm(ExecBackend *backend, size_t device, const NormCase *c)
     check_close(backend, device, d, true, in[0].gradient, in[0].n);
     if (!c->plain)
         check_close(backend, device, dgain, false, in[1].gradient, in[1].n);
-    input_clear(&in[0]);
-    input_clear(&in[1]);
+    if (c->shifts)
+        check_close(backend, device, dshift, false, in[2].gradient, in[2].n);
+    for (size_t i = 0; i < G_N_ELEMENTS(in); i++)
+        input_clear(&in[i]);
     input_clear(&dy);
 }
 
@@ -394,9 +408,13 @@ static void
 test_group_norms_are_their_definition(void)
 {
     static const NormCase norms[] = {
-        {3, 2, 5, 1, false, false, false}, {2, 3, 4, 1, false, true, false},
-        {4, 1, 3, 2, false, false, false}, {2, 2, 6, 1, false, false, true},
-        {3, 2, 5, 1, true, true, false},   {3, 1, 4, 2, true, false, false},
+        {.rows = 3, .groups = 2, .cols = 5, .parts = 1},
+        {.rows = 2, .groups = 3, .cols = 4, .parts = 1, .own_gains = true},
+        {.rows = 4, .groups = 1, .cols = 3, .parts = 2},
+        {.rows = 2, .groups = 2, .cols = 6, .parts = 1, .plain = true},
+        {.rows = 3, .groups = 2, .cols = 5, .parts = 1, .centred = true, .own_gains = true},
+        {.rows = 3, .groups = 1, .cols = 4, .parts = 2, .centred = true, .shifts = true},
+        {.rows = 2, .groups = 3, .cols = 4, .parts = 1, .centred = true, .shifts = true},
     };
 
     for (size_t device = 0; device < G_N_ELEMENTS(devices); device++) {
