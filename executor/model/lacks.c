@@ -36,7 +36,7 @@ kind_lacks(const ModelArch *layer, const Plan *plan, const ExecDeviceKind *kind)
     const bool gpt = layer->family == MODEL_FAMILY_GPT, moe = experts->n_experts > 0;
     const ModelActivation activation = model_activation(layer);
     const ModelNorm norm = model_norm(layer);
-    const ModelPositions positions = model_positions(layer);
+    const bool mla = layer->mla.kv_lora_rank > 0;
     const Thing things[] = {
         /* The mixer. */
         {layer->mixer == MODEL_MIXER_ATTENTION_MAMBA2, NOWHERE, "attention beside Mamba-2"},
@@ -50,18 +50,19 @@ kind_lacks(const ModelArch *layer, const Plan *plan, const ExecDeviceKind *kind)
         {model_has_state(layer) && layer->state.inner_norms, NOWHERE,
          "norms of Mamba's B, C and time steps"},
         /* Attention. */
-        {layer->mla.kv_lora_rank > 0, NOWHERE, "multi-head latent attention"},
-        {layer->window > 0, NOWHERE, "windows"},
-        {layer->chunk > 0, NOWHERE, "chunked attention"},
+        {mla, ON_GPU, "multi-head latent attention"},
+        {layer->window > 0, ON_GPU, "windows"},
+        {layer->chunk > 0, ON_GPU, "chunked attention"},
         {layer->indexer.n_heads > 0, NOWHERE, "an indexer of sparse attention"},
-        {layer->sinks, NOWHERE, "sinks"},
-        {layer->output_gate != MODEL_OUTPUT_GATE_NONE, NOWHERE, "gates of attention's result"},
-        {layer->qk_norm, NOWHERE, "models with qk_norm"},
-        {layer->attention_cap > 0.0, NOWHERE, "capped scores"},
-        {layer->attention_scale > 0.0, NOWHERE, "scores with a scale of their own"},
-        {layer->rotary_dim > 0, NOWHERE, "heads that are rotated in part"},
-        {layer->v_dim > 0, NOWHERE, "values of a size of their own"},
-        {positions == MODEL_POSITIONS_ALIBI, NOWHERE, "ALiBi"},
+        {mla && layer->sinks, NOWHERE, "sinks of latent attention"},
+        {layer->sinks, ON_GPU, "sinks"},
+        {layer->output_gate != MODEL_OUTPUT_GATE_NONE, ON_GPU, "gates of attention's result"},
+        {mla && layer->qk_norm, NOWHERE, "qk_norm of latent attention"},
+        {layer->qk_norm, ON_GPU, "models with qk_norm"},
+        {layer->attention_cap > 0.0, ON_GPU, "capped scores"},
+        {layer->rotary_dim > 0, ON_GPU, "heads that are rotated in part"},
+        {layer->v_dim > 0, ON_GPU, "values of a size of their own"},
+        {model_positions(layer) == MODEL_POSITIONS_ALIBI, ON_GPU, "ALiBi"},
         /* The block. */
         {layer->residual_scale > 0.0, ON_GPU, "scaled residuals"},
         {activation != MODEL_ACTIVATION_SWIGLU && activation != MODEL_ACTIVATION_GELU, ON_GPU,

@@ -99,8 +99,15 @@ exec_kind_widths(const ExecModelOptions *options, Dtype storage, int32_t kind)
     w.n_heads = arch.n_heads / tp;
     w.n_kv_heads = MAX(1, arch.n_kv_heads / tp);
     w.head_dim = arch.head_dim;
+    w.v_dim = model_v_dim(&arch);
+    w.rotary_dim = model_has_mla(&arch)  ? arch.mla.qk_rope_head_dim
+                   : arch.rotary_dim > 0 ? arch.rotary_dim
+                                         : arch.head_dim;
     w.q_width = w.n_heads * w.head_dim;
-    w.kv_width = w.n_kv_heads * w.head_dim;
+    w.k_width = w.n_kv_heads * w.head_dim;
+    w.v_width = w.n_kv_heads * w.v_dim;
+    w.kv_width = w.k_width + w.v_width;
+    w.out_width = w.n_heads * w.v_dim;
     w.activation = activation_of(&arch);
     w.gated = model_is_gated(&arch);
     w.ffn_hidden = mlp / tp;

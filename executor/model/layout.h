@@ -68,7 +68,11 @@ typedef struct {
     bool rotary;
     double rope_base;
     int64_t n_heads, n_kv_heads, head_dim;
-    int64_t q_width, kv_width; /* n_heads and n_kv_heads times head_dim */
+    int64_t v_dim;             /* of a head of V and of the result */
+    int64_t rotary_dim;        /* elements of a head that are rotated */
+    int64_t q_width, k_width;  /* n_heads and n_kv_heads times head_dim */
+    int64_t v_width, kv_width; /* n_kv_heads v_dim; K and V of a token */
+    int64_t out_width;         /* n_heads v_dim */
     /* Of a kind: the MLP, or all shared experts as one. */
     ExecActivation activation;
     bool gated;
@@ -194,9 +198,19 @@ typedef struct {
 
 typedef struct {
     ExecTensor norm_gain[EXEC_NORM_N], norm_shift[EXEC_NORM_N]; /* [hidden] */
-    ExecTensor q_weight, q_bias;               /* [hidden, q_width] */
-    ExecTensor kv_weight, kv_bias;             /* [hidden, 2 kv_width]: columns of k, then of v */
-    ExecTensor proj_weight, proj_bias;         /* [q_width, hidden] */
+    ExecTensor q_weight, q_bias;          /* [hidden, q_width] */
+    ExecTensor kv_weight, kv_bias;        /* [hidden, kv_width]: columns of k, then of v */
+    ExecTensor gate_weight, gate_bias;    /* [hidden, columns of the result's gate] */
+    ExecTensor q_norm_gain, q_norm_shift; /* [head_dim], or of all heads; k_ likewise */
+    ExecTensor k_norm_gain, k_norm_shift;
+    ExecTensor sinks;                        /* [n_heads] */
+    ExecTensor q_down_weight, q_down_bias;   /* [hidden, q_lora_rank]; q_weight has as many rows */
+    ExecTensor q_latent_gain;                /* [q_lora_rank] */
+    ExecTensor kv_down_weight, kv_down_bias; /* [hidden, kv_lora_rank + qk_rope_head_dim] */
+    ExecTensor kv_latent_gain;               /* [kv_lora_rank] */
+    ExecTensor
+        kv_up_weight; /* [kv_lora_rank, n_heads (qk_nope_head_dim + v_dim)]: K's columns first */
+    ExecTensor proj_weight, proj_bias;         /* [out_width, hidden] */
     ExecTensor mlp_up_weight, mlp_up_bias;     /* [hidden, up_width]; or of the shared experts */
     ExecTensor mlp_down_weight, mlp_down_bias; /* [ffn_hidden, hidden]; or of the shared experts */
     ExecTensor router_weight;                  /* [hidden, n_experts] */

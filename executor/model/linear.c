@@ -1,5 +1,17 @@
 #include "executor/model/linear.h"
 
+static int64_t
+x_stride(const ExecLinear *linear)
+{
+    return linear->x_stride > 0 ? linear->x_stride : linear->inputs;
+}
+
+static int64_t
+y_stride(const ExecLinear *linear)
+{
+    return linear->y_stride > 0 ? linear->y_stride : linear->cols;
+}
+
 /* y = x W, without bias, activation or residual. */
 static ExecGemm
 forward_product(const ExecLinear *linear, const void *x, void *y)
@@ -9,11 +21,11 @@ forward_product(const ExecLinear *linear, const void *x, void *y)
         .n = linear->cols,
         .k = linear->inputs,
         .a = x,
-        .lda = linear->inputs,
+        .lda = x_stride(linear),
         .b = linear->weight->weight,
         .ldb = linear->cols,
         .c = y,
-        .ldc = linear->cols,
+        .ldc = y_stride(linear),
     };
 }
 
@@ -45,11 +57,11 @@ exec_linear_backward(ExecBackend *backend, const ExecLinear *linear, const void 
                            .n = linear->inputs,
                            .k = linear->cols,
                            .a = dy,
-                           .lda = linear->cols,
+                           .lda = y_stride(linear),
                            .b = linear->weight->weight,
                            .ldb = linear->cols,
                            .c = dx,
-                           .ldc = linear->inputs,
+                           .ldc = x_stride(linear),
                            .gelu_input = gelu_input,
                        });
 }
@@ -65,9 +77,9 @@ exec_linear_weight(ExecBackend *backend, const ExecLinear *linear, const void *x
                            .n = linear->cols,
                            .k = linear->rows,
                            .a = x,
-                           .lda = linear->inputs,
+                           .lda = x_stride(linear),
                            .b = dy,
-                           .ldb = linear->cols,
+                           .ldb = y_stride(linear),
                            .c = linear->weight->gradient,
                            .ldc = linear->cols,
                            .bias_gradient = linear->bias != NULL ? linear->bias->gradient : NULL,

@@ -18,6 +18,8 @@ typedef struct {
     int64_t rows, inputs, cols;
     const ExecTensor *weight;
     const ExecTensor *bias; /* NULL or with NULL weight: none */
+    int64_t x_stride,
+        y_stride; /* elements between rows of inputs, of outputs; 0: as many as it has */
 } ExecLinear;
 
 /* The product of all rows of the layer's slice with one of its weights. */
@@ -25,7 +27,11 @@ static inline ExecLinear
 exec_layer_linear(const ExecLayer *layer, int64_t inputs, int64_t cols, const ExecTensor *weight,
                   const ExecTensor *bias)
 {
-    return (ExecLinear){exec_slice_rows(&layer->slice), inputs, cols, weight, bias};
+    return (ExecLinear){.rows = exec_slice_rows(&layer->slice),
+                        .inputs = inputs,
+                        .cols = cols,
+                        .weight = weight,
+                        .bias = bias};
 }
 
 /* y [rows, cols] = x W + b.  @gelu  (out, nullable) gelu(y). */

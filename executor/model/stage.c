@@ -769,7 +769,7 @@ upload_positions(const ExecStageScratch *scratch, const ExecScratchOptions *o)
 static void
 upload_turns(const ExecScratchOptions *o, const ExecWidths *w, float *to)
 {
-    const int64_t d = w->head_dim, n = w->seq_len * d;
+    const int64_t d = w->rotary_dim, n = w->seq_len * d;
     g_autofree float *turns = g_new(float, (size_t)n);
 
     for (int64_t position = 0; position < w->seq_len; position++)
@@ -789,8 +789,8 @@ same_turns(const ExecModel *model, int32_t kind)
 
     for (int32_t i = 0; i < kind; i++) {
         const ExecWidths *other = &model->kinds[i];
-        if (other->rotary && other->head_dim == w->head_dim && other->rope_base <= w->rope_base &&
-            other->rope_base >= w->rope_base)
+        if (other->rotary && other->rotary_dim == w->rotary_dim &&
+            other->rope_base <= w->rope_base && other->rope_base >= w->rope_base)
             return i;
     }
     return kind;
@@ -812,7 +812,7 @@ cut_scratch(ExecStageScratch *scratch, const ExecScratchOptions *o)
     scratch->positions = exec_cut_words(&cutter, w->seq_len / w->cp);
     for (int32_t i = 0; i < o->model->n_kinds; i++) {
         const int32_t same = same_turns(o->model, i);
-        const int64_t n = w->seq_len * o->model->kinds[i].head_dim;
+        const int64_t n = w->seq_len * o->model->kinds[i].rotary_dim;
         if (o->model->kinds[i].rotary)
             scratch->turns[i] = same == i ? exec_cut_words(&cutter, n) : scratch->turns[same];
     }

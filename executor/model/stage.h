@@ -41,7 +41,7 @@ typedef struct {
                            layer, or the output of a stage without a head */
     float *stats;       /* [tp, 3, rows] for the loss; tp > 1 */
     int32_t *positions; /* [seq_len / cp] of this rank's tokens, slice after slice */
-    /* By kind of layers: [seq_len, head_dim] for ExecRope; NULL unless rotary. */
+    /* By kind of layers: [seq_len, rotary_dim] for ExecRope; NULL unless rotary. */
     float *turns[MODEL_MAX_KINDS];
 } ExecStageScratch;
 

@@ -9,6 +9,7 @@
 
 #include "executor/run/run.h"
 #include "schedule/rank_order.h"
+#include "tests/executor/attention_kinds.h"
 #include "tests/executor/kinds.h"
 #include "tests/executor/states.h"
 
@@ -22,6 +23,7 @@ typedef struct {
     bool
         mixed; /* layers of several kinds, with other heads and widths; the last kind has experts */
     int state; /* which mixer of states.h takes turns with attention, from 1; 0: none */
+    int64_t attention; /* every second layer has that of attention_kinds[attention - 1]; 0: plain */
     int64_t dp, tp, cp, pp, vpp, ep, rank_order;
     bool sequence_parallel, scatter_p2p, broadcast_p2p;
     bool pads_vocab; /* 128 columns on every tp rank: the first has all 29 tokens */
@@ -97,6 +99,8 @@ combo_arch(const Combo *c)
         kinds_mix(&arch);
     if (c->state > 0)
         states_mix(&arch, c->state - 1);
+    if (c->attention > 0 && arch.n_kinds == 0)
+        attention_mix(&arch, (size_t)c->attention - 1);
     return arch;
 }
 
@@ -164,9 +168,11 @@ combo_text(const Combo *c)
         "%s, "
         "%d x %d%s, slices %d,%d,%d,%d, %s, recompute %s%s, zero %d, %d ahead, offload %s%s",
         model_family_names[c->family], c->tied ? " tied" : "", c->mixed ? " mixed" : "",
-        c->variety > 0 ? kinds_varieties[c->variety - 1].name : "usual", c->state,
-        (int)c->n_kv_heads, (int)c->n_experts, (int)c->n_shared, (int)c->first_dense, (int)c->dp,
-        (int)c->tp, c->sequence_parallel ? " sp" : "", c->scatter_p2p ? " scatter" : "",
+        c->variety > 0     ? kinds_varieties[c->variety - 1].name
+        : c->attention > 0 ? attention_kinds[c->attention - 1].name
+                           : "usual",
+        c->state, (int)c->n_kv_heads, (int)c->n_experts, (int)c->n_shared, (int)c->first_dense,
+        (int)c->dp, (int)c->tp, c->sequence_parallel ? " sp" : "", c->scatter_p2p ? " scatter" : "",
         c->broadcast_p2p ? " broadcast" : "", c->pads_vocab ? " padded" : "", (int)c->cp,
         (int)c->pp, (int)c->vpp, (int)c->ep, plan_rank_order_names[c->rank_order], c->schedule,
         (int)c->n_micro_batches, (int)c->micro_batch, c->uneven ? " uneven" : "", (int)c->slices[0],

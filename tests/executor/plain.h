@@ -10,33 +10,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "executor/model/model.h"
-
-#define PLAIN_MAX 64
-
-static inline const float *
-plain_weight(const ExecModel *model, int64_t layer, const char *name)
-{
-    char full[64];
-
-    if (layer < 0)
-        g_strlcpy(full, name, sizeof full);
-    else
-        g_snprintf(full, sizeof full, "layer.%d.%s", (int)layer, name);
-    const ExecParameter *p = exec_model_find(model, full);
-    return p == NULL ? NULL : (const float *)model->weights.data + p->offset;
-}
-
-/* y[n] = x[k] W[k,n] + b */
-static inline void
-plain_linear(const double *x, const float *w, const float *b, int64_t k, int64_t n, double *y)
-{
-    for (int64_t j = 0; j < n; j++) {
-        y[j] = b != NULL ? (double)b[j] : 0;
-        for (int64_t i = 0; i < k; i++)
-            y[j] += x[i] * (double)w[i * n + j];
-    }
-}
+#include "tests/executor/plain_attention.h"
 
 /* The norm of @name of a layer, or of an end (@layer -1). */
 static inline void
@@ -58,48 +32,6 @@ plain_norm(const ModelArch *arch, const ExecModel *model, int64_t layer, const c
         y[i] = (x[i] - mean) / sqrt(variance + arch->norm_epsilon) *
                    (gain != NULL ? (double)gain[i] : 1) +
                (shift != NULL ? (double)shift[i] : 0);
-}
-
-/* (x[i], x[i + d/2]) as a complex number times exp(sqrt(-1) t theta_i), of every head. */
-static inline void
-plain_rope(const ModelArch *arch, double *x, int64_t n_heads, int64_t t)
-{
-    const int64_t d = arch->head_dim;
-
-    for (int64_t h = 0; h < n_heads; h++)
-        for (int64_t i = 0; i < d / 2; i++) {
-            const double angle = (double)t / pow(arch->rope_base, 2.0 * (double)i / (double)d);
-            double *a = &x[h * d + i], *b = &x[h * d + i + d / 2];
-            const double re = *a * cos(angle) - *b * sin(angle);
-            const double im = *a * sin(angle) + *b * cos(angle);
-            *a = re;
-            *b = im;
-        }
-}
-
-/* softmax(q k / sqrt(d)) v of token @t; @kv rows are k, v. */
-static inline void
-plain_attention(const ModelArch *arch, double q[][PLAIN_MAX], double kv[][PLAIN_MAX], int64_t t,
-                double *out)
-{
-    const int64_t d = arch->head_dim, kv_width = arch->n_kv_heads * d;
-
-    for (int64_t h = 0; h < arch->n_heads; h++) {
-        const int64_t head = h * arch->n_kv_heads / arch->n_heads * d;
-        double weights[PLAIN_MAX], sum = 0;
-        for (int64_t j = 0; j <= t; j++) {
-            double score = 0;
-            for (int64_t i = 0; i < d; i++)
-                score += q[t][h * d + i] * kv[j][head + i];
-            weights[j] = exp(score / sqrt((double)d));
-            sum += weights[j];
-        }
-        for (int64_t i = 0; i < d; i++) {
-            out[h * d + i] = 0;
-            for (int64_t j = 0; j <= t; j++)
-                out[h * d + i] += weights[j] / sum * kv[j][kv_width + head + i];
-        }
-    }
 }
 
 static inline double
@@ -198,25 +130,7 @@ static inline void
 plain_mixer(const ModelArch *arch, const ExecModel *model, int64_t layer, int64_t n_tokens,
             double a[][PLAIN_MAX], double b[][PLAIN_MAX])
 {
-    const int64_t h = arch->hidden, q_width = arch->n_heads * arch->head_dim;
-    const int64_t kv_width = arch->n_kv_heads * arch->head_dim;
-    double q[PLAIN_MAX][PLAIN_MAX], kv[PLAIN_MAX][PLAIN_MAX], out[PLAIN_MAX];
-
-    for (int64_t t = 0; t < n_tokens; t++) {
-        plain_linear(a[t], plain_weight(model, layer, "q.weight"),
-                     plain_weight(model, layer, "q.bias"), h, q_width, q[t]);
-        plain_linear(a[t], plain_weight(model, layer, "kv.weight"),
-                     plain_weight(model, layer, "kv.bias"), h, 2 * kv_width, kv[t]);
-        if (model_positions(arch) != MODEL_POSITIONS_ROTARY)
-            continue;
-        plain_rope(arch, q[t], arch->n_heads, t);
-        plain_rope(arch, kv[t], arch->n_kv_heads, t);
-    }
-    for (int64_t t = 0; t < n_tokens; t++) {
-        plain_attention(arch, q, kv, t, out);
-        plain_linear(out, plain_weight(model, layer, "proj.weight"),
-                     plain_weight(model, layer, "proj.bias"), q_width, h, b[t]);
-    }
+    plain_attention(arch, model, layer, n_tokens, a, b);
 }
 
 /* One half of a layer: y += s post(half(pre(x))), of all tokens. */

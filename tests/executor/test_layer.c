@@ -9,6 +9,7 @@
 
 #include "executor/model/random.h"
 #include "executor/run/verify.h"
+#include "tests/executor/attention_kinds.h"
 #include "tests/executor/kinds.h"
 #include "tests/executor/plain.h"
 
@@ -93,17 +94,17 @@ spread_weights(ExecModel *model)
 
 /*
  * Central differences of every tensor along a random direction.  The loss is a mean of fp32 losses
- * of about 5, with a rounding of some 1e-7; h = 2e-3 moves it by 4e-3 times the gradient's norm,
+ * of about 5, with a rounding of some 1e-7; @step = 2e-3 moves it by 4e-3 times the gradient's norm,
  * and the third derivative adds some 1e-3 relative; where ReLU bends, a shorter
  * step cuts fewer corners.
  */
 static void
-check_model_derivatives(ModelArch arch)
+check_model_derivatives(ModelArch arch, double step)
 {
     const ModelActivation activation = model_activation(&arch);
     const bool bends =
         activation == MODEL_ACTIVATION_RELU || activation == MODEL_ACTIVATION_RELUGLU;
-    const double h = bends ? 2e-4 : 2e-3, tolerance = bends ? 0.02 : 0.01;
+    const double h = bends ? 2e-4 : step, tolerance = bends ? 0.02 : 0.01;
     g_auto(ExecReference) reference = {0};
     g_autoptr(GError) error = NULL;
     g_autoptr(ExecData) data = exec_data_open(NULL, arch.vocab, 13, 1, &error);
@@ -142,17 +143,37 @@ check_model_derivatives(ModelArch arch)
 static void
 test_whole_model_derivatives(void)
 {
-    check_model_derivatives(small_model(MODEL_FAMILY_GPT, true, 4));
-    check_model_derivatives(small_model(MODEL_FAMILY_GPT, false, 4));
-    check_model_derivatives(small_model(MODEL_FAMILY_GPT, true, 2));
-    check_model_derivatives(small_model(MODEL_FAMILY_LLAMA, false, 4));
-    check_model_derivatives(small_model(MODEL_FAMILY_LLAMA, true, 1));
-    check_model_derivatives(small_mixture(4)); /* of fewer the choice would jump */
+    check_model_derivatives(small_model(MODEL_FAMILY_GPT, true, 4), 2e-3);
+    check_model_derivatives(small_model(MODEL_FAMILY_GPT, false, 4), 2e-3);
+    check_model_derivatives(small_model(MODEL_FAMILY_GPT, true, 2), 2e-3);
+    check_model_derivatives(small_model(MODEL_FAMILY_LLAMA, false, 4), 2e-3);
+    check_model_derivatives(small_model(MODEL_FAMILY_LLAMA, true, 1), 2e-3);
+    check_model_derivatives(small_mixture(4), 2e-3); /* of fewer the choice would jump */
     for (size_t i = 0; i < G_N_ELEMENTS(kinds_varieties); i++) {
         ModelArch arch = small_model(i % 2 == 0 ? MODEL_FAMILY_LLAMA : MODEL_FAMILY_GPT, false, 4);
         kinds_varieties[i].vary(&arch);
         g_test_message("%s", kinds_varieties[i].name);
-        check_model_derivatives(arch);
+        check_model_derivatives(arch, 2e-3);
+    }
+}
+
+/* The small model with attention of kind @i, in a family where it shows. */
+static ModelArch
+small_attention(size_t i)
+{
+    ModelArch arch = small_model(i % 4 == 1 ? MODEL_FAMILY_GPT : MODEL_FAMILY_LLAMA, true, 2);
+
+    arch.head_dim = 6;
+    attention_kinds[i].set(&arch);
+    return arch;
+}
+
+static void
+test_attention_derivatives(void)
+{
+    for (size_t i = 0; i < G_N_ELEMENTS(attention_kinds); i++) {
+        g_test_message("%s", attention_kinds[i].name);
+        check_model_derivatives(small_attention(i), 5e-4);
     }
 }
 
@@ -167,8 +188,9 @@ test_loss_equals_definition(void)
     };
 
     const int n_varieties = G_N_ELEMENTS(kinds_varieties);
+    const int n_attentions = G_N_ELEMENTS(attention_kinds);
 
-    for (int variant = 0; variant < 8 + 2 * n_varieties; variant++) {
+    for (int variant = 0; variant < 8 + 2 * (n_varieties + n_attentions); variant++) {
         ModelArch arch = variant == 6
                              ? small_mixture(2)
                              : small_model(variant < 3 ? MODEL_FAMILY_GPT : MODEL_FAMILY_LLAMA,
@@ -177,8 +199,13 @@ test_loss_equals_definition(void)
             arch.n_layers = 4;
             kinds_mix(&arch);
         }
-        if (variant > 7)
+        if (variant > 7 && variant < 8 + 2 * n_varieties)
             kinds_varieties[(variant - 8) / 2].vary(&arch);
+        if (variant >= 8 + 2 * n_varieties) {
+            arch = small_model(variant % 2 == 0 ? MODEL_FAMILY_GPT : MODEL_FAMILY_LLAMA, false, 2);
+            arch.head_dim = 6;
+            attention_kinds[variant / 2 - 4 - n_varieties].set(&arch);
+        }
         g_auto(ExecReference) reference = {0};
         g_autoptr(GError) error = NULL;
         g_autoptr(ExecData) data = exec_data_open(NULL, arch.vocab, TOKENS, 1, &error);
@@ -323,6 +350,10 @@ test_slices_and_split_backward_change_nothing(void)
     check_slices(small_model(MODEL_FAMILY_GPT, true, 2));
     check_slices(small_model(MODEL_FAMILY_LLAMA, true, 2));
     check_slices(small_mixture(2));
+    for (size_t i = 0; i < G_N_ELEMENTS(attention_kinds); i++) {
+        g_test_message("%s", attention_kinds[i].name);
+        check_slices(small_attention(i));
+    }
 }
 
 /*
@@ -443,7 +474,7 @@ static int64_t
 both_sides_bytes(const ModelArch *arch, const ExecWidths *w, int64_t rows)
 {
     return 4 * padded(rows * arch->hidden * 4) + 2 * padded(rows * w->q_width * 4) +
-           padded(rows * 2 * w->kv_width * 4) + padded(rows * w->ffn_hidden * 4) +
+           padded(rows * w->kv_width * 4) + padded(rows * w->ffn_hidden * 4) +
            padded(rows * w->up_width * 4);
 }
 
@@ -492,7 +523,7 @@ test_recompute_changes_memory_only(void)
                           arch->n_layers * both_sides_bytes(arch, &model->kinds[0], rows);
         }
         if (cases[c].n > 1)
-            kept += arch->n_layers * padded(SEQ * SEQUENCES * 2 * model->kinds[0].kv_width * 4);
+            kept += arch->n_layers * padded(SEQ * SEQUENCES * model->kinds[0].kv_width * 4);
         g_assert_cmpint(held[PLAN_RECOMPUTE_NONE][0] - held[PLAN_RECOMPUTE_SELECTIVE][0], ==,
                         saved);
         g_assert_cmpint(held[PLAN_RECOMPUTE_FULL][0], ==, kept);
@@ -509,6 +540,7 @@ main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
     g_test_add_func("/executor/layer/whole-model-derivatives", test_whole_model_derivatives);
+    g_test_add_func("/executor/layer/attention-derivatives", test_attention_derivatives);
     g_test_add_func("/executor/layer/loss-equals-definition", test_loss_equals_definition);
     g_test_add_func("/executor/layer/slices-and-split-backward-change-nothing",
                     test_slices_and_split_backward_change_nothing);

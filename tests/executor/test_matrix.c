@@ -105,6 +105,41 @@ static const Feature features[] = {
     with_three_ahead,
 };
 
+/* Every kind of attention beside what cuts, moves or computes it again. */
+static void
+test_every_attention(void)
+{
+    static const Feature cuts[] = {with_tp,          with_sp,
+                                   with_one_kv_head, with_cp,
+                                   with_cp3,         with_uneven_slices,
+                                   with_zb_h1,       with_seq1f1b,
+                                   with_dualpipev,   with_bf16,
+                                   with_selective,   with_full,
+                                   with_zero3,       with_cpu_parameters};
+    int n_run = 0;
+
+    for (size_t i = 0; i < G_N_ELEMENTS(attention_kinds); i++)
+        for (size_t j = 0; j < G_N_ELEMENTS(cuts); j++) {
+            Combo c = combo_default();
+            with_llama(&c);
+            c.attention = (int64_t)i + 1;
+            c.n_kv_heads = 2;
+            cuts[j](&c);
+            /* Next to one that cuts in another way. */
+            cuts[(j + i + 1) % G_N_ELEMENTS(cuts)](&c);
+            if (!combo_supported(&c)) {
+                c = combo_default();
+                c.attention = (int64_t)i + 1;
+                cuts[j](&c);
+            }
+            if (combo_supported(&c)) {
+                combo_check(&c);
+                n_run++;
+            }
+        }
+    g_assert_cmpint(n_run, >=, 200);
+}
+
 static void
 test_all_pairs(void)
 {
@@ -247,6 +282,7 @@ roll_combo(Dice *dice)
         c.mixed = roll(dice, 4) == 0;
         if (roll(dice, 3) == 0)
             c.variety = 1 + (int)roll(dice, G_N_ELEMENTS(kinds_varieties));
+        c.attention = roll(dice, 2) * roll(dice, G_N_ELEMENTS(attention_kinds) + 1);
         c.n_kv_heads = INT64_C(1) << roll(dice, 3);
         c.dp = degrees[roll(dice, 6)];
         c.tp = INT64_C(1) << roll(dice, 3);
@@ -416,6 +452,7 @@ main(int argc, char **argv)
     g_test_init(&argc, &argv, NULL);
     g_test_add_func("/executor/matrix/all-pairs", test_all_pairs);
     g_test_add_func("/executor/matrix/every-variety", test_every_variety);
+    g_test_add_func("/executor/matrix/every-attention", test_every_attention);
     g_test_add_func("/executor/matrix/every-schedule", test_every_schedule);
     g_test_add_func("/executor/matrix/every-rank-order", test_every_rank_order);
     g_test_add_func("/executor/matrix/random-combinations", test_random_combinations);

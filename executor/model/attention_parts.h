@@ -1,0 +1,99 @@
+/*
+ * executor/model/attention_parts.h - what the files of attention (attention.h) share: where its
+ * tensors lie, how queries, keys and values come from a layer's input, and the core between them
+ * and the result.
+ *
+ * Queries, keys and values come either from products of the input (attention_plain.c) or through
+ * latents (attention_latent.c): a table of functions each.  The core (attention_core.c) knows
+ * neither.  Widths are those of the layer's widths, rows those of the slice on this rank.
+ *
+ * Private to executor/model/attention*.c.
+ */
+#pragma once
+
+#include "executor/model/attention.h"
+#include "executor/model/layout_build.h"
+#include "executor/model/linear.h"
+
+typedef struct {
+    void *q;            /* [rows, q_width] */
+    void *own_kv;       /* [rows, kv_width] this slice's K columns, then V; in layer->memory where
+                         * there are several slices */
+    void *attention;    /* [rows, out_width] */
+    float *lse;         /* [rows, n_heads] */
+    void *gate, *gated; /* [rows, gate_width], [rows, out_width]; where the result has a gate */
+    void *d_q;          /* [rows, q_width] */
+    void *d_kv;         /* [rows, kv_width] */
+    void *d_gate;       /* [rows, gate_width] */
+    void *d_attention;  /* [rows, out_width] */
+    void *kv;           /* [seq_len, sequences, kv_width] of all ranks; cp > 1 only */
+    float *d_kv_sum;    /* its gradient */
+    void *ring;         /* either in the order in which cp ranks exchange it */
+    /* Where queries and keys are normed: what they were before, [rows, q_width] and [rows, k_width],
+     * and sums of their groups (ExecGroupNorm); those of the gradients in one after the other. */
+    void *raw_q, *raw_k;
+    float *q_sums, *k_sums, *d_sums;
+    /* Latents: columns of the queries' (may be none), of the keys' and values', and of the part of
+     * keys that is rotated. */
+    void
+        *raw_latent; /* [local rows, latent_width] before the norms; the last columns are not set */
+    void *latent;    /* [local rows, latent_width] */
+    void *latents;   /* [rows, latent_width]: of all tp ranks, or latent */
+    void *kv_up;     /* [rows, kv_up_width] columns of K that are not rotated, then of V; it lies
+                         * where d_kv does */
+    void *d_kv_up;   /* the same of gradients */
+    void *d_latent;  /* [local rows, latent_width] before the norms */
+    void *d_latents; /* [rows, latent_width]: to be summed over tp, or d_latent */
+} ExecAttentionTensors;
+
+/* How queries, keys and values come from the input.  All of one kind of layers. */
+typedef struct {
+    /* Whether the products read all rows of the input, of all tp ranks; else @x_all below is NULL
+     * and @dx is not written. */
+    bool (*reads_all)(const ExecWidths *w);
+    void (*add_parameters)(ExecLayoutBuilder *b);
+    void (*cut)(const ExecLayerShape *shape, ExecMixerCutters *c, ExecAttentionTensors *t);
+    /* @x [local rows, hidden], @x_all [rows, hidden].  Writes t->q and t->own_kv. */
+    void (*forward)(const ExecLayer *layer, const ExecAttentionTensors *t, const void *x,
+                    const void *x_all);
+    /* From t->d_q and t->d_kv, which may change, to the gradient of x_all: @dx [rows, hidden], whose
+     * sum over tp it is. */
+    void (*backward)(const ExecLayer *layer, const ExecAttentionTensors *t, void *dx);
+    /* (nullable) After that sum: what comes to the gradient of the own rows by another way.  @adds
+     * it is added to @dx [local rows, hidden]; else it is written there. */
+    void (*backward_rows)(const ExecLayer *layer, const ExecAttentionTensors *t, void *dx,
+                          bool adds);
+    void (*weight)(const ExecLayer *layer, const ExecAttentionTensors *t, const void *x,
+                   const void *x_all);
+} ExecQueries;
+
+/* Defined in the files of their names. */
+extern const ExecQueries exec_attention_plain, exec_attention_latent;
+
+/* Columns of the result's gate. */
+static inline int64_t
+exec_gate_width(const ExecWidths *w)
+{
+    return w->n_heads * model_gate_columns(&w->arch);
+}
+
+/* Turns the first rotary_dim elements of heads that lie @head_dim apart in rows @stride apart, if
+ * the kind has rotary positions.  Defined in attention.c. */
+void exec_attention_rotate(const ExecLayer *layer, int64_t n_heads, int64_t head_dim,
+                           int64_t stride, bool inverse, void *x);
+
+/* Defined in attention_core.c: from q and own_kv to attention; from the gradient d_attention to d_q
+ * and d_kv, and that of the sinks.  exec_attention_cut_core() cuts what lies between them. */
+void exec_attention_cut_core(const ExecLayerShape *shape, ExecMixerCutters *c,
+                             ExecAttentionTensors *t);
+void exec_attention_core_forward(const ExecLayer *layer, const ExecAttentionTensors *t);
+void exec_attention_core_backward(const ExecLayer *layer, const ExecAttentionTensors *t);
+
+/* Where this slice's rows begin in layer->memory and layer->d_memory. */
+static inline int64_t
+exec_attention_own_at(const ExecLayer *layer)
+{
+    const ExecSlice *s = &layer->slice;
+
+    return s->own_context * s->sequences * layer->widths->kv_width;
+}
