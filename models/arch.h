@@ -174,7 +174,8 @@ typedef enum {
     MODEL_POSITIONS_N,
 } ModelPositions;
 
-/* What the norm of queries and keys spans. */
+/* What the norm of queries and keys spans.  It is of the kind of the layer's norms, without a shift but
+ * in MODEL_QK_NORM_HEAD where `norm` says that it is MODEL_NORM_LAYER (Persimmon). */
 typedef enum {
     MODEL_QK_NORM_HEAD,  /* each head, with the same scale */
     MODEL_QK_NORM_ROW,   /* all heads of a token together; tp ranks would have to add up */
