@@ -1,4 +1,20 @@
+#include "executor/model/attention.h"
+
 #include "executor/model/attention_parts.h"
+
+int
+exec_slice_chunks(int64_t tokens, int64_t cp, int64_t index, ExecChunk chunks[2])
+{
+    const int64_t half = tokens / (2 * cp);
+
+    if (cp == 1 || tokens % (2 * cp) != 0) {
+        chunks[0] = (ExecChunk){index * (tokens / cp), tokens / cp};
+        return 1;
+    }
+    chunks[0] = (ExecChunk){index * half, half};
+    chunks[1] = (ExecChunk){(2 * cp - 1 - index) * half, half};
+    return 2;
+}
 
 static const ExecQueries *
 queries_of(const ExecWidths *w)
