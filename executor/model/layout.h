@@ -198,7 +198,7 @@ typedef struct {
 
 typedef struct {
     ExecTensor norm_gain[EXEC_NORM_N], norm_shift[EXEC_NORM_N]; /* [hidden] */
-    ExecTensor q_weight, q_bias;          /* [hidden, q_width] */
+    ExecTensor q_weight, q_bias;                                /* [hidden, q_width] */
     ExecTensor kv_weight, kv_bias;        /* [hidden, kv_width]: columns of k, then of v */
     ExecTensor gate_weight, gate_bias;    /* [hidden, columns of the result's gate] */
     ExecTensor q_norm_gain, q_norm_shift; /* [head_dim], or of all heads; k_ likewise */
