@@ -61,12 +61,13 @@ attention_qk_norm(ModelArch *a)
     a->qk_norm = true;
 }
 
-/* Persimmon: with shifts. */
+/* Persimmon: with shifts.  Rotated, so that the softmax sees the keys'. */
 static inline void
 attention_qk_layer_norm(ModelArch *a)
 {
     a->qk_norm = true;
     a->norm = MODEL_NORM_LAYER;
+    a->positions = MODEL_POSITIONS_ROTARY;
 }
 
 /* OLMo 2. */
