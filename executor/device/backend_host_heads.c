@@ -95,12 +95,16 @@ exec_host_group_norm_backward_sums(ExecBackend *backend, const ExecGroupNorm *no
     }
 }
 
-/* dx = rstd (g - mean(g) - z mean(g z)): see backend_reference.c. */
+/* dx = rstd (g - mean(g) - z mean(g z)): see backend_reference.c.  The gradients of gains and shifts
+ * are summed over rows in double. */
 void
 exec_host_group_norm_backward(ExecBackend *backend, const ExecGroupNorm *norm, const float *d_sums,
                               void *d, int64_t d_stride, float *dgain, float *dshift)
 {
     const int64_t n = norm->rows * norm->groups;
+    const int64_t n_gains = norm->cols + (norm->groups - 1) * norm->gain_step;
+    g_autofree double *gains = g_new0(double, (size_t)n_gains);
+    g_autofree double *shifts = g_new0(double, (size_t)n_gains);
 
     for (int64_t i = 0; i < n; i++) {
         const int64_t r = i / norm->groups, g = i % norm->groups;
@@ -111,13 +115,15 @@ exec_host_group_norm_backward(ExecBackend *backend, const ExecGroupNorm *norm, c
         const double mean = norm->centred ? (double)d_sums[n + i] / (double)norm->n : 0.0;
         for (int64_t c = 0; c < norm->cols; c++) {
             const double z = ((double)x[c] - m.mean) * m.rstd, dy = (double)to[c];
-            if (dgain != NULL)
-                dgain[g * norm->gain_step + c] += (float)(dy * z);
-            if (dshift != NULL)
-                dshift[g * norm->gain_step + c] += (float)dy;
+            gains[g * norm->gain_step + c] += dy * z;
+            shifts[g * norm->gain_step + c] += dy;
             to[c] = (float)(m.rstd * (dy * gain_of(norm, g, c) - mean - z * product));
         }
     }
+    for (int64_t i = 0; dgain != NULL && i < n_gains; i++)
+        dgain[i] += (float)gains[i];
+    for (int64_t i = 0; dshift != NULL && i < n_gains; i++)
+        dshift[i] += (float)shifts[i];
 }
 
 /* --- blocks of columns --- */

@@ -258,6 +258,18 @@ roll_slices(Dice *dice, Combo *c)
     memcpy(c->slices, cuts[roll(dice, G_N_ELEMENTS(cuts))], sizeof c->slices);
 }
 
+/* @c, or if it is of the usual kinds, half the time, with attention of another kind besides: drawn by
+ * itself, so that combinations are what they are without. */
+static Combo
+with_some_attention(Combo c, const Dice *dice)
+{
+    const uint64_t drawn = random_at(dice->seed + 1, dice->n_drawn);
+    Combo other = c;
+
+    other.attention = (int64_t)(drawn / 2 % G_N_ELEMENTS(attention_kinds)) + 1;
+    return drawn % 2 == 0 && c.variety == 0 && combo_supported(&other) ? other : c;
+}
+
 /* At most 16 ranks; what contradicts itself is drawn again. */
 static Combo
 roll_combo(Dice *dice)
@@ -282,7 +294,6 @@ roll_combo(Dice *dice)
         c.mixed = roll(dice, 4) == 0;
         if (roll(dice, 3) == 0)
             c.variety = 1 + (int)roll(dice, G_N_ELEMENTS(kinds_varieties));
-        c.attention = roll(dice, 2) * roll(dice, G_N_ELEMENTS(attention_kinds) + 1);
         c.n_kv_heads = INT64_C(1) << roll(dice, 3);
         c.dp = degrees[roll(dice, 6)];
         c.tp = INT64_C(1) << roll(dice, 3);
@@ -307,7 +318,7 @@ roll_combo(Dice *dice)
         c.prefetch_layers = (int32_t)roll(dice, 5) - 1;
         c.pads_vocab = roll(dice, 3) == 0;
         if (c.dp * c.tp * c.cp * c.pp <= 16 && c.dp * c.tp * c.cp * c.pp > 1 && combo_supported(&c))
-            return c;
+            return with_some_attention(c, dice);
     }
 }
 
