@@ -644,6 +644,22 @@ read_degrees(PlanRequest *plan, Options *options, RequestKind kind)
                              kind == REQUEST_FIXED ? remaining_dp(plan, options) : 0);
 }
 
+/* Windows and chunks that no sequence fills: whoever asked for them expects less work than there is. */
+static void
+note_windows(const ModelArch *arch, int64_t seq_len)
+{
+    for (int32_t i = 0; i < model_n_kinds(arch); i++) {
+        const ModelArch kind = model_kind_arch(arch, i);
+        const int64_t reach = MAX(kind.window, kind.chunk);
+
+        if (model_has_attention(&kind) && reach > seq_len)
+            output_note("note: %s: a %s of " INT " tokens is longer than sequences of " INT
+                        " (--seq-len), which it leaves whole",
+                        model_kind_name(arch, i), kind.window > 0 ? "window" : "chunk", reach,
+                        seq_len);
+    }
+}
+
 /* Fills request->plan from @options, with what they mean when absent; mistakes are recorded in
  * @options. */
 static void
@@ -660,6 +676,7 @@ read_plan(Request *request, Options *options, RequestKind kind)
     plan->global_batch = options_int64(options, "global-batch", 1, INT64_C(1) << 31, 1);
     plan->seq_len =
         options_int64(options, "seq-len", 1, MODEL_MAX_SEQ_LEN, request->arch->max_seq_len);
+    note_windows(request->arch, plan->seq_len);
     /* A table of learned positions has a row for each token. */
     if (request->arch->family == MODEL_FAMILY_GPT)
         request->arch->max_seq_len = MAX(request->arch->max_seq_len, plan->seq_len);
