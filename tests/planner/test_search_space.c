@@ -171,6 +171,29 @@ try_recomputes(Enumeration *all, Plan *plan)
     }
 }
 
+/* Every division of the units over the stages from @at on, of which @left are not placed yet; the
+ * ends may be alone, and MTP modules stay together. */
+static void
+try_divisions(Enumeration *all, Plan *plan, guint at, int64_t left)
+{
+    const ModelArch *arch = all->request->arch;
+    const guint n = plan->stages->len;
+    const int64_t last = arch->mtp.n > 0 ? arch->mtp.n - 1 : 0;
+    const int64_t least = arch->vocab > 0 && n > 1 && (at == 0 || at + 1 == n) ? 0 : 1;
+    PlanStage *stage = &g_array_index(plan->stages, PlanStage, at);
+
+    stage->first_layer = at == 0 ? 0 : stage[-1].first_layer + stage[-1].n_layers;
+    for (int64_t count = at + 1 == n ? left : least; count <= left; count++) {
+        stage->n_layers = count + (count > 0 && count == left ? last : 0);
+        if (count < least)
+            return;
+        if (at + 1 < n)
+            try_divisions(all, plan, at + 1, left - count);
+        else
+            try_recomputes(all, plan);
+    }
+}
+
 /* The same plan with stages by plan_partition(). */
 static void
 try_balanced(Enumeration *all, Plan *plan, const ScheduleFamily *family)
@@ -625,6 +648,72 @@ compare_slices(uint32_t state, int n_problems, bool mixes)
     g_assert_cmpint(tally.n_sliced, >, n_problems / 3);
 }
 
+/* All divisions of single chunks, with every recompute kind of every stage: what the divisions that
+ * a search tries, even, balanced and fitted, leave. */
+static void
+test_divisions_are_near_the_best_of_all(void)
+{
+    const int n_problems = g_test_slow() ? 300 : 25;
+    uint32_t state = 51;
+    int n = 0, n_equal = 0, n_near = 0;
+    double worst = 1.0, sum = 0.0;
+
+    flights = plan_memo_new();
+    while (n < n_problems) {
+        g_autoptr(ModelArch) arch = small_arch(3 + draw(&state) % 4, draw(&state) % 8 == 0 ? 4 : 0,
+                                               draw(&state) % 3 == 0 ? 0 : 8192);
+        mix_layers(arch, &state);
+        const int64_t pp = 2 + draw(&state) % 2;
+        const char *schedules[] = {draw(&state) % 2 == 0 ? "1f1b" : "zb-h1", NULL};
+        g_autoptr(Profile) profile = cluster_of("p3.16xlarge", pp);
+        PlanRequest request = random_request(&state, arch, profile);
+        request.dp = request.tp = request.cp = request.ep = request.vpp = request.micro_batch = 1;
+        request.pp = pp;
+        request.zero_stage = 0;
+        request.offload = PLAN_OFFLOAD_NONE;
+        request.offload_parameters = false;
+        request.sequence_parallel = 0;
+        request.schedules = schedules;
+        Enumeration all = {.request = &request,
+                           .points = g_array_new(FALSE, FALSE, sizeof(Point)),
+                           .least_bytes = INT64_MAX};
+        g_autoptr(GArray) points = all.points;
+        g_autoptr(Plan) plan = plan_from_request(&request, NULL);
+        const PlanLayerShape shape = {plan == NULL ? (PlanDegrees){0} : plan->degrees, 1, false};
+        /* Of one recompute kind for all stages there is nothing to show. */
+        if (plan == NULL || plan_layer_recomputes_depend(&request, &shape))
+            continue;
+        costs = plan_memo_new();
+        try_recomputes(&all, plan); /* even stages may part MTP modules */
+        try_divisions(&all, plan, 0, plan_request_n_units(&request));
+        g_clear_pointer(&costs, plan_memo_free);
+        if (points->len == 0 || points->len > MAX_PLANS)
+            continue;
+        if (draw(&state) % 2 == 0)
+            request.memory_limit_bytes = random_limit(&state, &all);
+        g_autoptr(Plan) found = plan_search(&request, simulate, NULL, NULL);
+        const Point best = best_of(&all);
+        g_assert_true(found == NULL || best.ns < INT64_MAX);
+        if (found == NULL || request.objective == PLAN_OBJECTIVE_MEMORY)
+            continue;
+        const double ratio = (double)found->predicted->iteration_ns / (double)best.ns;
+        g_assert_cmpfloat(ratio, >=, 1.0 - 1e-12);
+        n++;
+        n_equal += ratio == 1.0;
+        n_near += ratio <= 1.01;
+        sum += ratio;
+        worst = MAX(worst, ratio);
+    }
+    g_clear_pointer(&costs, plan_memo_free);
+    g_clear_pointer(&flights, plan_memo_free);
+    g_test_message(
+        "%d stacks: %d equal to the best of all divisions, %d within 1 %%, mean %.2f %%, "
+        "worst %.1f %%",
+        n, n_equal, n_near, 100.0 * (sum / n - 1.0), 100.0 * (worst - 1.0));
+    g_assert_cmpint(n_equal, >, n / 3);
+    g_assert_cmpfloat(sum / n, <, 1.05);
+}
+
 static void
 test_slices_equal_full_enumeration(void)
 {
@@ -692,6 +781,8 @@ main(int argc, char **argv)
                     test_slices_equal_full_enumeration);
     g_test_add_func("/planner/search-space/mixed-stacks-equal-full-enumeration",
                     test_mixed_stacks_equal_full_enumeration);
+    g_test_add_func("/planner/search-space/divisions-are-near-the-best-of-all",
+                    test_divisions_are_near_the_best_of_all);
     g_test_add_func("/planner/search-space/slices-of-mixed-stacks-equal-full-enumeration",
                     test_slices_of_mixed_stacks_equal_full_enumeration);
     g_test_add_func("/planner/search-space/two-kinds-of-devices-equal-full-enumeration",
