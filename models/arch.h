@@ -404,7 +404,8 @@ typedef struct {
     int64_t up_rows, up; /* ... products of its own, of so many rows, with so many columns in all */
     int64_t middle;      /* columns of a product of the values, after the convolution */
     int64_t conv;        /* channels of the convolution */
-    int64_t vectors;     /* elements of what is no product: decays, biases */
+    int64_t gates, rates; /* of a row, in fp32: decays, and rates of writing or time steps */
+    int64_t vectors;      /* elements of what is no product: decays, biases */
     int64_t norm;        /* elements of the scale of the result's norm */
 } ModelStateWidths;
 

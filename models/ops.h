@@ -146,6 +146,8 @@ typedef struct {
      * of that is K and V of the slice. */
     int64_t saved_bytes;
     int64_t saved_kv_bytes;
+    int64_t saved_state_bytes; /* the part of saved_kv_bytes that is a state: in fp32, and of which
+                                * backward has one gradient at a time */
     /* The part of saved_bytes that weight gradients read, which are the inputs of products; and the
      * gradient of the product's output, which they read too.  Where input and weight gradients are
      * two ops (I and W), both are kept from I to W  [2401.10241 table 1: 14 and 18 of 32 s b h]. */

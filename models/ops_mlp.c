@@ -140,6 +140,27 @@ columns_of(const ModelArch *arch, const ModelShape *shape)
     };
 }
 
+/* Of a mixer with a state, by row: the gradients of its result and of the convolution's, decays
+ * and rates that come through narrow products, and their gradients in fp32. */
+static double
+state_scratch(const OpsList *list)
+{
+    const ModelStateWidths w = model_state_widths(list->arch, list->shape->tp);
+    const double narrow = w.up_rows > 0 ? (double)MAX(w.gates, w.rates) : 0.0;
+
+    return (double)w.values + (list->arch->state.conv > 0 ? (double)w.conv : 0.0) + narrow +
+           4.0 / list->e * (double)(w.gates + w.rates);
+}
+
+/* ... and the gradients of its products' outputs. */
+static double
+state_gradients(const ModelArch *arch, int64_t tp)
+{
+    const ModelStateWidths w = model_state_widths(arch, tp);
+
+    return (double)(w.in + w.down + w.middle + w.up);
+}
+
 static ModelScratchBytes
 kind_scratch_bytes(const ModelArch *arch, const ModelShape *shape)
 {
@@ -156,11 +177,14 @@ kind_scratch_bytes(const ModelArch *arch, const ModelShape *shape)
     const double active = model_is_gated(arch) ? mlp : 0.0;
     const double common = fmax(h, active) + (shape->sequence_parallel ? h : 0.0);
     const double up = (double)n_inputs(arch) * mlp;
+    const bool attends = model_has_attention(arch);
+    const double mixer = attends ? c.q + ring : state_scratch(&list);
+    const double kept = attends ? c.q + c.kv : state_gradients(arch, shape->tp);
 
     return (ModelScratchBytes){
         .backward_bytes =
-            ops_bytes(list.rows * (common + fmax(2.0 * c.q + c.kv + ring, fmax(h, up))) * list.e),
-        .input_bytes = ops_bytes(list.rows * (common + fmax(c.q + ring, h)) * list.e),
+            ops_bytes(list.rows * (common + fmax(mixer + kept, fmax(h, up))) * list.e),
+        .input_bytes = ops_bytes(list.rows * (common + fmax(mixer, h)) * list.e),
     };
 }
 

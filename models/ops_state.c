@@ -34,6 +34,15 @@ scan_flops(const ModelArch *arch)
     }
 }
 
+/* Rows before the slice that its convolution reads. */
+static double
+before_elements(const OpsList *list, const ModelStateWidths *w)
+{
+    const int64_t taps = list->arch->state.conv;
+
+    return taps > 0 ? (double)(taps - 1) * (double)list->shape->batch * (double)w->conv : 0.0;
+}
+
 static void
 add_scan(OpsList *list, const ModelStateWidths *w)
 {
@@ -44,11 +53,9 @@ add_scan(OpsList *list, const ModelStateWidths *w)
     const double heads = (double)w->heads / cp;
     const double batch = (double)shape->batch;
     const bool is_mamba = arch->mixer == MODEL_MIXER_MAMBA;
-    /* Queries and keys, values, gates of time in fp32; the result. */
+    /* Queries and keys, values, decays and rates in fp32; the result. */
     const double columns = 2.0 * (double)w->keys + (double)w->values;
-    const double gates =
-        arch->mixer == MODEL_MIXER_KDA ? (double)w->heads * (double)s->key_dim : (double)w->heads;
-    const double in = list->rows * (columns * list->e + 4.0 * gates);
+    const double in = list->rows * (columns * list->e + 4.0 * (double)(w->gates + w->rates));
     const double out = list->rows * (double)w->values * list->e;
     const double state = 4.0 * batch * heads * (double)s->key_dim * (double)s->value_dim;
     const double n_chunks = is_mamba ? 1.0 : ceil((double)shape->tokens / (double)s->chunk);
@@ -63,8 +70,12 @@ add_scan(OpsList *list, const ModelStateWidths *w)
     /* The state of each chunk is written and read again. */
     op->forward_bytes = ops_bytes(in + out + 2.0 * n_chunks * state);
     op->backward_bytes = ops_bytes(2.0 * in + out + 4.0 * n_chunks * state);
-    /* Queries, keys and values are kept by what made them; gates and the slice's first state here. */
-    op->saved_bytes = ops_bytes(4.0 * list->rows * gates + state);
+    /* What it reads is kept by what made it; its result here, and the state that the slice begins
+     * with, as K and V are, for all slices together. */
+    if (shape->context > 0)
+        op->saved_kv_bytes = op->saved_state_bytes =
+            ops_bytes(state + 4.0 * before_elements(list, w));
+    op->saved_bytes = ops_bytes(out + (double)op->saved_kv_bytes);
     op->n_kernels_forward = is_mamba ? 1 : 4;
     op->n_kernels_backward = is_mamba ? 1 : 8;
     op->core_attention = true;
@@ -84,6 +95,12 @@ add_conv(OpsList *list, const ModelStateWidths *w)
     op->weight_bytes =
         ops_bytes((double)w->conv * (double)(s->conv + (s->conv_bias ? 1 : 0)) * list->e);
     op->stored_operands = true;
+    if (w->middle > 0) /* a product reads the result */
+        op->saved_for_weight_bytes = ops_bytes(bytes);
+    if (list->arch->mixer == MODEL_MIXER_CONV && list->shape->context > 0) {
+        op->saved_kv_bytes = op->saved_state_bytes = ops_bytes(4.0 * before_elements(list, w));
+        op->saved_bytes = ops_bytes(2.0 * bytes + (double)op->saved_kv_bytes);
+    }
 }
 
 /* Products through a narrow middle: of the layer's input, which all tp ranks compute (KDA). */
@@ -95,6 +112,9 @@ add_narrow(OpsList *list, const ModelStateWidths *w)
     ops_add_gemm(list, "mixer_down", list->rows, list->arch->hidden, w->down, false);
     ModelOp *up = ops_add_gemm(list, "mixer_up", list->rows, w->up_rows, w->up, false);
     ops_keep_input(list, up, list->rows * (double)w->down);
+    /* The gate of the result. */
+    up->saved_bytes =
+        ops_bytes((double)up->saved_bytes + list->rows * (double)w->values * list->e);
 }
 
 /* Mamba's: of the values, after the convolution; a sum over tp ranks makes the middle whole. */
@@ -116,8 +136,9 @@ add_gated_norm(OpsList *list, const ModelStateWidths *w)
 {
     const double bytes = list->rows * (double)w->values * list->e;
     const bool is_normed = w->norm > 0;
+    /* What it reads is kept by what made it. */
     ModelOp *op =
-        ops_add_memory(list, "mixer_norm", 3.0 * bytes, 5.0 * bytes, bytes, 1, is_normed ? 2 : 1);
+        ops_add_memory(list, "mixer_norm", 3.0 * bytes, 5.0 * bytes, 0.0, 1, is_normed ? 2 : 1);
 
     op->weight_bytes = ops_bytes(((double)w->norm + (double)w->vectors) * list->e);
     op->stored_operands = true;
@@ -135,9 +156,11 @@ ops_add_state_mixer(OpsList *list, bool keeps_input)
     ModelOp *in = ops_add_gemm(list, "mixer_in", list->rows, arch->hidden, w.in, s->bias);
     if (keeps_input)
         ops_keep_input(list, in, list->local_rows * (double)arch->hidden);
-    /* What the convolution does not take over: gates; without one, everything. */
-    const double kept = (double)(w.in - (s->conv > 0 ? w.conv : 0));
-    in->saved_bytes = ops_bytes((double)in->saved_bytes + list->rows * kept * list->e);
+    /* What the convolution does not take over: gates; without one, everything.  And what becomes of
+     * these, in fp32. */
+    const double kept = (double)(w.in - (s->conv > 0 ? w.conv : 0)) * list->e +
+                        4.0 * (double)(w.gates + w.rates);
+    in->saved_bytes = ops_bytes((double)in->saved_bytes + list->rows * kept);
     add_narrow(list, &w);
     ops_add_tp_input_again(list, "mixer_input_again", arch->hidden);
     add_conv(list, &w);

@@ -151,6 +151,7 @@ model_state_widths(const ModelArch *arch, int64_t tp)
     case MODEL_MIXER_DELTA_NET: /* queries, keys, values; their gate; rates of writing, forgetting */
         w.conv = 2 * w.keys + w.values;
         w.in = w.conv + w.values + 2 * heads;
+        w.gates = w.rates = heads;
         w.vectors = 2 * heads;
         w.norm = s->value_dim;
         break;
@@ -158,6 +159,8 @@ model_state_widths(const ModelArch *arch, int64_t tp)
         w.conv = 2 * w.keys + w.values;
         w.in = w.conv + heads + (s->rank == 0 ? heads * s->key_dim + w.values : 0);
         w.down = 2 * s->rank;
+        w.gates = heads * s->key_dim;
+        w.rates = heads;
         w.up_rows = s->rank;
         w.up = s->rank == 0 ? 0 : heads * s->key_dim + w.values;
         w.vectors = heads + heads * s->key_dim;
@@ -166,6 +169,7 @@ model_state_widths(const ModelArch *arch, int64_t tp)
     case MODEL_MIXER_MAMBA2: /* gate, values, B, C, time steps; A, D and the steps' bias */
         w.conv = w.values + 2 * w.keys;
         w.in = w.values + w.conv + heads;
+        w.gates = w.rates = heads;
         w.vectors = 3 * heads;
         w.norm = w.values;
         break;
@@ -173,6 +177,7 @@ model_state_widths(const ModelArch *arch, int64_t tp)
         w.keys = s->key_dim;
         w.conv = heads;
         w.in = 2 * heads;
+        w.rates = heads;
         w.middle = s->rank + 2 * s->key_dim;
         w.up_rows = s->rank;
         w.up = heads;

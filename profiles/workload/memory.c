@@ -506,6 +506,7 @@ workload_part_bytes(const ModelArch *arch, ModelPart part, int64_t layer, const 
         sum.late_saved_bytes += ops[i].late ? ops[i].saved_bytes : 0;
         sum.late_backward_bytes = MAX(sum.late_backward_bytes, ops[i].late_backward_bytes);
         sum.saved_kv_bytes += ops[i].saved_kv_bytes;
+        sum.saved_state_bytes += ops[i].saved_state_bytes;
         sum.weight_saved_bytes += ops[i].saved_for_weight_bytes + ops[i].output_gradient_bytes;
         sum.early_saved_for_weight_bytes += ops[i].late ? 0 : ops[i].saved_for_weight_bytes;
         sum.selective_again_bytes += ops[i].again_bytes;
@@ -562,6 +563,7 @@ workload_kept_bytes(const WorkloadPartBytes *part, PlanRecompute recompute, bool
     return (WorkloadKeptBytes){
         .kept_bytes = kept,
         .kv_bytes = kv,
+        .state_bytes = sliced ? part->saved_state_bytes : 0,
         .weight_kept_bytes = part->weight_saved_bytes,
         .forward_workspace_bytes =
             recompute == PLAN_RECOMPUTE_FULL
@@ -684,6 +686,7 @@ workload_build_op_memory(const WorkloadBuild *build, const PlanStage *stage, int
     WorkloadKeptBytes kinds[MODEL_MAX_KINDS] = {0}, plain[MODEL_MAX_KINDS] = {0};
     int64_t saved[MODEL_MAX_KINDS] = {0};
     bool known[MODEL_MAX_KINDS] = {false};
+    int64_t state_bytes = 0;
 
     if (stage->embedding)
         add_whole_part(build, MODEL_PART_EMBEDDING, 0, &embedding, whole, op);
@@ -710,6 +713,7 @@ workload_build_op_memory(const WorkloadBuild *build, const PlanStage *stage, int
                 ? kinds[kind]
                 : plain[kind];
         join_unit(build, stage, i, boundary_bytes, saved, &kept);
+        workload_build_add(&state_bytes, kept.state_bytes);
         add_whole_part(build, MODEL_PART_LAYER, layer, &kept, whole, op);
     }
     if (stage->head)
@@ -731,10 +735,13 @@ workload_build_op_memory(const WorkloadBuild *build, const PlanStage *stage, int
                     build->prefetch == NULL ? 0 : build->prefetch->most_bytes[stage->rank],
             },
             op, last_bytes);
-    /* In the same number format, unless the framework sums them over slices in fp32. */
+    /* In the same number format, unless the framework sums them over slices in fp32; then states,
+     * which are fp32 anyway, have one gradient that goes from slice to slice. */
     op->kv_gradient_bytes = op->kv_bytes;
     if (build->facts->row_blocks)
-        op->kv_gradient_bytes = op->kv_bytes / dtype_bytes(dtype_stored(shape.dtype)) * 4;
+        op->kv_gradient_bytes =
+            (op->kv_bytes - state_bytes) / dtype_bytes(dtype_stored(shape.dtype)) * 4 +
+            (slice == 1 ? state_bytes : 0);
 }
 
 void

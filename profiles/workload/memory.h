@@ -91,8 +91,8 @@ int64_t workload_usable_of(const ProfileParameters *parameters, const PlanDegree
 /* What the ops of a layer, the embedding or the head save and need without recompute. */
 typedef struct {
     int64_t saved_bytes; /* from forward to backward... */
-    int64_t saved_kv_bytes,
-        selective_again_bytes; /* ...of which K and V, and what selective recompute does not keep */
+    /* ... of which K and V and states; states; what selective recompute does not keep */
+    int64_t saved_kv_bytes, saved_state_bytes, selective_again_bytes;
     int64_t selective_again_kv_bytes; /* K and V that it does not keep either, unless sliced */
     /* What of both is there at once in a backward: modules of the mixer, or those behind it. */
     int64_t selective_once_bytes;
@@ -113,7 +113,8 @@ WorkloadPartBytes workload_part_bytes(const ModelArch *arch, ModelPart part, int
 /* What a part keeps between its ops, and what each op takes while it runs. */
 typedef struct {
     int64_t kept_bytes;        /* from F to B, without K and V of slices */
-    int64_t kv_bytes;          /* from F to B: K and V of slices */
+    int64_t kv_bytes;          /* from F to B: K and V of slices, and states */
+    int64_t state_bytes;       /* of these, states */
     int64_t weight_kept_bytes; /* from I to W */
     /* While an F, a B or an I runs, beyond what it finds.  Where an I leaves more than it finds,
      * the difference is allocated when it begins and is not part of input_workspace_bytes. */

@@ -199,6 +199,25 @@ else
  "tied_embeddings":false}
 END
         backwards llama
+        # state MIXER KEYS: a model all of whose layers have that mixer
+        state() {
+            cat >"$W/model.json" <<END
+{"format":"degas-model","version":1,"name":"middling-$1","family":"llama","n_layers":4,
+ "hidden":192,"n_heads":6,"n_kv_heads":3,"ffn_hidden":512,"vocab":1024,"max_seq_len":192,
+ "tied_embeddings":false,"mixer":"$1","state":{$2}}
+END
+            profile || report 1 "profile of $1" "$(cat "$W/err")"
+            peaks "$1, zb-h1" $P --schedule zb-h1 --zero 0 --recompute none
+            peaks "$1, slices" $S --slices 4 --schedule seq1f1b --zero 0 --recompute none
+            peaks "$1, recompute full" $P --schedule 1f1b --zero 0 --recompute full
+            peaks "$1, recompute selective" $P --schedule 1f1b --zero 0 --recompute selective
+        }
+        state delta_net '"n_heads":6,"key_dim":32,"value_dim":32,"conv":4'
+        state kda '"n_heads":6,"key_dim":32,"value_dim":32,"conv":4,"rank":32'
+        state mamba2 '"n_heads":12,"n_key_heads":2,"key_dim":32,"value_dim":32,"conv":4'
+        state mamba '"n_heads":384,"key_dim":16,"value_dim":1,"conv":4,"rank":12'
+        state lightning '"n_heads":6,"key_dim":32,"value_dim":32'
+        state conv '"n_heads":192,"key_dim":1,"value_dim":1,"conv":3'
         experts 384
         for schedule in 1f1b zb-h1 "zb-v --vpp 2" "dualpipev --vpp 2"; do
             for recompute in none selective full; do

@@ -230,7 +230,8 @@ test_attention_needs_the_pairs_that_its_window_has(void)
         }
 }
 
-/* A state takes the same from every slice, and slices leave no keys and values behind. */
+/* A state takes the same from every slice; a slice that is not the first keeps what it was handed:
+ * the states of 4 heads of 8 x 32, and 3 rows of 160 channels before the convolution, in fp32. */
 static void
 test_a_scan_does_not_depend_on_what_was_before(void)
 {
@@ -253,8 +254,11 @@ test_a_scan_does_not_depend_on_what_was_before(void)
     for (size_t i = 0; i < n; i++) {
         g_assert_cmpfloat(first[i].forward_flops, ==, later[i].forward_flops);
         g_assert_cmpint(first[i].forward_bytes, ==, later[i].forward_bytes);
-        g_assert_cmpint(first[i].saved_bytes, ==, later[i].saved_bytes);
+        const int64_t handed =
+            first[i].kind == MODEL_OP_SCAN ? 2 * 4 * (4 * 8 * 32 + 3 * 160) : 0;
+        g_assert_cmpint(first[i].saved_bytes, ==, later[i].saved_bytes - handed);
         g_assert_cmpint(first[i].saved_kv_bytes, ==, 0);
+        g_assert_cmpint(later[i].saved_kv_bytes, ==, handed);
     }
     /* The weights of its ops are its parameters. */
     int64_t bytes = 0;
