@@ -12,6 +12,7 @@
 
 enum {
     STATES_N = 9,
+    STATES_HEADS_N = 6, /* the first ones have 8 heads with vectors of their own */
     STATES_MAX = 256 /* columns of anything */
 };
 

@@ -335,6 +335,33 @@ test_random_combinations(void)
     }
 }
 
+/* Mixers with a state beside attention.  Their vectors have one element for each of 8 heads: two of
+ * them alone hold little but rounding. */
+static void
+test_random_states(void)
+{
+    Dice dice = {.seed = 2025};
+
+    if (!g_test_slow()) {
+        g_test_skip("a long test; test_state_mixer has each in five combinations");
+        return;
+    }
+    for (int i = 0; i < 300;) {
+        Combo c = roll_combo(&dice);
+        c.state = 1 + i % STATES_N;
+        c.mixed = false;
+        c.variety = 0;
+        c.n_experts = 0;
+        c.cp = c.ep = 1;
+        if (c.state <= STATES_HEADS_N)
+            c.tp = MIN(c.tp, 2);
+        if (!combo_supported(&c))
+            continue;
+        combo_check(&c);
+        i++;
+    }
+}
+
 /* --- faults inside layers --- */
 
 /* Rank 3 fails in its second backward, where its tp, cp and ep peers wait inside a layer. */
@@ -467,6 +494,7 @@ main(int argc, char **argv)
     g_test_add_func("/executor/matrix/every-schedule", test_every_schedule);
     g_test_add_func("/executor/matrix/every-rank-order", test_every_rank_order);
     g_test_add_func("/executor/matrix/random-combinations", test_random_combinations);
+    g_test_add_func("/executor/matrix/random-states", test_random_states);
     g_test_add_func("/executor/matrix/failure-inside-a-layer-stops-all",
                     test_failure_inside_a_layer_stops_all);
     g_test_add_func("/executor/matrix/training-does-not-depend-on-degrees",

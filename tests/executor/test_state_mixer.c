@@ -214,7 +214,7 @@ test_split_runs(void)
                 break;
             case 3:
                 /* Vectors of one or two heads hold little but rounding. */
-                c.tp = which < 6 ? 2 : 4;
+                c.tp = which < STATES_HEADS_N ? 2 : 4;
                 c.schedule = "zb-h1";
                 c.recompute = (PlanRecompute)(which % PLAN_RECOMPUTE_N);
                 c.uneven = true;
