@@ -203,7 +203,7 @@ meet_group(ExecRank *rank, ExecDim dim, GError **error)
     const bool aside =
         exec_rank_gathers_aside(rank) && (dim == EXEC_DIM_DENSE || dim == EXEC_DIM_EXPERT);
 
-    return group->n == 1 || (t->ops->meet(t, group, EXEC_MEET_COLLECTIVES, error) &&
+    return group->n <= 1 || (t->ops->meet(t, group, EXEC_MEET_COLLECTIVES, error) &&
                              (!aside || t->ops->meet(t, group, EXEC_MEET_ASIDE, error)));
 }
 

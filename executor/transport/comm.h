@@ -13,7 +13,7 @@
  *   EXPERT  the dp * cp * tp / ep ranks, every ep-th of a pipeline rank, that have copies of an
  *           expert
  *   KV      the TP ranks that have copies of one K/V head, where there are fewer heads than ranks:
- *           a group for each kind of layers, EXEC_DIM_KV + kind
+ *           a group for each kind of layers, EXEC_DIM_KV + kind; empty beyond the kinds
  *
  * Collectives return nothing, as compute slots do: the first failure is kept, later collectives do
  * nothing, and exec_comm_check() reports the failure before a result is used.
