@@ -204,7 +204,7 @@ validation_append_bests(GString *text, const GArray *bests)
         "is the error of that row: a stack of another date,\nor what the sections of its source "
         "name.  Where it is less, the plan is a split that the authors did not run:\nof experts "
         "without their exchange (ep 1, larger micro-batches), or with other micro-batches than "
-        "the recipe's.\n\n"
+        "the recipe's, or ZeRO 3\nwhere Megatron-LM of 2021 had no ZeRO.\n\n"
         "| job, stack | measured | predicted | best plan | / measured | / predicted |\n"
         "|---|---|---:|---|---:|---:|\n");
     for (guint i = 0; i < bests->len; i++) {

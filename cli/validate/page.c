@@ -556,7 +556,7 @@ is_missed(const ValidationSet *set, const ValidationScore *score, const Calibrat
 static const char introduction[] =
     "# Predicted beside measured\n"
     "\n"
-    "`make validation-page` makes this page: `degas validate FOLDER --skip-bad-rows --folds 5 "
+    "`make validation-page` makes this page: `degas validate FOLDER --skip-bad-rows --folds 5 --best "
     "--page\n"
     "docs/validation.md`. It reads tables of runs that others measured and published "
     "(docs/formats.md\n"
