@@ -302,6 +302,22 @@ typedef struct {
     double *loss; /* becomes the sum of the rows' losses, added in the order of rows */
 } ExecCrossEntropy;
 
+/* How the scores of the chosen experts become the factors of their outputs. */
+typedef enum {
+    EXEC_ROUTER_SOFTMAX,     /* the softmax over the chosen */
+    EXEC_ROUTER_SOFTMAX_ALL, /* the softmax over all */
+    EXEC_ROUTER_SIGMOID,     /* sigmoids over the chosen ones' sum */
+} ExecRouterScores;
+
+typedef struct {
+    int64_t rows, n_experts, top_k;
+    ExecRouterScores kind;
+    float scale;           /* of all factors */
+    const float *scores;   /* [rows, n_experts] */
+    const int32_t *expert; /* [rows, top_k] the chosen ones: ops->route */
+    float *weight;         /* [rows, top_k] */
+} ExecRoute;
+
 /* A message between backends that share a device.  Only these backends know what is in it. */
 typedef struct {
     void *memory, *ready;
@@ -455,6 +471,15 @@ typedef struct {
     void (*activate_backward)(ExecBackend *backend, ExecActivation activation, int64_t rows,
                               int64_t width, const void *x, const void *dy, void *dx);
     void (*scale)(ExecBackend *backend, int64_t n, float factor, void *x); /* x *= factor */
+    void (*cap)(ExecBackend *backend, int64_t n, float cap,
+                void *x); /* x becomes cap tanh(x / cap) */
+    /* d becomes the gradient of what has become @y, which was that of y. */
+    void (*cap_backward)(ExecBackend *backend, int64_t n, float cap, const void *y, void *d);
+    /* Sets route->weight of the chosen experts, and from its gradient d_scores, of the storage,
+     * those of experts that have none to 0. */
+    void (*route_factors)(ExecBackend *backend, const ExecRoute *route);
+    void (*route_factors_backward)(ExecBackend *backend, const ExecRoute *route,
+                                   const float *d_weight, void *d_scores);
 
     /* --- mixers with a state (optional; all NULL: they are refused on this device): recurrence.h --- */
 

@@ -316,6 +316,35 @@ scale(ExecBackend *backend, int64_t n, float factor, void *x)
     to_storage(backend, n, result, x);
 }
 
+static void
+cap(ExecBackend *backend, int64_t n, float limit, void *x)
+{
+    float *result = wide(backend, 0, x, n);
+
+    INNER(cap, n, limit, result);
+    to_storage(backend, n, result, x);
+}
+
+static void
+cap_backward(ExecBackend *backend, int64_t n, float limit, const void *y, void *d)
+{
+    float *result = wide(backend, 1, d, n);
+
+    INNER(cap_backward, n, limit, wide(backend, 0, y, n), result);
+    to_storage(backend, n, result, d);
+}
+
+static void
+route_factors_backward(ExecBackend *backend, const ExecRoute *route, const float *d_weight,
+                       void *d_scores)
+{
+    const int64_t n = route->rows * route->n_experts;
+    float *result = room(backend, 0, n);
+
+    exec_host_route_factors_backward(backend, route, d_weight, result);
+    to_storage(backend, n, result, d_scores);
+}
+
 /* --- norms of groups, blocks, gates --- */
 
 static ExecGroupNorm
@@ -571,6 +600,10 @@ static const ExecBackendOps ops = {
     .activate = activate,
     .activate_backward = activate_backward,
     .scale = scale,
+    .cap = cap,
+    .cap_backward = cap_backward,
+    .route_factors = exec_host_route_factors,
+    .route_factors_backward = route_factors_backward,
     .gather_rows = exec_host_gather_rows,
     .sum_rows = sum_rows,
     .scale_rows = scale_rows,

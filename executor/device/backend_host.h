@@ -96,6 +96,11 @@ void exec_host_activate(ExecBackend *backend, ExecActivation activation, int64_t
 void exec_host_activate_backward(ExecBackend *backend, ExecActivation activation, int64_t rows,
                                  int64_t width, const void *x, const void *dy, void *dx);
 void exec_host_scale(ExecBackend *backend, int64_t n, float factor, void *x);
+void exec_host_cap(ExecBackend *backend, int64_t n, float cap, void *x);
+void exec_host_cap_backward(ExecBackend *backend, int64_t n, float cap, const void *y, void *d);
+void exec_host_route_factors(ExecBackend *backend, const ExecRoute *route);
+void exec_host_route_factors_backward(ExecBackend *backend, const ExecRoute *route,
+                                      const float *d_weight, void *d_scores);
 
 /* In a table of slots: the functions of this section. */
 #define EXEC_HOST_FP32_SLOTS                                                                       \
@@ -111,7 +116,10 @@ void exec_host_scale(ExecBackend *backend, int64_t n, float factor, void *x);
     .route_backward = exec_host_route_backward, .gather_rows = exec_host_gather_rows,              \
     .sum_rows = exec_host_sum_rows, .scale_rows = exec_host_scale_rows,                            \
     .dot_rows = exec_host_dot_rows, .activate = exec_host_activate,                                \
-    .activate_backward = exec_host_activate_backward, .scale = exec_host_scale
+    .activate_backward = exec_host_activate_backward, .scale = exec_host_scale,                    \
+    .cap = exec_host_cap, .cap_backward = exec_host_cap_backward,                                  \
+    .route_factors = exec_host_route_factors,                                                      \
+    .route_factors_backward = exec_host_route_factors_backward
 
 /* Joins the statistics that all parts of the vocabulary have of row @row: *lse becomes the log of
  * the softmax' sum over the whole vocabulary, *target the logit of the row's target. */

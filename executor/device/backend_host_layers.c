@@ -80,3 +80,89 @@ exec_host_scale(ExecBackend *backend, int64_t n, float factor, void *x)
     for (int64_t i = 0; i < n; i++)
         values[i] *= factor;
 }
+
+void
+exec_host_cap(ExecBackend *backend, int64_t n, float cap, void *x)
+{
+    float *values = x;
+
+    for (int64_t i = 0; i < n; i++)
+        values[i] = cap * tanhf(values[i] / cap);
+}
+
+void
+exec_host_cap_backward(ExecBackend *backend, int64_t n, float cap, const void *y, void *d)
+{
+    float *gradients = d;
+
+    for (int64_t i = 0; i < n; i++) {
+        const float bent = ((const float *)y)[i] / cap;
+        gradients[i] *= 1 - bent * bent;
+    }
+}
+
+/* --- routers --- */
+
+/* Of one row: f(score) of expert @e, which factors are shares of. */
+static double
+share_of(const ExecRoute *r, const float *scores, int64_t e, double largest)
+{
+    return r->kind == EXEC_ROUTER_SIGMOID ? 1 / (1 + exp(-(double)scores[e]))
+                                          : exp((double)scores[e] - largest);
+}
+
+/* The largest score of a row, and the sum of the shares of the chosen, or of all. */
+static double
+sum_shares(const ExecRoute *r, const float *scores, const int32_t *expert, double *largest)
+{
+    const bool all = r->kind == EXEC_ROUTER_SOFTMAX_ALL;
+    double sum = 0;
+
+    *largest = -INFINITY;
+    for (int64_t e = 0; e < r->n_experts; e++)
+        *largest = fmax(*largest, (double)scores[e]);
+    for (int64_t i = 0; i < (all ? r->n_experts : r->top_k); i++)
+        sum += share_of(r, scores, all ? i : expert[i], *largest);
+    return sum;
+}
+
+void
+exec_host_route_factors(ExecBackend *backend, const ExecRoute *r)
+{
+    for (int64_t row = 0; row < r->rows; row++) {
+        const float *scores = r->scores + row * r->n_experts;
+        const int32_t *expert = r->expert + row * r->top_k;
+        double largest;
+        const double sum = sum_shares(r, scores, expert, &largest);
+        for (int64_t k = 0; k < r->top_k; k++)
+            r->weight[row * r->top_k + k] =
+                (float)((double)r->scale * share_of(r, scores, expert[k], largest) / sum);
+    }
+}
+
+/* With factors w = share / sum and g the gradient of them: that of a share is (g - sum of w g) /
+ * sum, which experts beyond the chosen have, too, where the sum is over all. */
+void
+exec_host_route_factors_backward(ExecBackend *backend, const ExecRoute *r, const float *d_weight,
+                                 void *d_scores)
+{
+    for (int64_t row = 0; row < r->rows; row++) {
+        const float *scores = r->scores + row * r->n_experts;
+        const int32_t *expert = r->expert + row * r->top_k;
+        const float *g = d_weight + row * r->top_k;
+        float *to = (float *)d_scores + row * r->n_experts;
+        double largest, dot = 0;
+        const double sum = sum_shares(r, scores, expert, &largest);
+        for (int64_t k = 0; k < r->top_k; k++)
+            dot += (double)(g[k] * r->scale) * share_of(r, scores, expert[k], largest) / sum;
+        for (int64_t e = 0; e < r->n_experts; e++)
+            to[e] = r->kind == EXEC_ROUTER_SOFTMAX_ALL
+                        ? (float)(-dot * share_of(r, scores, e, largest) / sum)
+                        : 0.0f;
+        for (int64_t k = 0; k < r->top_k; k++) {
+            const double share = share_of(r, scores, expert[k], largest);
+            const double slope = r->kind == EXEC_ROUTER_SIGMOID ? share * (1 - share) : share;
+            to[expert[k]] = (float)(((double)(g[k] * r->scale) - dot) * slope / sum);
+        }
+    }
+}

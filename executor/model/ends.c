@@ -18,36 +18,93 @@ embedding_of(const ExecLayer *layer, const int32_t *tokens)
     };
 }
 
+ExecEmbeddingActivations
+exec_embedding_activations(const ExecWidths *w, int64_t rows, ExecCutter *cutter)
+{
+    const int64_t local_rows = exec_local_rows(w, rows);
+    ExecEmbeddingActivations embedding = {0};
+
+    if (!w->arch.embedding_norm)
+        return embedding;
+    embedding.x = exec_cut(cutter, local_rows * w->hidden);
+    embedding.mean = w->norm == MODEL_NORM_RMS ? NULL : exec_cut_words(cutter, local_rows);
+    embedding.rstd = exec_cut_words(cutter, local_rows);
+    return embedding;
+}
+
+static ExecNorm
+embedding_norm(const ExecLayer *layer, const ExecEndTensors *ends,
+               const ExecEmbeddingActivations *embedding)
+{
+    return (ExecNorm){
+        .rows = exec_local_rows(layer->widths, exec_slice_rows(&layer->slice)),
+        .cols = layer->widths->hidden,
+        .x = embedding->x,
+        .gain = ends->embedding_gain.weight,
+        .shift = ends->embedding_shift.weight,
+        .mean = embedding->mean,
+        .rstd = embedding->rstd,
+        .epsilon = layer->widths->norm_epsilon,
+    };
+}
+
+/* Multiplies @n elements with @factor where that is given: 0 stands for 1. */
+static void
+scale(const ExecLayer *layer, int64_t n, double factor, void *x)
+{
+    if (factor > 0.0)
+        layer->backend->ops->scale(layer->backend, n, (float)factor, x);
+}
+
 /* Of several tp ranks, the first one adds the positions to what it sums up. */
 void
-exec_embedding_forward(const ExecLayer *layer, const ExecEndTensors *ends, const int32_t *tokens,
-                       void *x)
+exec_embedding_forward(const ExecLayer *layer, const ExecEndTensors *ends,
+                       const ExecEmbeddingActivations *kept, const int32_t *tokens, void *x)
 {
     const ExecWidths *w = layer->widths;
     const ExecEmbedding embedding = embedding_of(layer, tokens);
     const bool first = layer->comm->groups[EXEC_DIM_TP].index == 0;
-    void *sum = w->sequence_parallel ? layer->scratch->partial : x;
+    const int64_t n = exec_local_rows(w, embedding.rows) * w->hidden;
+    void *to = kept->x != NULL ? kept->x : x;
+    void *sum = w->sequence_parallel ? layer->scratch->partial : to;
 
     layer->backend->ops->embedding_forward(layer->backend, &embedding, ends->token_table.weight,
                                            first ? ends->position_table.weight : NULL, sum);
     const void *own = exec_reduce_rows(layer, sum);
-    if (own != x)
-        layer->backend->ops->copy(
-            layer->backend,
-            (size_t)exec_storage_bytes(layer->backend,
-                                       exec_local_rows(w, embedding.rows) * w->hidden),
-            own, x);
+    if (own != to)
+        layer->backend->ops->copy(layer->backend, (size_t)exec_storage_bytes(layer->backend, n),
+                                  own, to);
+    scale(layer, n, w->arch.embedding_scale, to);
+    if (kept->x != NULL) {
+        const ExecNorm norm = embedding_norm(layer, ends, kept);
+        layer->backend->ops->norm_forward(layer->backend, &norm, x);
+    }
 }
 
 void
-exec_embedding_weight(const ExecLayer *layer, const ExecEndTensors *ends, const int32_t *tokens,
-                      const void *d)
+exec_embedding_weight(const ExecLayer *layer, const ExecEndTensors *ends,
+                      const ExecEmbeddingActivations *kept, const int32_t *tokens, const void *d)
 {
     const ExecEmbedding embedding = embedding_of(layer, tokens);
+    const ExecWidths *w = layer->widths;
+    ExecBackend *backend = layer->backend;
+    const int64_t n = exec_local_rows(w, embedding.rows) * w->hidden;
+    const size_t n_bytes = (size_t)exec_storage_bytes(backend, n);
+    void *before = layer->scratch->partial;
 
-    layer->backend->ops->embedding_backward(layer->backend, &embedding, exec_gather_rows(layer, d),
-                                            ends->token_table.gradient,
-                                            ends->position_table.gradient);
+    if (kept->x != NULL) {
+        const ExecNorm norm = embedding_norm(layer, ends, kept);
+        backend->ops->zero(backend, n_bytes, before);
+        backend->ops->norm_backward(backend, &norm, d, before, ends->embedding_gain.gradient,
+                                    ends->embedding_shift.gradient);
+        d = before;
+    } else if (w->arch.embedding_scale > 0.0) {
+        backend->ops->copy(backend, n_bytes, d, before);
+        d = before;
+    }
+    scale(layer, n, w->arch.embedding_scale, before);
+    backend->ops->embedding_backward(backend, &embedding, exec_gather_rows(layer, d),
+                                     ends->token_table.gradient, ends->position_table.gradient);
 }
 
 /* --- head --- */
@@ -64,6 +121,8 @@ exec_head_activations(const ExecWidths *w, int64_t rows, void *x, ExecCutter *cu
         head.mean = NULL;
     head.rstd = exec_cut_words(cutter, local_rows);
     head.logits = exec_cut(cutter, rows * w->padded_vocab);
+    if (w->arch.logits_cap > 0.0)
+        head.capped = exec_cut(cutter, rows * w->padded_vocab);
     return head;
 }
 
@@ -132,18 +191,64 @@ cross_entropy(const ExecLayer *layer, const ExecHeadActivations *head, const int
         layer->backend->ops->zero(layer->backend, sizeof *loss, loss);
 }
 
+/* What becomes of the product: logits, scaled and capped. */
+static void
+finish_logits(const ExecLayer *layer, const ExecHeadActivations *head)
+{
+    const ModelArch *arch = &layer->widths->arch;
+    ExecBackend *backend = layer->backend;
+    const int64_t n = exec_slice_rows(&layer->slice) * layer->widths->padded_vocab;
+
+    scale(layer, n, arch->logits_scale, head->logits);
+    if (head->capped == NULL)
+        return;
+    backend->ops->cap(backend, n, (float)arch->logits_cap, head->logits);
+    backend->ops->copy(backend, (size_t)exec_storage_bytes(backend, n), head->logits, head->capped);
+}
+
+/* From the gradient of the logits to that of the product, in its place. */
+static void
+begin_gradient(const ExecLayer *layer, const ExecHeadActivations *head)
+{
+    const ModelArch *arch = &layer->widths->arch;
+    const int64_t n = exec_slice_rows(&layer->slice) * layer->widths->padded_vocab;
+
+    if (head->capped != NULL)
+        layer->backend->ops->cap_backward(layer->backend, n, (float)arch->logits_cap, head->capped,
+                                          head->logits);
+    scale(layer, n, arch->logits_scale, head->logits);
+}
+
 void
 exec_head_forward(const ExecLayer *layer, const ExecEndTensors *ends,
                   const ExecHeadActivations *head, const int32_t *targets, float factor,
                   float *stats, double *loss)
 {
+    const ExecWidths *w = layer->widths;
+    ExecBackend *backend = layer->backend;
     const ExecNorm norm = norm_of(layer, ends, head);
-    const ExecLinear table = table_of(layer, ends);
 
-    layer->backend->ops->norm_forward(layer->backend, &norm, head->norm);
-    exec_linear_backward(layer->backend, &table, exec_gather_rows(layer, head->norm), false, NULL,
-                         head->logits);
+    if (w->arch.no_final_norm)
+        backend->ops->copy(backend, (size_t)exec_storage_bytes(backend, norm.rows * norm.cols),
+                           head->x, head->norm);
+    else
+        backend->ops->norm_forward(backend, &norm, head->norm);
+    exec_gemm(backend, &(ExecGemm){
+                           .trans_b = true,
+                           .m = exec_slice_rows(&layer->slice),
+                           .n = w->padded_vocab,
+                           .k = w->hidden,
+                           .a = exec_gather_rows(layer, head->norm),
+                           .lda = w->hidden,
+                           .b = ends->head_table.weight,
+                           .ldb = w->hidden,
+                           .c = head->logits,
+                           .ldc = w->padded_vocab,
+                           .bias = ends->head_bias.weight,
+                       });
+    finish_logits(layer, head);
     cross_entropy(layer, head, targets, factor, stats, loss);
+    begin_gradient(layer, head);
 }
 
 void
@@ -153,10 +258,15 @@ exec_head_backward(const ExecLayer *layer, const ExecEndTensors *ends,
     ExecBackend *backend = layer->backend;
     const ExecNorm norm = norm_of(layer, ends, head);
     const ExecLinear table = table_of(layer, ends);
+    const size_t n_bytes = (size_t)exec_storage_bytes(backend, norm.rows * norm.cols);
 
     exec_linear_forward(backend, &table, head->logits, NULL, layer->scratch->partial);
     const void *d_norm = exec_reduce_rows(layer, layer->scratch->partial);
-    backend->ops->zero(backend, (size_t)exec_storage_bytes(backend, norm.rows * norm.cols), d);
+    if (layer->widths->arch.no_final_norm) {
+        backend->ops->copy(backend, n_bytes, d_norm, d);
+        return;
+    }
+    backend->ops->zero(backend, n_bytes, d);
     backend->ops->norm_backward(backend, &norm, d_norm, d, ends->norm_gain.gradient,
                                 ends->norm_shift.gradient);
 }
@@ -168,4 +278,7 @@ exec_head_weight(const ExecLayer *layer, const ExecEndTensors *ends,
     const ExecLinear table = table_of(layer, ends);
 
     exec_linear_weight(layer->backend, &table, head->logits, exec_gather_rows(layer, head->norm));
+    if (ends->head_bias.gradient != NULL)
+        layer->backend->ops->bias_backward(layer->backend, table.rows, table.inputs, head->logits,
+                                           table.inputs, ends->head_bias.gradient);
 }

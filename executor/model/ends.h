@@ -15,14 +15,25 @@
 
 #include "executor/model/layer.h"
 
-/* x [local rows, hidden] = rows of the token table, plus those of the position table where there is
- * one. */
-void exec_embedding_forward(const ExecLayer *layer, const ExecEndTensors *ends,
-                            const int32_t *tokens, void *x);
+/* What the embedding keeps from forward to backward: where it is normed, its rows before that. */
+typedef struct {
+    void *x; /* [local rows, hidden] */
+    float *mean, *rstd;
+} ExecEmbeddingActivations;
 
-/* Adds the gradients of both tables; @d [local rows, hidden] is the gradient of x. */
+ExecEmbeddingActivations exec_embedding_activations(const ExecWidths *widths, int64_t rows,
+                                                    ExecCutter *cutter);
+
+/* x [local rows, hidden] = rows of the token table times the embedding's scale, or plus those of
+ * the position table where there is one; normed where the embedding is. */
+void exec_embedding_forward(const ExecLayer *layer, const ExecEndTensors *ends,
+                            const ExecEmbeddingActivations *embedding, const int32_t *tokens,
+                            void *x);
+
+/* Adds the gradients of both tables and of the norm; @d [local rows, hidden] is the gradient of x. */
 void exec_embedding_weight(const ExecLayer *layer, const ExecEndTensors *ends,
-                           const int32_t *tokens, const void *d);
+                           const ExecEmbeddingActivations *embedding, const int32_t *tokens,
+                           const void *d);
 
 /* What the head keeps from forward to backward. */
 typedef struct {
@@ -30,6 +41,7 @@ typedef struct {
     void *norm;
     float *mean, *rstd;
     void *logits; /* [rows, padded_vocab]; after the forward their gradient */
+    void *capped; /* [rows, padded_vocab] capped logits; NULL: there is no cap */
 } ExecHeadActivations;
 
 /* Cuts all but @x off @cutter. */

@@ -33,7 +33,7 @@ static const char *
 kind_lacks(const ModelArch *layer, const Plan *plan, const ExecDeviceKind *kind)
 {
     const ModelExperts *experts = &layer->experts;
-    const bool gpt = layer->family == MODEL_FAMILY_GPT, moe = experts->n_experts > 0;
+    const bool moe = experts->n_experts > 0;
     const ModelActivation activation = model_activation(layer);
     const ModelNorm norm = model_norm(layer);
     const bool mla = layer->mla.kv_lora_rank > 0;
@@ -70,16 +70,16 @@ kind_lacks(const ModelArch *layer, const Plan *plan, const ExecDeviceKind *kind)
         {norm != MODEL_NORM_RMS && norm != MODEL_NORM_LAYER, ON_GPU,
          "norms without shift or scale"},
         /* Experts. */
-        {moe && gpt, NOWHERE, "experts in models of family gpt"},
-        {moe && experts->router_scores == MODEL_ROUTER_SOFTMAX_ALL, NOWHERE,
+        {moe && experts->router_scores == MODEL_ROUTER_SOFTMAX_ALL, ON_GPU,
          "router_scores softmax-all (only softmax)"},
-        {moe && experts->router_scores == MODEL_ROUTER_SIGMOID, NOWHERE,
+        {moe && experts->router_scores == MODEL_ROUTER_SIGMOID, ON_GPU,
          "router_scores sigmoid (only softmax)"},
-        {moe && (experts->router_scale < 1.0 || experts->router_scale > 1.0), NOWHERE,
+        {moe && (experts->router_scale < 1.0 || experts->router_scale > 1.0), ON_GPU,
          "models whose router_scale is not 1"},
-        {experts->latent > 0, NOWHERE, "latent experts"},
-        {experts->shared_gate, NOWHERE, "a gate of shared experts"},
-        {experts->router_bias || experts->bias, NOWHERE, "experts with biases"},
+        {experts->latent > 0, ON_GPU, "latent experts"},
+        {experts->shared_gate, ON_GPU, "a gate of shared experts"},
+        {moe && (experts->router_bias || model_has_expert_bias(layer)), ON_GPU,
+         "experts with biases"},
     };
 
     return first_of(things, G_N_ELEMENTS(things), plan, kind);
@@ -94,13 +94,14 @@ ends_lack(const ModelArch *arch, const Plan *plan, const ExecDeviceKind *kind)
         {plan_optimizer(plan->conventions.optimizer)->orthogonalises, ON_GPU, "Muon"},
         {model_norm(arch) != MODEL_NORM_RMS && model_norm(arch) != MODEL_NORM_LAYER, ON_GPU,
          "norms without shift or scale"},
-        {arch->head_bias, NOWHERE, "a head with a bias"},
-        {arch->embedding_norm, NOWHERE, "a normed embedding"},
-        {arch->no_final_norm, NOWHERE, "a head without a norm"},
-        {arch->position_rows > 0, NOWHERE, "a table of positions of a length of its own"},
-        {arch->embedding_scale > 0.0 || arch->logits_scale > 0.0, NOWHERE,
+        {arch->embedding_scale > 0.0 && model_positions(arch) == MODEL_POSITIONS_LEARNED, NOWHERE,
+         "scaled embeddings with learned positions"},
+        {model_positions(arch) == MODEL_POSITIONS_LEARNED && arch->position_rows > 0 &&
+             arch->position_rows < plan->seq_len,
+         NOWHERE, "sequences that are longer than the table of positions"},
+        {arch->embedding_scale > 0.0 || arch->logits_scale > 0.0, ON_GPU,
          "scaled embeddings or logits"},
-        {arch->logits_cap > 0.0, NOWHERE, "capped logits"},
+        {arch->logits_cap > 0.0, ON_GPU, "capped logits"},
     };
 
     return first_of(things, G_N_ELEMENTS(things), plan, kind);

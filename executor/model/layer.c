@@ -62,6 +62,21 @@ cut_half(const ExecLayerShape *shape, ExecCutter *cutter, ExecLayerActivations *
     cut_norm(shape, cutter, a, post);
 }
 
+static bool
+has_gate(const ExecWidths *w)
+{
+    return has_mlp(w) && w->arch.experts.shared_gate;
+}
+
+static void
+cut_gate(const ExecLayerShape *shape, ExecCutter *cutter, ExecLayerActivations *a)
+{
+    if (!has_gate(shape->widths))
+        return;
+    a->shared = exec_cut(cutter, local_rows_of(shape) * shape->widths->hidden);
+    a->gate = exec_cut(cutter, local_rows_of(shape));
+}
+
 /* Whether the feed-forward reads what the mixer's norm has made. */
 static bool
 shares_norm(const ExecWidths *w)
@@ -92,6 +107,7 @@ exec_layer_activations(const ExecLayerShape *shape, ExecCutter *inputs, ExecCutt
     a.mixer_inputs = exec_cut_bytes(inputs, mixer.inputs.n_bytes);
     a.x2 = reads_x2(w) ? a.in[1] : exec_cut(inputs, w->has_mixer && w->has_ffn ? n : 0);
     a.up = exec_cut(inputs, rows * w->up_width);
+    cut_gate(shape, inputs, &a);
     cut_half(shape, inputs, &a, 0);
     cut_half(shape, inputs, &a, 1);
     return a;
@@ -119,6 +135,7 @@ exec_layer_passing(const ExecLayerShape *shape, ExecCutter *cutter)
         a.in[1] = exec_cut(&mlp, w->has_ffn ? n : 0);
     a.up = exec_cut(&mlp, rows * w->up_width);
     a.active = exec_cut(&mlp, rows * w->ffn_hidden);
+    cut_gate(shape, &mlp, &a);
     cut_half(shape, &mlp, &a, 1);
     cutter->n_bytes = MAX(cutter->n_bytes, mlp.n_bytes);
     return a;
@@ -135,6 +152,7 @@ exec_layer_kept(const ExecLayerShape *shape, ExecCutter *cutter)
     kept.d_proj = exec_cut(cutter, w->has_mixer ? rows * w->hidden : 0);
     kept.d_up = exec_cut(cutter, rows * w->up_width);
     kept.d_down = exec_cut(cutter, has_mlp(w) ? rows * w->hidden : 0);
+    kept.d_gate = exec_cut(cutter, has_gate(w) ? local_rows_of(shape) : 0);
     return kept;
 }
 
@@ -178,6 +196,8 @@ exec_layer_scratch(const ExecLayerShape *shape, ExecCutter *cutter)
         scratch.d_result = exec_cut(cutter, post ? n : 0);
         scratch.d_scaled = exec_cut(cutter, is_scaled(w) ? n : 0);
         scratch.d_second = exec_cut(cutter, w->parallel ? n : 0);
+        scratch.d_shared = exec_cut(cutter, has_gate(w) ? n : 0);
+        scratch.kept.d_gate = exec_cut(cutter, has_gate(w) ? local_rows_of(shape) : 0);
     }
     ExecCutter mlp = *cutter; /* mixer and MLP do not need the rest at the same time */
     scratch.mixer = exec_cut_bytes(cutter, mixer.scratch.n_bytes);
@@ -203,6 +223,66 @@ down_of(const ExecLayer *layer)
 {
     return exec_layer_linear(layer, layer->widths->ffn_hidden, layer->widths->hidden,
                              &layer->tensors->mlp_down_weight, &layer->tensors->mlp_down_bias);
+}
+
+/* --- the gate of shared experts --- */
+
+static ExecLinear
+gate_linear(const ExecLayer *layer)
+{
+    return (ExecLinear){
+        .rows = exec_local_rows(layer->widths, exec_slice_rows(&layer->slice)),
+        .inputs = layer->widths->hidden,
+        .cols = 1,
+        .weight = &layer->tensors->shared_gate,
+    };
+}
+
+static ExecGate
+gate_of(const ExecLayer *layer)
+{
+    return (ExecGate){
+        .rows = exec_local_rows(layer->widths, exec_slice_rows(&layer->slice)),
+        .cols = layer->widths->hidden,
+        .per_row = true,
+        .x = layer->a.shared,
+        .gate = layer->a.gate,
+    };
+}
+
+void
+exec_shared_forward(const ExecLayer *layer, const void *x, const void *residual, void *y)
+{
+    const ExecLinear linear = gate_linear(layer);
+    const ExecGate gate = gate_of(layer);
+    ExecBackend *backend = layer->backend;
+
+    if (!has_gate(layer->widths)) {
+        exec_mlp_forward(layer, x, residual, y);
+        return;
+    }
+    exec_mlp_forward(layer, x, NULL, layer->a.shared);
+    exec_linear_forward(backend, &linear, x, NULL, layer->a.gate);
+    backend->ops->gate_forward(backend, &gate, y);
+    if (residual != NULL)
+        backend->ops->add(backend, gate.rows * gate.cols, residual, y);
+}
+
+/* From the gradient of what the feed-forward gave to that of its MLP: the same unless shared experts
+ * have a gate. */
+static const void *
+gate_backward(const ExecLayer *layer, const void *d, void *d_gate)
+{
+    const ExecGate gate = gate_of(layer);
+    ExecBackend *backend = layer->backend;
+    void *d_shared = layer->scratch->d_shared;
+
+    if (!has_gate(layer->widths))
+        return d;
+    backend->ops->copy(backend, (size_t)exec_storage_bytes(backend, gate.rows * gate.cols), d,
+                       d_shared);
+    backend->ops->gate_backward(backend, &gate, d_shared, d_gate);
+    return d_shared;
 }
 
 /* The products of these fuse GELU, and every device has both. */
@@ -388,12 +468,16 @@ gather_gradient(const ExecLayer *layer, const void *d, void *kept)
 }
 
 static void
-ffn_weight(const ExecLayer *layer, const void *d_up, const void *d_down)
+ffn_weight(const ExecLayer *layer, const ExecLayerKept *kept, const void *d_down)
 {
     if (layer->moe != NULL)
-        exec_moe_weight(layer, layer->a.in[1], d_up, d_down);
+        exec_moe_weight(layer, layer->a.in[1], kept->d_up, d_down);
     else
-        exec_mlp_weight(layer, layer->a.in[1], d_up, d_down);
+        exec_mlp_weight(layer, layer->a.in[1], kept->d_up, d_down);
+    if (has_gate(layer->widths)) {
+        const ExecLinear gate = gate_linear(layer);
+        exec_linear_weight(layer->backend, &gate, layer->a.in[1], kept->d_gate);
+    }
 }
 
 /* From @d, the gradient of the half's sum, to that of what the half reads (normed); and, in a B
@@ -414,11 +498,16 @@ half_backward(const ExecLayer *layer, int half, const ExecLayerKept *kept, const
         return d_in;
     }
     if (has_mlp(layer->widths))
-        dy = gather_gradient(layer, d_result, kept != NULL ? kept->d_down : NULL);
+        dy = gather_gradient(layer, gate_backward(layer, d_result, to->d_gate),
+                             kept != NULL ? kept->d_down : NULL);
     d_in = layer->moe != NULL ? exec_moe_backward(layer, to->d_up, d_result, dy)
                               : exec_mlp_backward(layer, to->d_up, dy);
+    if (has_gate(layer->widths)) {
+        const ExecLinear gate = gate_linear(layer);
+        exec_linear_backward(layer->backend, &gate, to->d_gate, true, NULL, d_in);
+    }
     if (kept == NULL)
-        ffn_weight(layer, to->d_up, dy);
+        ffn_weight(layer, to, dy);
     return d_in;
 }
 
@@ -481,7 +570,7 @@ void
 exec_layer_backward_weight(const ExecLayer *layer, const ExecLayerKept *kept)
 {
     if (layer->widths->has_ffn)
-        ffn_weight(layer, kept->d_up, kept->d_down);
+        ffn_weight(layer, kept, kept->d_down);
     if (layer->widths->has_mixer)
         exec_mixer(layer->widths)->weight(layer, layer->a.in[0], kept->mixer, kept->d_proj);
 }

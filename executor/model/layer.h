@@ -48,6 +48,8 @@ typedef struct {
     void *mixer_inputs, *mixer_products; /* blocks of these names: mixer.h */
     void *x2;          /* [local rows, hidden] the layer's input and what the mixer adds to it */
     void *up, *active; /* u and g, of the MLP or of the shared experts */
+    void *shared, *gate; /* [local rows, hidden], [local rows] the shared experts' result and what
+                            its sigmoid is multiplied with, where they have a gate */
 } ExecLayerActivations;
 
 /* What is kept from I to W: the gradients of the products' outputs. */
@@ -56,6 +58,7 @@ typedef struct {
     void *d_proj; /* [rows, hidden] */
     void *d_up;   /* [rows, up_width] */
     void *d_down; /* [rows, hidden]; NULL where the layer has experts and none is shared */
+    void *d_gate; /* [local rows] of the gate of shared experts */
 } ExecLayerKept;
 
 /* What lives during one op only, as far as ops of its kind need it. */
@@ -67,6 +70,7 @@ typedef struct {
     /* [local rows, hidden], as far as the kind needs them: the gradients of a half's result before
      * it is normed, and before it is scaled; what the second of parallel halves adds up. */
     void *d_result, *d_scaled, *d_second;
+    void *d_shared; /* [local rows, hidden] of the shared experts' result, where they have a gate */
     /* B: mixer and d_up.  I: d_up is [local rows, hidden] for the output of a second forward. */
     ExecLayerKept kept;
 } ExecLayerScratch;
@@ -151,3 +155,7 @@ void exec_mlp_forward(const ExecLayer *layer, const void *x, const void *residua
 void *exec_mlp_backward(const ExecLayer *layer, void *d_up, const void *dy);
 /* @d_down  all rows; may be scratch->rows. */
 void exec_mlp_weight(const ExecLayer *layer, const void *x, const void *d_up, const void *d_down);
+
+/* The same of shared experts, whose result is multiplied with their gate's sigmoid if they have
+ * one. */
+void exec_shared_forward(const ExecLayer *layer, const void *x, const void *residual, void *y);

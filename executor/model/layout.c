@@ -81,6 +81,18 @@ activation_of(const ModelArch *arch)
     return activations[model_activation(arch)];
 }
 
+static ExecRouterScores
+router_scores_of(const ModelExperts *experts)
+{
+    static const ExecRouterScores scores[MODEL_ROUTER_N] = {
+        [MODEL_ROUTER_SOFTMAX] = EXEC_ROUTER_SOFTMAX,
+        [MODEL_ROUTER_SOFTMAX_ALL] = EXEC_ROUTER_SOFTMAX_ALL,
+        [MODEL_ROUTER_SIGMOID] = EXEC_ROUTER_SIGMOID,
+    };
+
+    return scores[experts->router_scores];
+}
+
 ExecWidths
 exec_kind_widths(const ExecModelOptions *options, Dtype storage, int32_t kind)
 {
@@ -116,7 +128,11 @@ exec_kind_widths(const ExecModelOptions *options, Dtype storage, int32_t kind)
     w.top_k = experts->top_k;
     w.n_local_experts = experts->n_experts / ep;
     w.first_expert = options->ep_index * w.n_local_experts;
+    w.expert_input = experts->latent > 0 ? experts->latent : arch.hidden;
     w.expert_hidden = experts->ffn_hidden;
+    w.expert_up = (w.gated ? 2 : 1) * w.expert_hidden;
+    w.router_scores = router_scores_of(experts);
+    w.router_scale = (float)experts->router_scale;
     w.balance_experts = options->balance_experts;
     return w;
 }
@@ -417,31 +433,61 @@ add_mlp(ExecLayoutBuilder *b, const char *const names[4])
                              EXEC_SHARE_OWN);
 }
 
-/* A router sees only the rows that its tp rank routes, with sequence parallelism or without: moe.h.
- */
+/* The vectors of one expert lie behind those of the one before. */
+static void
+add_expert_bias(ExecLayoutBuilder *b, const char *name, size_t member, int64_t n)
+{
+    const ExecWidths *w = b->w;
+
+    add_to(b, EXEC_REGION_EXPERTS, name, member,
+           exec_shard_rows(w->n_experts, n, w->first_expert, w->n_local_experts), EXEC_SHARE_EXPERT,
+           EXEC_INIT_ZERO, 0);
+}
+
+/* Router and latent products see only the rows that their tp rank routes, with sequence parallelism
+ * or without: moe.h.  The gate of shared experts sees this rank's rows between products. */
 static void
 add_experts(ExecLayoutBuilder *b)
 {
     static const char *const shared[] = {"shared_up.weight", "shared_up.bias", "shared_down.weight",
                                          "shared_down.bias"};
     const ExecWidths *w = b->w;
-    const int64_t f = w->expert_hidden;
-    ExecShard up = exec_shard_rows(w->n_experts * w->hidden, 2 * f, w->first_expert * w->hidden,
-                                   w->n_local_experts * w->hidden);
+    const int64_t f = w->expert_hidden, in = w->expert_input;
+    ExecShard up = exec_shard_rows(w->n_experts * in, w->expert_up, w->first_expert * in,
+                                   w->n_local_experts * in);
 
     /* All columns, of both halves. */
-    up.n_runs = 2;
-    up.runs[0].n = up.runs[1].n = up.runs[1].begin = f;
+    if (w->gated) {
+        up.n_runs = 2;
+        up.runs[0].n = up.runs[1].n = up.runs[1].begin = f;
+    }
     exec_layout_add_weight(b, "router.weight", LAYER(router_weight),
                            exec_shard_whole(w->hidden, w->n_experts), EXEC_SHARE_TP, b->deviation);
+    if (w->arch.experts.router_bias)
+        exec_layout_add_bias(b, "router.bias", LAYER(router_bias),
+                             exec_shard_whole(1, w->n_experts), EXEC_SHARE_TP);
+    if (w->arch.experts.latent > 0) {
+        exec_layout_add_weight(b, "latent_down.weight", LAYER(latent_down),
+                               exec_shard_whole(w->hidden, in), EXEC_SHARE_TP, b->deviation);
+        exec_layout_add_weight(b, "latent_up.weight", LAYER(latent_up),
+                               exec_shard_whole(in, w->hidden), EXEC_SHARE_TP, b->projection);
+    }
     exec_layout_add_weight(b, "experts_up.weight", LAYER(experts_up_weight), up, EXEC_SHARE_EXPERT,
                            b->deviation);
     exec_layout_add_weight(
         b, "experts_down.weight", LAYER(experts_down_weight),
-        exec_shard_rows(w->n_experts * f, w->hidden, w->first_expert * f, w->n_local_experts * f),
-        EXEC_SHARE_EXPERT, b->projection);
+        exec_shard_rows(w->n_experts * f, in, w->first_expert * f, w->n_local_experts * f),
+        EXEC_SHARE_EXPERT, w->arch.experts.latent > 0 ? b->deviation : b->projection);
+    if (model_has_expert_bias(&w->arch)) {
+        add_expert_bias(b, "experts_up.bias", LAYER(experts_up_bias), w->expert_up);
+        add_expert_bias(b, "experts_down.bias", LAYER(experts_down_bias), in);
+    }
     if (w->ffn_hidden > 0)
         add_mlp(b, shared);
+    if (w->arch.experts.shared_gate && w->ffn_hidden > 0)
+        exec_layout_add_weight(b, "shared_gate.weight", LAYER(shared_gate),
+                               exec_shard_whole(w->hidden, 1),
+                               w->sequence_parallel ? EXEC_SHARE_TP : EXEC_SHARE_OWN, b->deviation);
 }
 
 static void
@@ -486,17 +532,39 @@ add_embedding(ExecLayoutBuilder *b)
     /* A unit of its own: the head's rank has the tied table without the positions. */
     end_unit(b);
     if (model_positions(arch) == MODEL_POSITIONS_LEARNED)
-        exec_layout_add_weight(b, "embedding.position", END(position_table),
-                               exec_shard_whole(arch->max_seq_len, arch->hidden), EXEC_SHARE_OWN,
-                               b->deviation);
+        exec_layout_add_weight(
+            b, "embedding.position", END(position_table),
+            exec_shard_whole(arch->position_rows > 0 ? arch->position_rows : arch->max_seq_len,
+                             arch->hidden),
+            EXEC_SHARE_OWN, b->deviation);
+    if (arch->embedding_norm)
+        add_norm(b, "embedding_norm.gain", END(embedding_gain), "embedding_norm.shift",
+                 END(embedding_shift));
     end_unit(b);
+}
+
+/* Of a column of the logits each, in the order of the table's rows. */
+static void
+add_head_bias(ExecLayoutBuilder *b)
+{
+    const ExecWidths *w = b->w;
+    ExecShard shard = exec_shard_rows(b->o->arch->vocab, 1, w->first_token, w->vocab);
+
+    shard.n_padding_rows = w->padded_vocab - w->vocab;
+    exec_layout_add_bias(b, "head.bias", END(head_bias), shard, EXEC_SHARE_OWN);
 }
 
 static void
 add_head(ExecLayoutBuilder *b)
 {
-    add_norm(b, "norm.gain", END(norm_gain), "norm.shift", END(norm_shift));
-    add_table(b, b->o->arch->tied_embeddings ? "embedding.token" : "head.weight", END(head_table));
+    const ModelArch *arch = b->o->arch;
+
+    if (!arch->no_final_norm)
+        add_norm(b, "norm.gain", END(norm_gain), "norm.shift", END(norm_shift));
+    add_table(b, arch->tied_embeddings ? "embedding.token" : "head.weight", END(head_table));
+    end_unit(b);
+    if (arch->head_bias)
+        add_head_bias(b);
     end_unit(b);
 }
 

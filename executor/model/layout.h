@@ -80,7 +80,11 @@ typedef struct {
     /* Of a kind: experts. */
     int64_t n_experts, top_k; /* whole; n_experts 0: layers of this kind have no experts */
     int64_t first_expert, n_local_experts;
+    int64_t expert_input;  /* elements of a row that an expert sees: hidden, or latent ones */
     int64_t expert_hidden; /* of one expert */
+    int64_t expert_up;     /* columns of its first product: 2 expert_hidden where gated */
+    ExecRouterScores router_scores;
+    float router_scale;
     bool balance_experts;  /* ExecRunOptions */
     /* Of the ends. */
     int64_t first_token, vocab; /* which rows of the tables this rank has */
@@ -213,9 +217,13 @@ typedef struct {
     ExecTensor proj_weight, proj_bias;         /* [out_width, hidden] */
     ExecTensor mlp_up_weight, mlp_up_bias;     /* [hidden, up_width]; or of the shared experts */
     ExecTensor mlp_down_weight, mlp_down_bias; /* [ffn_hidden, hidden]; or of the shared experts */
-    ExecTensor router_weight;                  /* [hidden, n_experts] */
-    ExecTensor experts_up_weight;              /* [n_local_experts * hidden, 2 expert_hidden] */
-    ExecTensor experts_down_weight;            /* [n_local_experts * expert_hidden, hidden] */
+    ExecTensor router_weight, router_bias;     /* [hidden, n_experts] */
+    ExecTensor experts_up_weight;              /* [n_local_experts * expert_input, expert_up] */
+    ExecTensor experts_up_bias;                /* [n_local_experts, expert_up] */
+    ExecTensor experts_down_weight;            /* [n_local_experts * expert_hidden, expert_input] */
+    ExecTensor experts_down_bias;              /* [n_local_experts, expert_input] */
+    ExecTensor latent_down, latent_up;         /* [hidden, expert_input] and its transpose */
+    ExecTensor shared_gate;                    /* [hidden, 1] */
     /* A mixer with a state: state_parts.h. */
     ExecTensor state_in_weight, state_in_bias;     /* [hidden, in] */
     ExecTensor state_down_weight;                  /* [hidden, down] */
@@ -232,10 +240,12 @@ typedef struct {
 /* The parameters of embedding and head. */
 typedef struct {
     ExecTensor token_table;    /* [padded_vocab, hidden]; with the embedding, or a tied head */
-    ExecTensor position_table; /* [max_seq_len, hidden]; with the embedding of family gpt */
+    ExecTensor position_table; /* [position_rows, hidden]; with the embedding */
+    ExecTensor embedding_gain, embedding_shift; /* of the embedding's norm */
     ExecTensor norm_gain, norm_shift; /* with the head */
+    ExecTensor head_bias;             /* [padded_vocab]; with the head */
     ExecTensor head_table;            /* [padded_vocab, hidden]; token_table of a tied head */
-    int32_t token_unit, position_unit, head_unit; /* -1: none */
+    int32_t token_unit, position_unit, head_unit, bias_unit; /* -1: none */
 } ExecEndTensors;
 
 /* Which tensor a parameter is: the one at offset @member of the ExecLayerTensors of layer @layer of

@@ -47,6 +47,15 @@ exec_linear_forward(ExecBackend *backend, const ExecLinear *linear, const void *
 }
 
 void
+exec_linear_add(ExecBackend *backend, const ExecLinear *linear, const void *x, void *y)
+{
+    ExecGemm product = forward_product(linear, x, y);
+
+    product.accumulate = true;
+    exec_gemm(backend, &product);
+}
+
+void
 exec_linear_backward(ExecBackend *backend, const ExecLinear *linear, const void *dy,
                      bool accumulate, const void *gelu_input, void *dx)
 {

@@ -37,6 +37,8 @@ exec_layer_linear(const ExecLayer *layer, int64_t inputs, int64_t cols, const Ex
 /* y [rows, cols] = x W + b.  @gelu  (out, nullable) gelu(y). */
 void exec_linear_forward(ExecBackend *backend, const ExecLinear *linear, const void *x, void *gelu,
                          void *y);
+/* y += x W. */
+void exec_linear_add(ExecBackend *backend, const ExecLinear *linear, const void *x, void *y);
 /* dx = dy W^T (plus dx if @accumulate), times gelu'(@gelu_input) unless that is NULL. */
 void exec_linear_backward(ExecBackend *backend, const ExecLinear *linear, const void *dy,
                           bool accumulate, const void *gelu_input, void *dx);

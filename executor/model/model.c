@@ -62,6 +62,8 @@ note_unit(const ExecModel *model, const ExecBinding *binding, int32_t unit)
         stage->ends.token_unit = unit;
     else if (binding->member == offsetof(ExecEndTensors, position_table))
         stage->ends.position_unit = unit;
+    else if (binding->member == offsetof(ExecEndTensors, head_bias))
+        stage->ends.bias_unit = unit;
     else
         stage->ends.head_unit = unit;
 }
@@ -71,7 +73,8 @@ note_units(ExecModel *model)
 {
     for (guint i = 0; i < model->stages->len; i++) {
         ExecStage *stage = &g_array_index(model->stages, ExecStage, i);
-        stage->ends.token_unit = stage->ends.position_unit = stage->ends.head_unit = -1;
+        stage->ends.token_unit = stage->ends.position_unit = -1;
+        stage->ends.head_unit = stage->ends.bias_unit = -1;
         for (int64_t l = 0; l < stage->n_layers; l++)
             stage->layers[l].dense_unit = stage->layers[l].experts_unit = -1;
     }

@@ -13,6 +13,7 @@ typedef struct {
     int32_t *slot;   /* [n_rows, top_k] where the choice lies among the rows that are sent */
     int32_t *row;    /* [n_sent] which row was sent there */
     int32_t *choice; /* [n_sent] for which choice: row * top_k + k */
+    float *scores;   /* [n_rows, n_experts]; NULL where the factors alone give their gradient */
 } Routing;
 
 /* The experts' block and that of their products (x, active). */
@@ -20,49 +21,73 @@ typedef struct {
     int32_t *arrived; /* [n_received] where the i-th row by expert lies among those that arrived */
     int32_t *inverse; /* [n_received] of that permutation */
     float *weight;    /* [n_received] p, ordered by expert like all that follows */
-    void *up;         /* [n_received, 2 expert_hidden] */
-    void *x;          /* [n_received, hidden] */
+    void *up;         /* [n_received, expert_up] */
+    void *x;          /* [n_received, expert_input] */
     void *active;     /* [n_received, expert_hidden] scaled by p */
+    void *stored;     /* [n_received] p in the storage, where biases are multiplied with it */
+    void *latent;     /* [n_rows, expert_input] sums of results, where experts are latent */
 } Experts;
 
 /* The kept block. */
 typedef struct {
-    void *d_out;    /* [n_received, hidden] gradient of the experts' outputs */
-    void *d_up;     /* [n_received, 2 expert_hidden] */
+    void *d_out;    /* [n_received, expert_input] gradient of the experts' outputs */
+    void *d_up;     /* [n_received, expert_up] */
     void *d_scores; /* [n_rows, n_experts] */
+    void *d_rows;   /* latent: [n_rows, hidden] gradient of the rows' results */
+    void *d_latent; /* latent: [n_rows, expert_input] gradient of what is sent */
 } Kept;
 
-static Routing
-cut_routing(const ExecMoe *moe, ExecCutter *cutter)
+static bool
+is_latent(const ExecWidths *w)
 {
-    Routing r;
+    return w->arch.experts.latent > 0;
+}
+
+/* Whether factors are the softmax over the chosen, as they are. */
+static bool
+has_plain_factors(const ExecWidths *w)
+{
+    return w->router_scores == EXEC_ROUTER_SOFTMAX && w->router_scale >= 1.0f &&
+           w->router_scale <= 1.0f;
+}
+
+static Routing
+cut_routing(const ExecWidths *w, const ExecMoe *moe, ExecCutter *cutter)
+{
+    Routing r = {0};
 
     r.expert = exec_cut_words(cutter, moe->n_sent);
     r.weight = exec_cut_words(cutter, moe->n_sent);
     r.slot = exec_cut_words(cutter, moe->n_sent);
     r.row = exec_cut_words(cutter, moe->n_sent);
     r.choice = exec_cut_words(cutter, moe->n_sent);
+    if (!has_plain_factors(w))
+        r.scores = exec_cut_words(cutter, moe->n_rows * w->n_experts);
     return r;
 }
 
 static Routing
-routing_of(const ExecMoe *moe)
+routing_of(const ExecWidths *w, const ExecMoe *moe)
 {
-    return cut_routing(moe, &(ExecCutter){.block = moe->routing.data});
+    return cut_routing(w, moe, &(ExecCutter){.block = moe->routing.data});
 }
 
 static Experts
 cut_experts(const ExecWidths *w, const ExecMoe *moe, ExecCutter *experts, ExecCutter *products)
 {
     const int64_t n = moe->n_received;
-    Experts x;
+    Experts x = {0};
 
     x.arrived = exec_cut_words(experts, n);
     x.inverse = exec_cut_words(experts, n);
     x.weight = exec_cut_words(experts, n);
-    x.up = exec_cut(experts, 2 * n * w->expert_hidden);
-    x.x = exec_cut(products, n * w->hidden);
+    x.up = exec_cut(experts, n * w->expert_up);
+    x.x = exec_cut(products, n * w->expert_input);
     x.active = exec_cut(products, n * w->expert_hidden);
+    if (model_has_expert_bias(&w->arch))
+        x.stored = exec_cut(products, n);
+    if (is_latent(w))
+        x.latent = exec_cut(products, moe->n_rows * w->expert_input);
     return x;
 }
 
@@ -76,11 +101,15 @@ experts_of(const ExecWidths *w, const ExecMoe *moe)
 static Kept
 cut_kept(const ExecWidths *w, const ExecMoe *moe, ExecCutter *cutter)
 {
-    Kept kept;
+    Kept kept = {0};
 
-    kept.d_out = exec_cut(cutter, moe->n_received * w->hidden);
-    kept.d_up = exec_cut(cutter, 2 * moe->n_received * w->expert_hidden);
+    kept.d_out = exec_cut(cutter, moe->n_received * w->expert_input);
+    kept.d_up = exec_cut(cutter, moe->n_received * w->expert_up);
     kept.d_scores = exec_cut(cutter, moe->n_rows * w->n_experts);
+    if (is_latent(w)) {
+        kept.d_rows = exec_cut(cutter, moe->n_rows * w->hidden);
+        kept.d_latent = exec_cut(cutter, moe->n_rows * w->expert_input);
+    }
     return kept;
 }
 
@@ -164,6 +193,25 @@ balance(const ExecLayer *layer, void *scores)
     layer->backend->ops->upload(layer->backend, n * sizeof *even, even, scores);
 }
 
+/* How the factors p are made, where they are not the softmax over the chosen. */
+static ExecRoute
+route_of(const ExecLayer *layer)
+{
+    const ExecWidths *w = layer->widths;
+    const Routing r = routing_of(w, layer->moe);
+
+    return (ExecRoute){
+        .rows = layer->moe->n_rows,
+        .n_experts = w->n_experts,
+        .top_k = w->top_k,
+        .kind = w->router_scores,
+        .scale = w->router_scale,
+        .scores = r.scores,
+        .expert = r.expert,
+        .weight = r.weight,
+    };
+}
+
 /* Computes scores, choices and p of the rows that this rank routes. */
 static bool
 choose(const ExecLayer *layer)
@@ -177,11 +225,11 @@ choose(const ExecLayer *layer)
     moe->n_rows = own_rows(layer, &begin);
     moe->n_sent = moe->n_rows * w->top_k;
     ExecCutter size = {0};
-    cut_routing(moe, &size);
+    cut_routing(w, moe, &size);
     if (!take(layer, TRACE_MEMORY_ACTIVATIONS, size.n_bytes, &moe->routing) ||
         !take(layer, TRACE_MEMORY_WORKSPACE, moe->n_rows * w->n_experts * 4, &scores))
         return false;
-    const Routing r = routing_of(moe);
+    const Routing r = routing_of(w, moe);
     exec_gemm(backend, &(ExecGemm){
                            .c_fp32 = true,
                            .m = moe->n_rows,
@@ -193,11 +241,18 @@ choose(const ExecLayer *layer)
                            .ldb = w->n_experts,
                            .c = scores.data,
                            .ldc = w->n_experts,
+                           .bias = layer->tensors->router_bias.weight,
                        });
     if (w->balance_experts)
         balance(layer, scores.data);
     backend->ops->route(backend, moe->n_rows, w->n_experts, w->top_k, scores.data, r.expert,
                         r.weight);
+    if (!has_plain_factors(w)) {
+        const ExecRoute route = route_of(layer);
+        backend->ops->copy(backend, (size_t)(moe->n_rows * w->n_experts) * sizeof(float),
+                           scores.data, r.scores);
+        backend->ops->route_factors(backend, &route);
+    }
     exec_pool_give(layer->pool, &scores);
     return true;
 }
@@ -210,7 +265,7 @@ sort_choices(const ExecLayer *layer, int64_t *begin)
     const ExecWidths *w = layer->widths;
     const ExecMoe *moe = layer->moe;
     ExecBackend *backend = layer->backend;
-    const Routing r = routing_of(moe);
+    const Routing r = routing_of(w, moe);
     const size_t n = (size_t)moe->n_sent, n_bytes = n * sizeof(int32_t);
     g_autofree int32_t *expert = g_new(int32_t, MAX(n, 1)), *slot = g_new(int32_t, MAX(n, 1));
     g_autofree int32_t *row = g_new(int32_t, MAX(n, 1)), *choice = g_new(int32_t, MAX(n, 1));
@@ -365,7 +420,7 @@ static bool
 exchange_take(const ExecLayer *layer, Exchange *exchange)
 {
     const ExecMoe *moe = layer->moe;
-    const int64_t n = MAX(moe->n_sent, moe->n_received) * layer->widths->hidden;
+    const int64_t n = MAX(moe->n_sent, moe->n_received) * layer->widths->expert_input;
     const int64_t n_bytes = exec_padded_bytes(n * dtype_bytes(layer->widths->storage));
 
     *exchange = (Exchange){0};
@@ -388,15 +443,18 @@ send_to_experts(const ExecLayer *layer, const Exchange *exchange, int64_t row_by
                                      y);
 }
 
-/* Sends @x [own rows, hidden] to the experts: @y [n_received, hidden] ordered by expert. */
+/* Sends @x [own rows, expert_input] to the experts: @y [n_received, expert_input] ordered by
+ * expert. */
 static void
 send_rows(const ExecLayer *layer, const Exchange *exchange, const void *x, void *y)
 {
-    send_to_experts(layer, exchange, exec_storage_bytes(layer->backend, layer->widths->hidden),
-                    routing_of(layer->moe).row, x, y);
+    send_to_experts(layer, exchange,
+                    exec_storage_bytes(layer->backend, layer->widths->expert_input),
+                    routing_of(layer->widths, layer->moe).row, x, y);
 }
 
-/* Sends @y [n_received, hidden] ordered by expert back, and adds it to @x [own rows, hidden]. */
+/* Sends @y [n_received, expert_input] ordered by expert back, and adds it to @x [own rows,
+ * expert_input]. */
 static void
 return_rows(const ExecLayer *layer, const Exchange *exchange, const void *y, void *x)
 {
@@ -404,9 +462,9 @@ return_rows(const ExecLayer *layer, const Exchange *exchange, const void *y, voi
     const ExecWidths *w = layer->widths;
     ExecBackend *backend = layer->backend;
 
-    exchange_rows(layer, exchange, exec_storage_bytes(backend, w->hidden), true,
+    exchange_rows(layer, exchange, exec_storage_bytes(backend, w->expert_input), true,
                   experts_of(w, moe).inverse, y);
-    backend->ops->sum_rows(backend, moe->n_rows, w->hidden, w->top_k, routing_of(moe).slot,
+    backend->ops->sum_rows(backend, moe->n_rows, w->expert_input, w->top_k, routing_of(w, moe).slot,
                            exchange->in, x);
 }
 
@@ -418,6 +476,21 @@ router_of(const ExecLayer *layer)
         .inputs = layer->widths->hidden,
         .cols = layer->widths->n_experts,
         .weight = &layer->tensors->router_weight,
+        .bias = &layer->tensors->router_bias,
+    };
+}
+
+/* The product that makes the narrow rows of latent experts, or the one that widens their sums. */
+static ExecLinear
+latent_linear(const ExecLayer *layer, bool widens)
+{
+    const ExecWidths *w = layer->widths;
+
+    return (ExecLinear){
+        .rows = layer->moe->n_rows,
+        .inputs = widens ? w->expert_input : w->hidden,
+        .cols = widens ? w->hidden : w->expert_input,
+        .weight = widens ? &layer->tensors->latent_up : &layer->tensors->latent_down,
     };
 }
 
@@ -430,25 +503,35 @@ expert_rows(const ExecLayer *layer, const void *x, int64_t e, int64_t cols)
     return exec_at(layer->backend, x, layer->moe->expert_begin[e] * cols);
 }
 
-/* A product of expert @e; @tensor  (out) its weights, which the product points to. */
+/* Row @e of @all, whose rows have @n elements; of NULL NULL. */
+static ExecTensor
+part_of(const ExecLayer *layer, const ExecTensor *all, int64_t e, int64_t n)
+{
+    return (ExecTensor){
+        .weight = all->weight == NULL ? NULL : exec_at(layer->backend, all->weight, e * n),
+        .gradient = all->gradient == NULL ? NULL : all->gradient + e * n,
+    };
+}
+
+/* A product of expert @e; @tensors  (out) its weights and biases, which the product points to.  The
+ * biases of the second product are multiplied with p: add_second_biases(). */
 static ExecLinear
-expert_linear(const ExecLayer *layer, int64_t e, bool down, ExecTensor *tensor)
+expert_linear(const ExecLayer *layer, int64_t e, bool down, ExecTensor tensors[2])
 {
     const ExecWidths *w = layer->widths;
     const ExecTensor *all =
         down ? &layer->tensors->experts_down_weight : &layer->tensors->experts_up_weight;
-    const int64_t inputs = down ? w->expert_hidden : w->hidden;
-    const int64_t cols = down ? w->hidden : 2 * w->expert_hidden;
+    const int64_t inputs = down ? w->expert_hidden : w->expert_input;
+    const int64_t cols = down ? w->expert_input : w->expert_up;
 
-    *tensor = (ExecTensor){
-        .weight = exec_at(layer->backend, all->weight, e * inputs * cols),
-        .gradient = all->gradient + e * inputs * cols,
-    };
+    tensors[0] = part_of(layer, all, e, inputs * cols);
+    tensors[1] = down ? (ExecTensor){0} : part_of(layer, &layer->tensors->experts_up_bias, e, cols);
     return (ExecLinear){
         .rows = layer->moe->expert_begin[e + 1] - layer->moe->expert_begin[e],
         .inputs = inputs,
         .cols = cols,
-        .weight = tensor,
+        .weight = &tensors[0],
+        .bias = &tensors[1],
     };
 }
 
@@ -464,8 +547,8 @@ static void
 each_expert(const ExecLayer *layer, Pass pass, bool down, const void *from, void *to)
 {
     for (int64_t e = 0; e < layer->widths->n_local_experts; e++) {
-        ExecTensor tensor;
-        const ExecLinear linear = expert_linear(layer, e, down, &tensor);
+        ExecTensor tensors[2];
+        const ExecLinear linear = expert_linear(layer, e, down, tensors);
         const bool backward = pass == BACKWARD;
         void *x = expert_rows(layer, from, e, backward ? linear.cols : linear.inputs);
         void *y = expert_rows(layer, to, e, backward ? linear.inputs : linear.cols);
@@ -483,6 +566,42 @@ each_expert(const ExecLayer *layer, Pass pass, bool down, const void *from, void
     }
 }
 
+/* The biases of the experts' second products, as products with one row: y += p b.  WEIGHT: @y is
+ * the gradient of the experts' results, and that of b is added up.  BACKWARD: so is that of p to
+ * @d_weight. */
+static void
+second_biases(const ExecLayer *layer, Pass pass, void *y, float *d_weight)
+{
+    const ExecWidths *w = layer->widths;
+    const int64_t cols = w->expert_input;
+    const Experts x = experts_of(w, layer->moe);
+
+    for (int64_t e = 0; x.stored != NULL && e < w->n_local_experts; e++) {
+        const ExecTensor bias = part_of(layer, &layer->tensors->experts_down_bias, e, cols);
+        const int64_t begin = layer->moe->expert_begin[e];
+        const int64_t rows = layer->moe->expert_begin[e + 1] - begin;
+        const ExecLinear linear = {.rows = rows, .inputs = 1, .cols = cols, .weight = &bias};
+        void *of_rows = expert_rows(layer, y, e, cols);
+        const void *p = exec_at(layer->backend, x.stored, begin);
+        if (pass == WEIGHT)
+            exec_linear_weight(layer->backend, &linear, p, of_rows);
+        else
+            exec_gemm(layer->backend, &(ExecGemm){
+                                          .accumulate = true,
+                                          .c_fp32 = pass == BACKWARD,
+                                          .m = rows,
+                                          .n = pass == BACKWARD ? 1 : cols,
+                                          .k = pass == BACKWARD ? cols : 1,
+                                          .a = pass == BACKWARD ? of_rows : p,
+                                          .lda = pass == BACKWARD ? cols : 1,
+                                          .b = bias.weight,
+                                          .ldb = pass == BACKWARD ? 1 : cols,
+                                          .c = pass == BACKWARD ? d_weight + begin : of_rows,
+                                          .ldc = pass == BACKWARD ? 1 : cols,
+                                      });
+    }
+}
+
 static void
 experts_forward(const ExecLayer *layer, void *y)
 {
@@ -492,9 +611,12 @@ experts_forward(const ExecLayer *layer, void *y)
     ExecBackend *backend = layer->backend;
 
     each_expert(layer, FORWARD, false, x.x, x.up);
-    backend->ops->swiglu_forward(backend, moe->n_received, f, x.up, x.active);
+    exec_activate(backend, layer->widths->activation, moe->n_received, f, x.up, x.active);
     backend->ops->scale_rows(backend, moe->n_received, f, x.weight, x.active);
     each_expert(layer, FORWARD, true, x.active, y);
+    if (x.stored != NULL)
+        backend->ops->to_storage(backend, moe->n_received, x.weight, x.stored);
+    second_biases(layer, FORWARD, y, NULL);
 }
 
 /* A sum over the rows that this rank routes, which is added to @total [local rows, hidden].  Where
@@ -540,8 +662,34 @@ add_results(const ExecLayer *layer, const Exchange *exchange, const void *result
 
     if (!begin_sum(layer, y, &shares, &own))
         return;
-    return_rows(layer, exchange, results, own);
+    if (is_latent(layer->widths)) {
+        const ExecLinear up = latent_linear(layer, true);
+        const Experts x = experts_of(layer->widths, layer->moe);
+        ExecBackend *backend = layer->backend;
+        backend->ops->zero(backend, (size_t)exec_storage_bytes(backend, up.rows * up.inputs),
+                           x.latent);
+        return_rows(layer, exchange, results, x.latent);
+        exec_linear_add(backend, &up, x.latent, own);
+    } else {
+        return_rows(layer, exchange, results, own);
+    }
     end_sum(layer, y, &shares);
+}
+
+/* What this rank sends of its rows: themselves, or @block (out), which is taken, made of them. */
+static const void *
+rows_to_send(const ExecLayer *layer, ExecBlock *block)
+{
+    ExecBackend *backend = layer->backend;
+
+    if (!is_latent(layer->widths))
+        return own_input(layer);
+    const ExecLinear down = latent_linear(layer, false);
+    if (!take(layer, TRACE_MEMORY_WORKSPACE, exec_storage_bytes(backend, down.rows * down.cols),
+              block))
+        return NULL;
+    exec_linear_forward(backend, &down, own_input(layer), NULL, block->data);
+    return block->data;
 }
 
 void
@@ -553,21 +701,26 @@ exec_moe_forward(const ExecLayer *layer, const void *in, const void *residual, v
     Exchange exchange;
 
     if (w->ffn_hidden > 0)
-        exec_mlp_forward(layer, in, residual, y);
+        exec_shared_forward(layer, in, residual, y);
     else if (residual != NULL)
         backend->ops->copy(backend, (size_t)exec_storage_bytes(backend, n_local), residual, y);
     else
         backend->ops->zero(backend, (size_t)exec_storage_bytes(backend, n_local), y);
     if (!plan_routes(layer) || !exchange_take(layer, &exchange))
         return;
-    const Routing r = routing_of(layer->moe);
+    const Routing r = routing_of(w, layer->moe);
     const Experts x = experts_of(w, layer->moe);
-    send_to_experts(layer, &exchange, sizeof *x.weight, r.choice, r.weight, x.weight);
-    send_rows(layer, &exchange, own_input(layer), x.x);
+    ExecBlock narrow = {0};
+    const void *rows = rows_to_send(layer, &narrow);
+    if (rows != NULL) {
+        send_to_experts(layer, &exchange, sizeof *x.weight, r.choice, r.weight, x.weight);
+        send_rows(layer, &exchange, rows, x.x);
+    }
+    exec_pool_give(layer->pool, &narrow);
     /* The rows are with their experts: the buffers of the exchange are free for the results. */
     ExecBlock results = {0};
     if (take(layer, TRACE_MEMORY_WORKSPACE,
-             exec_storage_bytes(backend, layer->moe->n_received * w->hidden), &results)) {
+             exec_storage_bytes(backend, layer->moe->n_received * w->expert_input), &results)) {
         experts_forward(layer, results.data);
         add_results(layer, &exchange, results.data, y);
     }
@@ -582,7 +735,7 @@ typedef struct {
     Exchange exchange;
     ExecBlock block;
     void *d_active;  /* [n_received, expert_hidden] */
-    void *d_x;       /* [n_received, hidden]: in the memory of d_active, which is not needed then */
+    void *d_x; /* [n_received, expert_input]: in the memory of d_active, which is not needed then */
     float *d_weight; /* [n_received] */
     float *d_choice; /* [n_rows, top_k] */
 } Scratch;
@@ -595,7 +748,8 @@ cut_scratch(const ExecLayer *layer, Scratch *s)
     const ExecMoe *moe = layer->moe;
     ExecCutter cutter = {.block = s->block.data, .storage = w->storage};
 
-    s->d_active = s->d_x = exec_cut(&cutter, moe->n_received * MAX(w->expert_hidden, w->hidden));
+    s->d_active = s->d_x =
+        exec_cut(&cutter, moe->n_received * MAX(w->expert_hidden, w->expert_input));
     s->d_weight = exec_cut_words(&cutter, moe->n_received);
     s->d_choice = exec_cut_words(&cutter, moe->n_sent);
     return cutter.n_bytes;
@@ -623,13 +777,14 @@ experts_backward(const ExecLayer *layer, const Scratch *s)
     const Kept kept = kept_of(w, layer->moe);
     const int64_t f = w->expert_hidden, n = layer->moe->n_received;
     ExecBackend *backend = layer->backend;
-    void *active = kept.d_up; /* swiglu lies there until d_up is computed */
+    void *active = kept.d_up; /* the activation lies there until d_up is computed */
 
     each_expert(layer, BACKWARD, true, kept.d_out, s->d_active);
-    backend->ops->swiglu_forward(backend, n, f, x.up, active);
+    exec_activate(backend, w->activation, n, f, x.up, active);
     backend->ops->dot_rows(backend, n, f, s->d_active, active, s->d_weight);
+    second_biases(layer, BACKWARD, kept.d_out, s->d_weight);
     backend->ops->scale_rows(backend, n, f, x.weight, s->d_active);
-    backend->ops->swiglu_backward(backend, n, f, x.up, s->d_active, kept.d_up);
+    exec_activate_backward(backend, w->activation, n, f, x.up, s->d_active, kept.d_up);
     each_expert(layer, BACKWARD, false, kept.d_up, s->d_x);
 }
 
@@ -639,12 +794,18 @@ route_backward(const ExecLayer *layer, const Scratch *s)
 {
     const ExecWidths *w = layer->widths;
     const ExecMoe *moe = layer->moe;
-    const Routing r = routing_of(moe);
+    const Routing r = routing_of(w, moe);
     ExecBackend *backend = layer->backend;
 
     exchange_rows(layer, &s->exchange, sizeof *s->d_weight, true, experts_of(w, moe).inverse,
                   s->d_weight);
     backend->ops->gather_rows(backend, moe->n_sent, 4, r.slot, s->exchange.in, s->d_choice);
+    if (!has_plain_factors(w)) {
+        const ExecRoute route = route_of(layer);
+        backend->ops->route_factors_backward(backend, &route, s->d_choice,
+                                             kept_of(w, moe).d_scores);
+        return;
+    }
     backend->ops->route_backward(backend, moe->n_rows, w->n_experts, w->top_k, r.expert, r.weight,
                                  s->d_choice, kept_of(w, moe).d_scores);
 }
@@ -662,12 +823,28 @@ backward_into(const ExecLayer *layer, const Scratch *s, const void *d, void *tot
     void *own;
 
     own_rows(layer, &begin);
-    send_rows(layer, &s->exchange, exec_at(backend, d, begin * w->hidden), kept.d_out);
+    const void *d_own = exec_at(backend, d, begin * w->hidden);
+    if (is_latent(w)) {
+        const ExecLinear up = latent_linear(layer, true);
+        backend->ops->copy(backend, (size_t)exec_storage_bytes(backend, up.rows * up.cols), d_own,
+                           kept.d_rows);
+        exec_linear_backward(backend, &up, d_own, false, NULL, kept.d_latent);
+        d_own = kept.d_latent;
+    }
+    send_rows(layer, &s->exchange, d_own, kept.d_out);
     experts_backward(layer, s);
     route_backward(layer, s);
     if (!begin_sum(layer, total, &shares, &own))
         return;
-    return_rows(layer, &s->exchange, s->d_x, own);
+    if (is_latent(w)) {
+        const ExecLinear down = latent_linear(layer, false);
+        backend->ops->zero(backend, (size_t)exec_storage_bytes(backend, down.rows * down.cols),
+                           kept.d_latent);
+        return_rows(layer, &s->exchange, s->d_x, kept.d_latent);
+        exec_linear_backward(backend, &down, kept.d_latent, true, NULL, own);
+    } else {
+        return_rows(layer, &s->exchange, s->d_x, own);
+    }
     exec_linear_backward(backend, &router, kept.d_scores, true, NULL, own);
     end_sum(layer, total, &shares);
 }
@@ -709,6 +886,12 @@ exec_moe_weight(const ExecLayer *layer, const void *in, const void *d_up, const 
     const ExecLinear router = router_of(layer);
     each_expert(layer, WEIGHT, false, x.x, kept.d_up);
     each_expert(layer, WEIGHT, true, x.active, kept.d_out);
+    second_biases(layer, WEIGHT, kept.d_out, NULL);
+    if (is_latent(w)) {
+        const ExecLinear down = latent_linear(layer, false), up = latent_linear(layer, true);
+        exec_linear_weight(layer->backend, &down, own_input(layer), kept.d_latent);
+        exec_linear_weight(layer->backend, &up, x.latent, kept.d_rows);
+    }
     exec_linear_weight(layer->backend, &router, own_input(layer), kept.d_scores);
     exec_pool_give(layer->pool, &layer->moe->kept);
 }

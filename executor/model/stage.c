@@ -16,6 +16,7 @@ typedef struct {
 typedef struct {
     PartBlocks *parts; /* (owned) [n_layers + 1]: the head's comes last */
     ExecMoe *moe;      /* (owned) [n_layers]: of layers with experts */
+    ExecBlock embedding; /* until B or I */
 } SliceState;
 
 /* A micro-batch in flight that is sliced. */
@@ -267,6 +268,24 @@ scratch_at(const Op *op, int64_t l)
     return exec_layer_scratch(&shape, &cutter);
 }
 
+static int64_t
+embedding_bytes(const Op *op)
+{
+    ExecCutter cutter = {.storage = op->widths->storage};
+
+    if (op->stage->embedding)
+        exec_embedding_activations(op->widths, op->rows, &cutter);
+    return cutter.n_bytes;
+}
+
+static ExecEmbeddingActivations
+embedding_at(const Op *op)
+{
+    ExecCutter cutter = {.block = op->state->embedding.data, .storage = op->widths->storage};
+
+    return exec_embedding_activations(op->widths, op->rows, &cutter);
+}
+
 static ExecHeadActivations
 head_at(const Op *op)
 {
@@ -413,6 +432,7 @@ exec_stage_run_free(ExecStageRun *run)
             give_inputs(run, &run->slices[i], l);
             give_products(run, &run->slices[i], l);
         }
+        exec_pool_give(run->o.pool, &run->slices[i].embedding);
         g_free(run->slices[i].parts);
         g_free(run->slices[i].moe);
     }
@@ -466,7 +486,7 @@ units_of(const ExecStage *stage, int64_t part)
     if (part == EMBEDDING)
         return (ExecOpening){{stage->ends.token_unit, stage->ends.position_unit}};
     if (part == stage->n_layers)
-        return (ExecOpening){{stage->ends.head_unit, -1}};
+        return (ExecOpening){{stage->ends.head_unit, stage->ends.bias_unit}};
     return (ExecOpening){{stage->layers[part].dense_unit, stage->layers[part].experts_unit}};
 }
 
@@ -537,6 +557,8 @@ exec_stage_begin_forward(ExecStageRun *run, int32_t micro_batch, int32_t slice, 
                              &parts[l].products, error)))
             return false;
     }
+    if (!take(run, TRACE_MEMORY_ACTIVATIONS, embedding_bytes(&op), &op.state->embedding, error))
+        return false;
     if (memory->data == NULL &&
         !take(run, TRACE_MEMORY_KV, memory_before(&op, n_layers, false), memory, error))
         return false;
@@ -555,7 +577,8 @@ exec_stage_forward(ExecStageRun *run, int32_t micro_batch, int32_t slice, const 
     ExecOpenUnits open;
 
     if (stage->embedding && open_part(&op, EMBEDDING, EXEC_OPEN_WEIGHTS, &open)) {
-        exec_embedding_forward(&common, &stage->ends, tokens, x);
+        const ExecEmbeddingActivations embedding = embedding_at(&op);
+        exec_embedding_forward(&common, &stage->ends, &embedding, tokens, x);
         exec_units_close(&open);
     }
     for (int64_t l = 0; l < stage->n_layers; l++) {
@@ -697,8 +720,10 @@ exec_stage_backward(ExecStageRun *run, int32_t micro_batch, int32_t slice, const
         layer_backward(&op, l, split);
     exec_pool_give(run->o.pool, &run->again);
     if (stage->embedding && open_part(&op, EMBEDDING, EXEC_OPEN_GRADIENTS, &open)) {
-        exec_embedding_weight(&common, &stage->ends, tokens, run->o.scratch->d);
+        const ExecEmbeddingActivations embedding = embedding_at(&op);
+        exec_embedding_weight(&common, &stage->ends, &embedding, tokens, run->o.scratch->d);
         exec_units_close(&open);
+        exec_pool_give(run->o.pool, &op.state->embedding);
     }
     end_op(run);
     give_inputs(run, op.state, stage->n_layers); /* of a stage without layers */

@@ -27,12 +27,8 @@ kinds_mix(ModelArch *arch)
     kinds[1].head_dim = 4;
     kinds[1].ffn_hidden = 40;
     kinds[1].rope_base = 100;
-    if (arch->family == MODEL_FAMILY_LLAMA) {
-        kinds[2].experts = arch->experts.n_experts > 0 ? arch->experts : experts;
-        kinds[2].experts.first_dense_layers = 0;
-    } else {
-        kinds[2].ffn_hidden = 8;
-    }
+    kinds[2].experts = arch->experts.n_experts > 0 ? arch->experts : experts;
+    kinds[2].experts.first_dense_layers = 0;
     arch->n_kinds = 3;
     arch->kinds = kinds;
     arch->pattern = pattern;
@@ -65,6 +61,43 @@ VARIETY(plain_post, arch->activation = MODEL_ACTIVATION_RELUGLU; arch->norm = MO
 VARIETY(parallel_sandwich, arch->blocks = MODEL_BLOCKS_PARALLEL;
         arch->norm_place = MODEL_NORM_PLACE_SANDWICH; arch->residual_scale = 0.7;
         arch->norm = MODEL_NORM_RMS)
+VARIETY(share_of_all, arch->experts = (ModelExperts){.n_experts = 4,
+                                                     .top_k = 2,
+                                                     .ffn_hidden = 10,
+                                                     .n_shared = 1,
+                                                     .shared_hidden = 16,
+                                                     .shared_gate = true,
+                                                     .router_scale = 1.5,
+                                                     .router_scores = MODEL_ROUTER_SOFTMAX_ALL})
+VARIETY(sigmoids, arch->experts = (ModelExperts){.n_experts = 4,
+                                                 .top_k = 2,
+                                                 .ffn_hidden = 12,
+                                                 .router_bias = true,
+                                                 .bias = true,
+                                                 .router_scale = 2.5,
+                                                 .router_scores = MODEL_ROUTER_SIGMOID};
+        arch->activation = MODEL_ACTIVATION_GEGLU; arch->norm_place = MODEL_NORM_PLACE_SANDWICH)
+VARIETY(latent, arch->experts = (ModelExperts){.n_experts = 4,
+                                               .top_k = 2,
+                                               .ffn_hidden = 12,
+                                               .latent = 6,
+                                               .n_shared = 2,
+                                               .router_scale = 1,
+                                               .router_scores = MODEL_ROUTER_SIGMOID};
+        arch->activation = MODEL_ACTIVATION_RELU2)
+VARIETY(mixture, arch->experts = (ModelExperts){.n_experts = 4,
+                                                .top_k = 2,
+                                                .ffn_hidden = 12,
+                                                .n_shared = 1,
+                                                .router_scale = 1};
+        arch->activation = MODEL_ACTIVATION_GELU; arch->residual_scale = 0.5;
+        arch->blocks = MODEL_BLOCKS_PARALLEL)
+VARIETY(scaled_ends, arch->positions = MODEL_POSITIONS_ROTARY; arch->embedding_scale = 1.7;
+        arch->embedding_norm = arch->head_bias = true; arch->norm = MODEL_NORM_LAYER;
+        arch->logits_scale = 0.6; arch->logits_cap = 3)
+VARIETY(bare_ends, arch->positions = MODEL_POSITIONS_LEARNED; arch->position_rows = 30;
+        arch->no_final_norm = true; arch->norm = MODEL_NORM_RMS; arch->logits_scale = 0.3;
+        arch->head_bias = true)
 #undef VARIETY
 
 /* Layers that have attention alone, or an MLP alone, by turns. */
@@ -98,4 +131,10 @@ static const struct {
     {"plain-post", kinds_plain_post},
     {"parallel-sandwich", kinds_parallel_sandwich},
     {"halves", kinds_halves},
+    {"share-of-all", kinds_share_of_all},
+    {"sigmoids", kinds_sigmoids},
+    {"latent", kinds_latent},
+    {"mixture", kinds_mixture},
+    {"scaled-ends", kinds_scaled_ends},
+    {"bare-ends", kinds_bare_ends},
 };

@@ -70,45 +70,95 @@ plain_mlp(const ModelArch *arch, const float *const w[4], int64_t f, const doubl
     plain_linear(u, w[2], w[3], f, arch->hidden, y);
 }
 
-/* Shared experts, and the top_k best of the others weighted by the softmax over them. */
+/* The factor of every expert for a row of @scores; 0: it is not chosen. */
+static inline void
+plain_factors(const ModelExperts *experts, const double *scores, double *factor)
+{
+    double share[PLAIN_MAX], sum = 0, all = 0;
+
+    memset(factor, 0, (size_t)experts->n_experts * sizeof *factor);
+    for (int64_t e = 0; e < experts->n_experts; e++) {
+        share[e] = experts->router_scores == MODEL_ROUTER_SIGMOID ? 1 / (1 + exp(-scores[e]))
+                                                                  : exp(scores[e]);
+        all += share[e];
+    }
+    for (int64_t k = 0; k < experts->top_k; k++) {
+        int64_t best = -1;
+        for (int64_t e = 0; e < experts->n_experts; e++)
+            if (factor[e] <= 0 && (best < 0 || scores[e] > scores[best]))
+                best = e;
+        factor[best] = experts->router_scale * share[best];
+        sum += share[best];
+    }
+    for (int64_t e = 0; e < experts->n_experts; e++)
+        factor[e] /= experts->router_scores == MODEL_ROUTER_SOFTMAX_ALL ? all : sum;
+}
+
+/* Row @e of @weight, whose rows have @n elements; of NULL NULL. */
+static inline const float *
+plain_part(const float *weight, int64_t e, int64_t n)
+{
+    return weight == NULL ? NULL : weight + e * n;
+}
+
+/* The shared experts' result, times a sigmoid of its own where they have a gate. */
+static inline void
+plain_shared(const ModelArch *arch, const ExecModel *model, int64_t layer, const double *x,
+             double *y)
+{
+    const float *const w[4] = {plain_weight(model, layer, "shared_up.weight"),
+                               plain_weight(model, layer, "shared_up.bias"),
+                               plain_weight(model, layer, "shared_down.weight"),
+                               plain_weight(model, layer, "shared_down.bias")};
+    const float *gate = plain_weight(model, layer, "shared_gate.weight");
+    double one[PLAIN_MAX], score = 0;
+
+    plain_mlp(arch, w, model_shared_hidden(&arch->experts), x, one);
+    for (int64_t i = 0; gate != NULL && i < arch->hidden; i++)
+        score += x[i] * (double)gate[i];
+    for (int64_t i = 0; i < arch->hidden; i++)
+        y[i] += gate != NULL ? one[i] / (1 + exp(-score)) : one[i];
+}
+
+/* Shared experts, and the top_k best of the others times their factors; narrow ones see a product
+ * of the row, and their sum is widened. */
 static inline void
 plain_experts(const ModelArch *arch, const ExecModel *model, int64_t layer, const double *x,
               double *y)
 {
     const ModelExperts *experts = &arch->experts;
-    const int64_t f = experts->ffn_hidden, h = arch->hidden;
-    double score[PLAIN_MAX], one[PLAIN_MAX], sum = 0;
-    bool chosen[PLAIN_MAX] = {false};
+    const int64_t f = experts->ffn_hidden, n_up = model_is_gated(arch) ? 2 * f : f;
+    ModelArch narrow = *arch;
+    double score[PLAIN_MAX], factor[PLAIN_MAX], one[PLAIN_MAX], in[PLAIN_MAX], sum[PLAIN_MAX] = {0};
 
-    plain_linear(x, plain_weight(model, layer, "router.weight"), NULL, h, experts->n_experts,
+    if (experts->latent > 0)
+        narrow.hidden = experts->latent;
+    const int64_t h = narrow.hidden;
+    plain_linear(x, plain_weight(model, layer, "router.weight"),
+                 plain_weight(model, layer, "router.bias"), arch->hidden, experts->n_experts,
                  score);
-    for (int64_t k = 0; k < experts->top_k; k++) {
-        int64_t best = -1;
-        for (int64_t e = 0; e < experts->n_experts; e++)
-            if (!chosen[e] && (best < 0 || score[e] > score[best]))
-                best = e;
-        chosen[best] = true;
-        sum += exp(score[best]);
-    }
-    for (int64_t i = 0; i < h; i++)
-        y[i] = 0;
+    plain_factors(experts, score, factor);
+    memcpy(in, x, sizeof in);
+    if (experts->latent > 0)
+        plain_linear(x, plain_weight(model, layer, "latent_down.weight"), NULL, arch->hidden, h,
+                     in);
     for (int64_t e = 0; e < experts->n_experts; e++) {
         const float *const w[4] = {
-            plain_weight(model, layer, "experts_up.weight") + e * h * 2 * f, NULL,
-            plain_weight(model, layer, "experts_down.weight") + e * f * h, NULL};
-        if (!chosen[e])
+            plain_part(plain_weight(model, layer, "experts_up.weight"), e, h * n_up),
+            plain_part(plain_weight(model, layer, "experts_up.bias"), e, n_up),
+            plain_part(plain_weight(model, layer, "experts_down.weight"), e, f * h),
+            plain_part(plain_weight(model, layer, "experts_down.bias"), e, h)};
+        if (factor[e] <= 0)
             continue;
-        plain_mlp(arch, w, f, x, one);
+        plain_mlp(&narrow, w, f, in, one);
         for (int64_t i = 0; i < h; i++)
-            y[i] += exp(score[e]) / sum * one[i];
+            sum[i] += factor[e] * one[i];
     }
-    if (experts->n_shared == 0)
-        return;
-    const float *const shared[4] = {plain_weight(model, layer, "shared_up.weight"), NULL,
-                                    plain_weight(model, layer, "shared_down.weight"), NULL};
-    plain_mlp(arch, shared, experts->n_shared * f, x, one);
-    for (int64_t i = 0; i < h; i++)
-        y[i] += one[i];
+    memcpy(y, sum, (size_t)h * sizeof *y);
+    if (experts->latent > 0)
+        plain_linear(sum, plain_weight(model, layer, "latent_up.weight"), NULL, h, arch->hidden, y);
+    if (experts->n_shared > 0)
+        plain_shared(arch, model, layer, x, y);
 }
 
 static inline void
@@ -183,23 +233,36 @@ plain_loss(const ModelArch *arch, const ExecModel *model, const int32_t *tokens,
     const float *table = plain_weight(model, -1, "embedding.token");
     const float *head = arch->tied_embeddings ? table : plain_weight(model, -1, "head.weight");
     const float *position = plain_weight(model, -1, "embedding.position");
+    const float *bias = plain_weight(model, -1, "head.bias");
     double x[PLAIN_MAX][PLAIN_MAX], y[PLAIN_MAX], loss = 0;
 
-    for (int64_t t = 0; t < n_tokens; t++)
+    for (int64_t t = 0; t < n_tokens; t++) {
         for (int64_t i = 0; i < arch->hidden; i++)
-            x[t][i] = (double)table[tokens[t] * arch->hidden + i] +
+            x[t][i] = (double)table[tokens[t] * arch->hidden + i] *
+                          (arch->embedding_scale > 0 ? arch->embedding_scale : 1) +
                       (position != NULL ? (double)position[t * arch->hidden + i] : 0);
+        if (arch->embedding_norm)
+            plain_norm(arch, model, -1, "embedding_norm", memcpy(y, x[t], sizeof y), x[t]);
+    }
     for (int64_t l = 0; l < arch->n_layers; l++)
         plain_layer(arch, model, l, n_tokens, x);
     for (int64_t t = 0; t < n_tokens; t++) {
-        double logits[PLAIN_MAX] = {0}, sum = 0;
-        plain_norm(arch, model, -1, "norm", x[t], y);
+        double sum = 0, target = 0;
+        memcpy(y, x[t], sizeof y);
+        if (!arch->no_final_norm)
+            plain_norm(arch, model, -1, "norm", x[t], y);
         for (int64_t v = 0; v < arch->vocab; v++) {
+            double logit = bias != NULL ? (double)bias[v] : 0;
             for (int64_t i = 0; i < arch->hidden; i++)
-                logits[v] += y[i] * (double)head[v * arch->hidden + i];
-            sum += exp(logits[v]);
+                logit += y[i] * (double)head[v * arch->hidden + i];
+            logit *= arch->logits_scale > 0 ? arch->logits_scale : 1;
+            if (arch->logits_cap > 0)
+                logit = arch->logits_cap * tanh(logit / arch->logits_cap);
+            sum += exp(logit);
+            if (v == tokens[t + 1])
+                target = logit;
         }
-        loss += (log(sum) - logits[tokens[t + 1]]) / (double)n_tokens;
+        loss += (log(sum) - target) / (double)n_tokens;
     }
     return loss;
 }
