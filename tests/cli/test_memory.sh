@@ -1,7 +1,7 @@
 #!/bin/sh
 # Peaks of memory: what every rank of degas run held at most, beside what the simulator predicts for it.
 # With LONG=corners (make test-long): more of each; with LONG=families every family, what it recomputes and each stage of ZeRO; with LONG=models number
-# formats, models and experts; with LONG=1 both.
+# formats, models and experts; with LONG=attentions attention that is not plain; with LONG=1 all.
 # Test runner: first.
 # shellcheck source=tests/cli/tap.sh
 . tests/cli/tap.sh
@@ -178,6 +178,34 @@ else
             done
         done
     }
+    # Attention that is not plain, by the profile of plain attention: its bytes are not measured.
+    attentions() {
+        # attention NAME REST: of a model
+        attention() {
+            cat >"$W/model.json" <<END
+{"format":"degas-model","version":1,"name":"middling-$1","family":"llama","n_layers":6,
+ "hidden":384,"n_heads":6,"ffn_hidden":1024,"vocab":1024,"max_seq_len":192,
+ "tied_embeddings":false,$2}
+END
+            for recompute in none full; do
+                for schedule in 1f1b zb-h1; do
+                    peaks "$1, $schedule, recompute $recompute" $P --schedule $schedule --zero 0 \
+                        --recompute $recompute
+                done
+                peaks "$1, slices, recompute $recompute" $S --schedule seq1f1b --slices 8 --zero 0 \
+                    --recompute $recompute
+            done
+            peaks "$1, cp 2" --gpus 2 --dp 1 --tp 1 --cp 2 --pp 1 --schedule 1f1b --slices off \
+                --zero 0 --recompute selective
+            peaks "$1, tp 2" $T --zero 0 --recompute none --sequence-parallel on
+        }
+        attention sliding '"n_kv_heads":2,"head_dim":64,
+ "kinds":{"sliding":{"window":32},"full":{}},"layers":"2*(2*sliding,full)"'
+        attention latent '"head_dim":48,"mla":{"q_lora_rank":192,"kv_lora_rank":128,
+ "qk_nope_head_dim":32,"qk_rope_head_dim":16,"v_head_dim":32}'
+        attention gated '"n_kv_heads":2,"head_dim":64,"qk_norm":true,"output_gate":"element",
+ "v_dim":48'
+    }
     # Other number formats, models and kinds of layers, in the other.
     models() {
         # backwards NAME
@@ -270,10 +298,11 @@ END
         done
     }
     case "$LONG" in
-    families | models) $LONG ;;
+    families | models | attentions) $LONG ;;
     *)
         families
         models
+        attentions
         ;;
     esac
 fi
