@@ -467,8 +467,8 @@ typedef struct {
     bool several;     /* there is more than one micro-batch, and all are of one size */
 } Cut;
 
-/* How much of a micro-batch rank @r holds at its first backward, besides a whole one: it has run so
- * many forwards of the next one's slices as the ranks after it need, in 1F1B of slices once, and
+/* How many chunks of a micro-batch rank @r holds at its first backward, besides a whole one: it has
+ * run so many forwards of the next one's slices as the ranks after it need, in 1F1B of slices once, and
  * with chunks twice.  What is not among the first slices is among the others, of which none is
  * longer than the longest. */
 static double
@@ -482,22 +482,24 @@ held_besides(const Floor *floor, const Cut *cut, int64_t r)
         return 0.0;
     /* The second micro-batch may be the last one. */
     if (whole >= d->vpp)
-        return (double)d->vpp * floor->least_share[r];
-    return ((double)whole + fmax(0.0, 1.0 - rest * cut->longest)) * floor->least_share[r];
+        return (double)d->vpp;
+    return (double)whole + fmax(0.0, 1.0 - rest * cut->longest);
 }
 
-/* What rank @r recomputes at the least of all tokens, so that what it holds fits. */
+/* What rank @r recomputes at the least of all tokens, so that what it holds fits.  Each chunk may
+ * have its own recompute kind, and none is held of more than two micro-batches here. */
 static double
 forced_s(const Floor *floor, const Cut *cut, int64_t r)
 {
     const PlanPoint *point = floor->point;
-    const double held = 1.0 + held_besides(floor, cut, r);
+    const double besides = held_besides(floor, cut, r);
+    const double held = 1.0 + besides * floor->least_share[r];
     const double excess =
         (floor->state_bytes[r] + held * floor->kept_bytes[r]) * (1.0 - 1e-9) - floor->memory_bytes;
 
     if (excess <= 0.0 || floor->saving_rate == 0.0)
         return 0.0;
-    return excess / held / floor->saving_rate *
+    return excess / (1.0 + fmin(1.0, besides)) / floor->saving_rate *
            ((double)(point->n_micro_batches * point->micro_batch) / (double)floor->group);
 }
 

@@ -134,7 +134,7 @@ double
 plan_point_sliced_rate(const PlanRequest *request, const PlanLayerCost *cost)
 {
     if (!plan_attention_is_flash(request->conventions.attention) ||
-        request->profile->measurements->len > 0)
+        request->profile->measurements->len > 0 || !plan_full_repeats_all(&request->conventions))
         return INFINITY;
     return request->recompute == PLAN_AUTO
                ? most_of_kinds(cost, sliced_saving_rate, plan_request_fastest_recompute(request))
