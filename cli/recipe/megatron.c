@@ -571,11 +571,12 @@ read_kernels(Recipe *recipe)
         recipe_flag(recipe, "deterministic-kernels", "on");
 }
 
-/* A list, with commas or blanks, of modules; those that are not modelled are named. */
+/* A list, with commas or blanks, of modules; those that are not modelled are named.  Without one
+ * Megatron's own, core_attn, is meant, as in a plan that names none. */
 static void
 read_modules(Recipe *recipe)
 {
-    const char *list = recipe_string(recipe->settings, "recompute_modules", "core_attn");
+    const char *list = recipe_string(recipe->settings, "recompute_modules", "");
     g_auto(GStrv) words = g_strsplit_set(list, " ,+[]\"'", -1);
     g_autoptr(GString) known = g_string_new(NULL);
 

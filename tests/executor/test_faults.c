@@ -168,16 +168,13 @@ SPOIL(spoil_sp, plan->sequence_parallel = (plan->degrees.tp = 4) > 1)
 SPOIL(spoil_dtype, plan->dtype = DTYPE_FP16)
 SPOIL(spoil_grad_dtype, plan->conventions.grad_dtype = DTYPE_FP16)
 SPOIL(spoil_dropout, plan->conventions.dropout = true)
-SPOIL(spoil_experts, arch->experts.n_experts = 8)
 SPOIL(spoil_vocab, arch->vocab = 0)
 SPOIL(spoil_positions, arch->max_seq_len = 20)
-SPOIL(spoil_router_scores, (arch->family = MODEL_FAMILY_LLAMA,
-                            arch->experts = (ModelExperts){4, 2, 8, 0, 0, MODEL_ROUTER_SIGMOID, 1}))
-SPOIL(spoil_router_scale,
-      (arch->family = MODEL_FAMILY_LLAMA,
-       arch->experts = (ModelExperts){4, 2, 8, 0, 0, MODEL_ROUTER_SOFTMAX, 2.5}))
-SPOIL(spoil_qk_norm, arch->qk_norm = true)
-SPOIL(spoil_proj_bias, (arch->family = MODEL_FAMILY_LLAMA, arch->proj_bias = true))
+SPOIL(spoil_indexer, (arch->indexer = (ModelIndexer){1, 4, 8}))
+SPOIL(spoil_mixer, (arch->mixer = MODEL_MIXER_ATTENTION_MAMBA2,
+                    arch->state = (ModelState){
+                        .n_heads = 2, .n_key_heads = 2, .key_dim = 4, .value_dim = 4, .chunk = 8}))
+SPOIL(spoil_mtp, arch->mtp.n = 1)
 #undef SPOIL
 
 static void
@@ -193,13 +190,11 @@ test_refuses_by_name(void)
         {spoil_dtype, "--dtype fp16"},
         {spoil_grad_dtype, "--grad-dtype fp16"},
         {spoil_dropout, "dropout"},
-        {spoil_experts, "experts"},
         {spoil_vocab, "without a vocabulary"},
         {spoil_positions, "seq_len 30"},
-        {spoil_router_scores, "router_scores sigmoid (only softmax)"},
-        {spoil_router_scale, "router_scale"},
-        {spoil_qk_norm, "qk_norm"},
-        {spoil_proj_bias, "proj_bias"},
+        {spoil_indexer, "an indexer of sparse attention"},
+        {spoil_mixer, "attention beside Mamba-2"},
+        {spoil_mtp, "MTP modules"},
     };
 
     for (size_t i = 0; i < G_N_ELEMENTS(cases); i++) {

@@ -336,7 +336,6 @@ test_impossible_degrees_are_refused(void)
         {{1, 1, 1, 1, 4, 1, 0}, 24, 4, false, PLAN_ERROR_INVALID, "cp 4 does not divide 6 tokens"},
         {{1, 8, 1, 1, 1, 1, 0}, 516, 1, true, PLAN_ERROR_INVALID, "sequence parallelism tp 8"},
         {{4, 2, 4, 1, 1, 1, 0}, 512, 1, false, PLAN_ERROR_INFEASIBLE, "needs 32 devices"},
-        {{1, 1, 5, 1, 1, 1, 0}, 512, 1, false, PLAN_ERROR_INVALID, "stages"},
     };
     g_autoptr(Profile) profile = fixture_profile();
     ModelArch arch = gpt(4, 0);
