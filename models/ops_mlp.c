@@ -161,6 +161,26 @@ state_gradients(const ModelArch *arch, int64_t tp)
     return (double)(w.in + w.down + w.middle + w.up);
 }
 
+/* Elements of a row that is at its experts, or on its way. */
+static int64_t
+row_elements(const ModelArch *arch)
+{
+    return arch->experts.latent > 0 ? arch->experts.latent : arch->hidden;
+}
+
+/* How many gradients of the width of a layer its backward has besides that of its input: of results
+ * that are normed, or scaled, of the second of parallel halves, of what shared experts' gate passes. */
+static int64_t
+n_more_gradients(const ModelArch *arch)
+{
+    const ModelExperts *experts = &arch->experts;
+    const bool is_parallel = arch->blocks != MODEL_BLOCKS_SERIAL &&
+                             arch->mixer != MODEL_MIXER_NONE && arch->ffn != MODEL_FFN_NONE;
+
+    return (arch->norm_place != MODEL_NORM_PLACE_PRE) + (arch->residual_scale > 0.0) + is_parallel +
+           (experts->shared_gate && experts->n_shared > 0);
+}
+
 static ModelScratchBytes
 kind_scratch_bytes(const ModelArch *arch, const ModelShape *shape)
 {
@@ -180,11 +200,12 @@ kind_scratch_bytes(const ModelArch *arch, const ModelShape *shape)
     const bool attends = model_has_attention(arch);
     const double mixer = attends ? c.q + ring : state_scratch(&list);
     const double kept = attends ? c.q + c.kv : state_gradients(arch, shape->tp);
+    const double more = (double)n_more_gradients(arch) * list.local_rows * h;
 
     return (ModelScratchBytes){
         .backward_bytes =
-            ops_bytes(list.rows * (common + fmax(mixer + kept, fmax(h, up))) * list.e),
-        .input_bytes = ops_bytes(list.rows * (common + fmax(mixer, h)) * list.e),
+            ops_bytes((list.rows * (common + fmax(mixer + kept, fmax(h, up))) + more) * list.e),
+        .input_bytes = ops_bytes((list.rows * (common + fmax(mixer, h)) + more) * list.e),
     };
 }
 
@@ -213,29 +234,27 @@ set_row_blocks(const OpsList *list, double sent, double n, ModelOp *up, ModelOp 
 {
     const ModelArch *arch = list->arch;
     const double h = (double)arch->hidden, f = (double)arch->experts.ffn_hidden;
-    const double buffers = 2.0 * fmax(sent, n) * h;
+    const double row = (double)row_elements(arch);
+    const double buffers = 2.0 * fmax(sent, n) * row;
+    /* Of latent experts: what is sent, and for W the gradients of rows and of what was sent. */
+    const double narrow = arch->experts.latent > 0 ? list->tp_rows * row : 0.0;
+    const double latent = arch->experts.latent > 0 ? list->tp_rows * (h + row) : 0.0;
     /* Shares of tp ranks are gathered. */
     const double whole =
         list->shape->tp > 1 && !list->shape->sequence_parallel ? list->rows * h : 0.0;
     const double scores = list->tp_rows * (double)arch->experts.n_experts;
-    const double backward = n * (h + (double)n_inputs(arch) * f + fmax(h, f)) + buffers + whole;
+    const double backward =
+        n * (row + (double)n_inputs(arch) * f + fmax(row, f)) + buffers + whole + latent;
     const Columns c = columns_of(arch, list->shape);
     /* What W needs of the layer's other products. */
     const double halves =
         c.q + c.kv + h + (c.shared > 0.0 ? (double)n_inputs(arch) * c.shared + h : 0.0);
 
     up->output_stays = down->output_stays = true;
-    down->forward_transient_bytes = ops_bytes((n * h + buffers + whole) * list->e);
+    down->forward_transient_bytes = ops_bytes((n * row + buffers + whole + narrow) * list->e);
     down->late_backward_bytes = ops_bytes((backward + scores) * list->e + 4.0 * (n + sent));
     down->late_input_bytes =
         ops_bytes((backward + scores + list->rows * halves) * list->e + 4.0 * (n + sent));
-}
-
-/* Elements of a row that is at its experts, or on its way. */
-static int64_t
-row_elements(const ModelArch *arch)
-{
-    return arch->experts.latent > 0 ? arch->experts.latent : arch->hidden;
 }
 
 /* Carries rows to experts or back. */
@@ -353,8 +372,9 @@ ops_add_experts(OpsList *list, bool keeps_input)
                        MODEL_COMM_REDUCE_SCATTER, gathered * h * list->e);
     ModelOp *up = add_expert_gemm(list, "experts_up", gathered, row, n_inputs(arch) * width);
     ModelOp *activation = add_activation(list, "experts_activation", gathered, width);
-    /* GELU's result is multiplied with the router's probabilities, whose gradient needs it. */
-    if (!model_is_gated(arch))
+    /* GELU's result is multiplied with the router's probabilities, whose gradient needs it; degas's
+     * executor computes it again. */
+    if (!model_is_gated(arch) && !list->shape->row_blocks)
         activation->saved_bytes =
             ops_bytes((double)activation->saved_bytes + gathered * (double)width * list->e);
     ModelOp *down = add_expert_gemm(list, "experts_down", gathered, width, row);
@@ -363,6 +383,9 @@ ops_add_experts(OpsList *list, bool keeps_input)
         route->late = up->late = activation->late = down->late = true;
         /* Tables: five words for what is sent, three for what came. */
         route->saved_bytes = ops_bytes(20.0 * sent + 12.0 * received);
+        if (experts->router_scores != MODEL_ROUTER_SOFTMAX || experts->router_scale > 1.0 ||
+            (experts->router_scale > 0.0 && experts->router_scale < 1.0))
+            route->saved_bytes += ops_bytes(4.0 * rows * (double)experts->n_experts);
         set_row_blocks(list, sent, received, up, down);
     }
     ops_add_collective(list, "experts_scatter", MODEL_GROUP_ETP, MODEL_COMM_REDUCE_SCATTER,
