@@ -207,7 +207,10 @@ set_policy(OpsList *list)
 
         if (op->kind == MODEL_OP_GEMM)
             last = i;
-        op->again_bytes = op->saved_bytes - ops_bytes(kept_by_policy(list, op, &n_products) + more);
+        const int64_t again =
+            op->saved_bytes - ops_bytes(kept_by_policy(list, op, &n_products) + more);
+        op->again_kv_bytes = CLAMP(again, 0, op->saved_kv_bytes);
+        op->again_bytes = again - op->again_kv_bytes;
         more = 0.0;
     }
     for (size_t i = last; i < list->n; i++)
