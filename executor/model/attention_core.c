@@ -11,7 +11,7 @@ exec_attention_cut_core(const ExecLayerShape *shape, ExecMixerCutters *c, ExecAt
     const int64_t all = w->cp == 1 ? 0 : w->seq_len * shape->slice.sequences * w->kv_width;
 
     /* With recompute selective, what lies between q, k, v and attention's output is not kept. */
-    if (shape->recompute == PLAN_RECOMPUTE_SELECTIVE)
+    if (exec_is_again(shape, PLAN_MODULE_CORE_ATTENTION))
         t->lse = exec_cut_words(&c->scratch, forward || backward ? lse : 0);
     else
         t->lse = exec_cut_words(&c->inputs, lse);
@@ -190,7 +190,7 @@ exec_attention_core_backward(const ExecLayer *layer, const ExecAttentionTensors 
     float *sum = gathers ? t->d_kv_sum : slices;
     int64_t n_own = layer->slice.own_tokens * n;
 
-    if (layer->recompute == PLAN_RECOMPUTE_SELECTIVE)
+    if (layer->again >> PLAN_MODULE_CORE_ATTENTION & 1)
         each_chunk(layer, t, kv, NULL);
     if (gathers)
         ops->zero(backend, (size_t)((layer->slice.context + layer->slice.tokens) * n) * sizeof *sum,

@@ -91,6 +91,23 @@ reads_x2(const ExecWidths *w)
     return w->has_mixer && w->has_ffn && !w->parallel && !w->has_norm[EXEC_NORM_2];
 }
 
+/* Whether backward computes the norm of half @half again, or what is inside of the MLP. */
+static bool
+norm_again(const ExecLayerShape *shape, int half)
+{
+    const ExecWidths *w = shape->widths;
+
+    return exec_is_again(shape, PLAN_MODULE_LAYERNORM) && !w->parallel &&
+           w->has_norm[half == 0 ? EXEC_NORM_1 : EXEC_NORM_2];
+}
+
+static bool
+mlp_again(const ExecLayerShape *shape)
+{
+    return exec_is_again(shape, PLAN_MODULE_MLP) && shape->widths->n_experts == 0 &&
+           has_mlp(shape->widths);
+}
+
 ExecLayerActivations
 exec_layer_activations(const ExecLayerShape *shape, ExecCutter *inputs, ExecCutter *products)
 {
@@ -100,13 +117,17 @@ exec_layer_activations(const ExecLayerShape *shape, ExecCutter *inputs, ExecCutt
     ExecLayerActivations a = {0};
 
     /* The layer's input lies here where it is not normed: exec_layer_reads_input(). */
-    a.in[0] = exec_cut(products, w->has_mixer ? n : 0);
+    if (!norm_again(shape, 0))
+        a.in[0] = exec_cut(products, w->has_mixer ? n : 0);
     a.mixer_products = exec_cut_bytes(products, mixer.products.n_bytes);
-    a.in[1] = shares_norm(w) ? a.in[0] : exec_cut(products, w->has_ffn ? n : 0);
-    a.active = exec_cut(products, rows * w->ffn_hidden);
+    if (!norm_again(shape, 1))
+        a.in[1] = shares_norm(w) ? a.in[0] : exec_cut(products, w->has_ffn ? n : 0);
+    if (!mlp_again(shape))
+        a.active = exec_cut(products, rows * w->ffn_hidden);
     a.mixer_inputs = exec_cut_bytes(inputs, mixer.inputs.n_bytes);
     a.x2 = reads_x2(w) ? a.in[1] : exec_cut(inputs, w->has_mixer && w->has_ffn ? n : 0);
-    a.up = exec_cut(inputs, rows * w->up_width);
+    if (!mlp_again(shape))
+        a.up = exec_cut(inputs, rows * w->up_width);
     cut_gate(shape, inputs, &a);
     cut_half(shape, inputs, &a, 0);
     cut_half(shape, inputs, &a, 1);
@@ -200,6 +221,17 @@ exec_layer_scratch(const ExecLayerShape *shape, ExecCutter *cutter)
         scratch.kept.d_gate = exec_cut(cutter, has_gate(w) ? local_rows_of(shape) : 0);
     }
     ExecCutter mlp = *cutter; /* mixer and MLP do not need the rest at the same time */
+    if (exec_is_backward(shape) || exec_is_forward(shape)) {
+        const int64_t n = local_rows_of(shape) * w->hidden;
+        if (norm_again(shape, 0))
+            scratch.in[0] = exec_cut(cutter, n);
+        if (norm_again(shape, 1))
+            scratch.in[1] = exec_cut(&mlp, n);
+        if (mlp_again(shape)) {
+            scratch.up = exec_cut(&mlp, rows * w->up_width);
+            scratch.active = exec_cut(&mlp, rows * w->ffn_hidden);
+        }
+    }
     scratch.mixer = exec_cut_bytes(cutter, mixer.scratch.n_bytes);
     scratch.kept.mixer = exec_cut_bytes(cutter, whole ? mixer.kept.n_bytes : 0);
     if (exec_is_backward(shape))
@@ -292,8 +324,9 @@ is_gelu(const ExecLayer *layer)
     return layer->widths->activation == EXEC_ACTIVATION_GELU;
 }
 
-void
-exec_mlp_forward(const ExecLayer *layer, const void *x, const void *residual, void *y)
+/* What is inside of the MLP, from its input @x. */
+static void
+mlp_inside(const ExecLayer *layer, const void *x)
 {
     const ExecLinear up = up_of(layer), down = down_of(layer);
     const ExecLayerActivations *a = &layer->a;
@@ -303,7 +336,15 @@ exec_mlp_forward(const ExecLayer *layer, const void *x, const void *residual, vo
     if (!is_gelu(layer))
         exec_activate(layer->backend, layer->widths->activation, down.rows, down.inputs, a->up,
                       a->active);
-    exec_row_split_forward(layer, &down, a->active, residual, y);
+}
+
+void
+exec_mlp_forward(const ExecLayer *layer, const void *x, const void *residual, void *y)
+{
+    const ExecLinear down = down_of(layer);
+
+    mlp_inside(layer, x);
+    exec_row_split_forward(layer, &down, layer->a.active, residual, y);
 }
 
 void *
@@ -480,6 +521,21 @@ ffn_weight(const ExecLayer *layer, const ExecLayerKept *kept, const void *d_down
     }
 }
 
+/* Computes again what F has not kept of the half. */
+static void
+repeat(const ExecLayer *layer, int half)
+{
+    const ExecLayerShape shape = exec_layer_shape(layer);
+
+    if (norm_again(&shape, half)) {
+        const ExecNorm n =
+            norm_of(layer, half == 0 ? EXEC_NORM_1 : EXEC_NORM_2, input_of(layer, half));
+        layer->backend->ops->norm_forward(layer->backend, &n, layer->a.in[half]);
+    }
+    if (half == 1 && mlp_again(&shape))
+        mlp_inside(layer, layer->a.in[1]);
+}
+
 /* From @d, the gradient of the half's sum, to that of what the half reads (normed); and, in a B
  * (@kept NULL), the gradients of weights.  Returns: (borrowed) in scratch->partial. */
 static void *
@@ -487,6 +543,7 @@ half_backward(const ExecLayer *layer, int half, const ExecLayerKept *kept, const
 {
     const ExecLayerKept *to = kept != NULL ? kept : &layer->scratch->kept;
     const ExecMixer *mixer = half == 0 ? exec_mixer(layer->widths) : NULL;
+    repeat(layer, half);
     const void *d_result = result_gradient(layer, half, d), *dy = NULL;
     void *d_in;
 
@@ -512,6 +569,20 @@ half_backward(const ExecLayer *layer, int half, const ExecLayerKept *kept, const
 }
 
 /* --- the layer --- */
+
+void
+exec_layer_use_scratch(ExecLayer *layer)
+{
+    const ExecLayerShape shape = exec_layer_shape(layer);
+
+    for (int half = 0; half < 2; half++)
+        if (norm_again(&shape, half))
+            layer->a.in[half] = layer->scratch->in[half];
+    if (mlp_again(&shape)) {
+        layer->a.up = layer->scratch->up;
+        layer->a.active = layer->scratch->active;
+    }
+}
 
 bool
 exec_layer_reads_input(const ExecWidths *w)

@@ -22,7 +22,8 @@
  *
  * Selective recompute [Korthikanti et al. 2205.05198 section 5]: what lies between q, k, v and
  * attention's output is computed again by backward.  Since scores are never kept, all that it saves
- * here is lse.  Full recompute is done by the caller, who calls exec_layer_forward() once more.
+ * here is lse.  Of the other modules (models/modules.h), backward computes norms and the inner MLP
+ * again, which then lie in the op's scratch.  Full recompute is done by the caller, who calls exec_layer_forward() once more.
  *
  * Tensor parallelism (linear.h): the columns of Wq, Wkv and Wup and the rows of Wproj and Wdown are
  * split over tp.  With sequence parallelism x, x2, y and the norms hold this rank's local rows
@@ -46,8 +47,8 @@ typedef struct {
     void *result[2]; /* [local rows, hidden] of the half, where that is normed */
     float *mean[EXEC_NORM_N], *rstd[EXEC_NORM_N];
     void *mixer_inputs, *mixer_products; /* blocks of these names: mixer.h */
-    void *x2;          /* [local rows, hidden] the layer's input and what the mixer adds to it */
-    void *up, *active; /* u and g, of the MLP or of the shared experts */
+    void *x2;            /* [local rows, hidden] the layer's input and what the mixer adds to it */
+    void *up, *active;   /* u and g, of the MLP or of the shared experts */
     void *shared, *gate; /* [local rows, hidden], [local rows] the shared experts' result and what
                             its sigmoid is multiplied with, where they have a gate */
 } ExecLayerActivations;
@@ -71,6 +72,8 @@ typedef struct {
      * it is normed, and before it is scaled; what the second of parallel halves adds up. */
     void *d_result, *d_scaled, *d_second;
     void *d_shared; /* [local rows, hidden] of the shared experts' result, where they have a gate */
+    /* What F does not keep because backward computes it again: ExecLayerActivations. */
+    void *in[2], *up, *active;
     /* B: mixer and d_up.  I: d_up is [local rows, hidden] for the output of a second forward. */
     ExecLayerKept kept;
 } ExecLayerScratch;
@@ -103,20 +106,24 @@ typedef struct ExecLayer {
     const ExecLayerScratch *scratch;
     const float *turns;       /* rotations of every position; NULL unless rotary */
     const int32_t *positions; /* of this rank's tokens of the slice */
-    int64_t number; /* of the layer in the model */
+    int64_t number;           /* of the layer in the model */
     ExecSlice slice;
     ScheduleOpKind op;
     PlanRecompute recompute;
-    const void *x; /* input [local rows, hidden] */
+    uint32_t again; /* as in ExecLayerShape */
+    const void *x;  /* input [local rows, hidden] */
     ExecLayerActivations a;
     void *memory, *d_memory; /* the mixer's, which go from slice to slice; NULL: it has none */
     ExecMoe *moe;            /* NULL: the layer has no experts */
 } ExecLayer;
 
+/* Gives activations that are not kept their places in the layer's scratch. */
+void exec_layer_use_scratch(ExecLayer *layer);
+
 static inline ExecLayerShape
 exec_layer_shape(const ExecLayer *layer)
 {
-    return (ExecLayerShape){layer->widths, layer->slice, layer->op, layer->recompute};
+    return (ExecLayerShape){layer->widths, layer->slice, layer->op, layer->recompute, layer->again};
 }
 
 /* The blocks of the layer's mixer, for its cut().  @kept  the block of that name, nullable */

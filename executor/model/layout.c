@@ -309,7 +309,7 @@ add_to(ExecLayoutBuilder *b, ExecRegionKind region, const char *name, size_t mem
 {
     ExecLayout *layout = b->layout;
     ExecBinding binding = {.stage = b->stage, .layer = b->layer, .member = member};
-    const bool is_matrix = b->layer >= 0 && init == EXEC_INIT_NORMAL;
+    const bool is_matrix = b->layer >= 0 && region != EXEC_REGION_NORMS && init == EXEC_INIT_NORMAL;
     ExecParameter parameter = {
         .shard = shard,
         .offset = layout->n,

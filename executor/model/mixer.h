@@ -107,7 +107,14 @@ typedef struct {
     ExecSlice slice;
     ScheduleOpKind op;
     PlanRecompute recompute; /* of the stage */
+    uint32_t again;          /* set of PlanModules that selective recompute repeats */
 } ExecLayerShape;
+
+static inline bool
+exec_is_again(const ExecLayerShape *shape, PlanModule module)
+{
+    return (shape->again >> module & 1) != 0;
+}
 
 static inline bool
 exec_is_sliced(const ExecLayerShape *shape)

@@ -36,6 +36,9 @@ add_stages(ExecModel *model, const ExecModelOptions *o)
             .embedding = from->embedding,
             .head = from->head,
             .recompute = from->recompute,
+            .again = from->recompute == PLAN_RECOMPUTE_SELECTIVE
+                         ? plan_framework_modules(&o->plan->conventions)
+                         : 0,
             .layers = g_new0(ExecLayerTensors, n_layers),
             .widths = g_new0(const ExecWidths *, n_layers),
         };

@@ -32,6 +32,7 @@ typedef struct {
     int64_t first_layer, n_layers;
     bool embedding, head;
     PlanRecompute recompute;
+    uint32_t again; /* set of PlanModules that backward repeats; 0 unless recompute is selective */
     ExecEndTensors ends;
     ExecLayerTensors *layers;  /* (owned) n_layers */
     const ExecWidths **widths; /* (owned) of each layer; each borrowed from the model */

@@ -22,7 +22,7 @@ typedef struct {
 /* A micro-batch in flight that is sliced. */
 typedef struct {
     ExecBlock memory, d_memory; /* of all layers' mixers (mixer.h) */
-    int32_t n_backward; /* slices whose B or I has ended */
+    int32_t n_backward;         /* slices whose B or I has ended */
 } MicroBatchState;
 
 struct ExecStageRun {
@@ -83,6 +83,7 @@ shape_of(const Op *op, int64_t l)
         .slice = op->slice,
         .op = op->kind,
         .recompute = op->stage->recompute,
+        .again = op->stage->again,
     };
 }
 
@@ -215,9 +216,8 @@ activations_at(const Op *op, const PartBlocks *part, int64_t l)
         return exec_layer_passing(&shape, &inputs);
     if (!again)
         inputs.block = at(&part->inputs, boundary_bytes(op));
-    products.block = part->products.data != NULL
-                         ? part->products.data
-                         : at(&run->again, most(op, again_activations));
+    products.block = part->products.data != NULL ? part->products.data
+                                                 : at(&run->again, most(op, again_activations));
     return exec_layer_activations(&shape, &inputs, &products);
 }
 
@@ -239,6 +239,7 @@ layer_at(const Op *op, int64_t l)
         .slice = op->slice,
         .op = shape.op,
         .recompute = shape.recompute,
+        .again = shape.again,
         .x = part->inputs.data,
     };
 
@@ -585,6 +586,7 @@ exec_stage_forward(ExecStageRun *run, int32_t micro_batch, int32_t slice, const 
         const ExecLayerScratch scratch = scratch_at(&op, l);
         ExecLayer layer = layer_at(&op, l);
         layer.scratch = &scratch;
+        exec_layer_use_scratch(&layer);
         x = output_at(&op, l);
         if (!open_part(&op, l, EXEC_OPEN_WEIGHTS, &open))
             break;
@@ -687,6 +689,7 @@ layer_backward(const Op *op, int64_t l, bool split)
     const ExecLayerScratch scratch = scratch_at(op, l);
     ExecLayer layer = layer_at(op, l);
     layer.scratch = &scratch;
+    exec_layer_use_scratch(&layer);
     if (!open_part(op, l, backward_needs(split), &open))
         return;
     /* F has kept the output or sent it away: nobody reads this second one. */
@@ -756,6 +759,7 @@ exec_stage_backward_weight(ExecStageRun *run, int32_t micro_batch, int32_t slice
         const ExecLayerKept kept = kept_at(&op, l);
         ExecLayer layer = layer_at(&op, l);
         layer.scratch = &scratch;
+        exec_layer_use_scratch(&layer);
         if (!open_part(&op, l, EXEC_OPEN_GRADIENTS, &open))
             break;
         exec_layer_backward_weight(&layer, &kept);

@@ -510,7 +510,7 @@ backward(const ExecLayer *layer, void *kept, const void *dy)
     exec_linear_backward(work.backend, &out, dy, false, NULL, work.t.d_result);
     if (work.s.fixed)
         set_fixed(&work);
-    if (layer->recompute == PLAN_RECOMPUTE_SELECTIVE)
+    if (layer->again >> PLAN_MODULE_CORE_ATTENTION & 1)
         scan_forward(&work);
     result_backward(&work);
     if (work.s.scans)

@@ -223,7 +223,7 @@ exec_state_cut(const ExecLayerShape *shape, ExecMixerCutters *c)
     const int64_t narrow_values = w->down > 0 ? values : 0;
     const int64_t middle = rows * (w->down + w->middle);
     const bool backward = exec_is_backward(shape), runs = backward || exec_is_forward(shape);
-    const bool scan_again = shape->recompute == PLAN_RECOMPUTE_SELECTIVE;
+    const bool scan_again = exec_is_again(shape, PLAN_MODULE_CORE_ATTENTION);
     ExecStateTensors t = {0};
 
     t.result = exec_cut(&c->products, values);

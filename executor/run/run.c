@@ -224,6 +224,10 @@ check_split(const ModelArch *arch, const Plan *plan, GError **error)
     return true;
 }
 
+/* The modules that a layer of executor/model/ computes again. */
+#define EXECUTED_MODULES                                                                           \
+    (1u << PLAN_MODULE_CORE_ATTENTION | 1u << PLAN_MODULE_LAYERNORM | 1u << PLAN_MODULE_MLP)
+
 static bool
 check_numbers(const Plan *plan, GError **error)
 {
@@ -236,9 +240,10 @@ check_numbers(const Plan *plan, GError **error)
                                dtype_names[plan->conventions.grad_dtype]);
     else if (plan->offload_parameters && !plan->conventions.optimizer_step)
         what = g_strdup("offload_parameters without --optimizer-step");
-    else if (plan_framework_modules(&plan->conventions) != 1u << PLAN_MODULE_CORE_ATTENTION) {
+    else if ((plan_framework_modules(&plan->conventions) & ~EXECUTED_MODULES) != 0) {
         g_autofree char *all = plan_modules_text(plan_framework_modules(&plan->conventions));
-        what = g_strdup_printf("--recompute-modules %s (only core_attn)", all);
+        g_autofree char *executed = plan_modules_text(EXECUTED_MODULES);
+        what = g_strdup_printf("--recompute-modules %s (only %s)", all, executed);
     } else if (plan->conventions.recompute_method != PLAN_RECOMPUTE_UNIFORM ||
                plan->conventions.recompute_layers > 1)
         what = g_strdup("recompute of some layers of a stage, or of several together");
@@ -266,6 +271,10 @@ check_schedule(const Plan *plan, GError **error)
         n_inputs += schedule->ops[i].kind == SCHEDULE_OP_BACKWARD_INPUT;
         n_weights += schedule->ops[i].kind == SCHEDULE_OP_BACKWARD_WEIGHT;
     }
+    for (guint i = 0; i < plan->stages->len && n_inputs > 0; i++)
+        if (g_array_index(plan->stages, PlanStage, i).recompute == PLAN_RECOMPUTE_SELECTIVE &&
+            (plan_framework_modules(&plan->conventions) & ~(1u << PLAN_MODULE_CORE_ATTENTION)) != 0)
+            return refuse(error, "recompute of norms or of the MLP in a schedule with I and W");
     if (n_inputs != n_weights)
         return refuse(error, "a schedule with I but without W (no weight would learn)");
     return true;

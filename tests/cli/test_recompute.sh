@@ -36,4 +36,22 @@ assert d["plan"]["conventions"]["recompute_modules"] == ["layernorm", "moe_act"]
 runs 0 "a plan for degas" plan gpt-mini local-cpu --gpus 1 --global-batch 2 --dtype fp32 --recompute selective \
     --recompute-modules mla_up_proj -o "$W/cpu.json"
 fails 1 "cannot execute --recompute-modules mla_up_proj" "that its executor refuses by name" run "$W/cpu.json" --steps 1
+cat > "$W/tiny.json" <<'END'
+{"format":"degas-model","version":1,"name":"tiny","family":"llama","n_layers":4,"hidden":64,"n_heads":4,"n_kv_heads":2,
+ "head_dim":16,"ffn_hidden":96,"vocab":128,"max_seq_len":64,"tied_embeddings":false}
+END
+for modules in core_attn layernorm mlp layernorm,mlp; do
+    runs 0 "$modules: a plan" plan "$W/tiny.json" local-cpu --gpus 1 --global-batch 8 --micro-batch 8 --dtype fp32 --pp 1 \
+        --tp 1 --cp 1 --vpp 1 --slices off --zero 0 --schedule 1f1b --recompute selective --recompute-modules $modules -o "$W/run.json"
+    runs 0 "$modules: the gradients are those of one device" run "$W/run.json" --steps 1 --verify --json
+    cp "$W/out" "$W/ran.json"
+    runs 0 "$modules: simulated" simulate "$W/run.json" --json
+    json "$modules: the peak is the simulator's, libraries apart, within 3 %" "
+r, = json.load(open('$W/ran.json'))['ranks']
+s, = d['ranks']
+assert abs(r['peak_memory_bytes'] / (s['peak_memory_bytes'] - s['memory_bytes']['buffers']) - 1) < 0.03, (r, s)"
+done
+runs 0 "a plan with split backwards" plan "$W/tiny.json" local-cpu --gpus 2 --global-batch 8 --micro-batch 2 --dtype fp32 --pp 2 \
+    --tp 1 --cp 1 --vpp 1 --slices off --zero 0 --schedule zb-h1 --recompute selective --recompute-modules mlp -o "$W/split.json"
+fails 1 "schedule with I and W" "modules in split backwards" run "$W/split.json" --steps 1
 finish
