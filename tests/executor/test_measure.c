@@ -422,8 +422,8 @@ test_impossible_grids_are_refused(void)
 {
     static const int64_t zero = 0, huge = 1000;
     const ModelArch gpt = model();
-    ModelArch qwen = gpt;
-    qwen.qk_norm = true;
+    ModelArch indexed = gpt;
+    indexed.indexer = (ModelIndexer){1, 4, 8};
     const struct {
         ExecMeasureOptions options;
         int code;
@@ -438,7 +438,7 @@ test_impossible_grids_are_refused(void)
         {{.arch = &gpt, .device = "reference", .seq_len = 65}, EXEC_ERROR_UNSUPPORTED, "65"},
         {{.arch = &gpt, .device = "reference", .concurrency = -1}, EXEC_ERROR_UNSUPPORTED, "-1"},
         {{.arch = &gpt, .device = "cuda"}, EXEC_ERROR_MISSING, "degas-cuda.so"},
-        {{.arch = &qwen, .device = "reference"}, EXEC_ERROR_UNSUPPORTED, "qk_norm"},
+        {{.arch = &indexed, .device = "reference"}, EXEC_ERROR_UNSUPPORTED, "indexer"},
     };
 
     for (size_t i = 0; i < G_N_ELEMENTS(cases); i++) {
