@@ -56,7 +56,7 @@ $(B)/degas-cuda.so: $(CUDA_OBJECTS) $(CUDA_KERNELS:%.cu=$(B)/plugin/%.o)
 MPICC ?= mpicc
 MPI ?= $(if $(shell command -v $(MPICC) 2>/dev/null),$(shell scripts/links.sh mpi.h 'MPI_Init(0, 0)' "$(MPICC)" ""),0)
 MPI := $(MPI)
-MPI_OBJECTS := $(patsubst %.c,$(B)/mpi/%.o,$(wildcard executor/mpi/*.c) executor/transport/collective.c executor/transport/transport.c executor/device/clock.c)
+MPI_OBJECTS := $(patsubst %.c,$(B)/mpi/%.o,$(wildcard executor/mpi/*.c) executor/transport/collective.c executor/transport/seal.c executor/transport/transport.c executor/device/clock.c)
 
 $(B)/mpi/%.o: %.c $(B)/flags.list | check-packages
 	@mkdir -p $(@D)

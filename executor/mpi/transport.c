@@ -12,6 +12,7 @@
 #include "executor/device/clock.h"
 #include "executor/device/plugin.h"
 #include "executor/transport/collective.h"
+#include "executor/transport/seal.h"
 
 EXEC_PLUGIN_DEFINE_ABI
 
@@ -25,11 +26,18 @@ EXEC_PLUGIN_DEFINE_ABI
 #define YIELD_NS 100000
 #define SLEEP_NS 50000
 
+/* What follows every message that has bytes, with its tag. */
+typedef struct {
+    uint32_t version, reserved;
+    uint64_t seal;
+} Trailer;
+
 /* A buffer of a send under way, of an expected message, or spare. */
 typedef struct Piece Piece;
 struct Piece {
     Piece *next;
-    MPI_Request request;
+    MPI_Request request, trailer_request; /* MPI_REQUEST_NULL: done */
+    Trailer trailer;
     int64_t tag, n_bytes;
     int32_t peer;     /* of a send, of an expected message */
     const void *lent; /* (borrowed, nullable) what is sent; NULL: data[] */
@@ -45,6 +53,7 @@ typedef struct {
     int64_t max_tag;
     Piece *sends, *expected, *spare; /* (owned) */
     GArray *groups;                  /* (owned) of Group: communicators */
+    Trailer trailer;                 /* of the message that is received now */
     ExecAbort abort;
     atomic_int waiting_for;
     atomic_int_fast64_t waited_until_ns, buffer_bytes;
@@ -93,7 +102,10 @@ piece_new(State *state, int64_t n_bytes, bool elsewhere, GError **error)
     if (piece == NULL)
         return EXEC_FAIL_NULL(error, EXEC_ERROR_MEMORY,
                               "no memory for a message of %" G_GINT64_FORMAT " bytes", n_bytes);
-    *piece = (Piece){.n_bytes = n_bytes, .room_bytes = room_bytes, .request = MPI_REQUEST_NULL};
+    *piece = (Piece){.n_bytes = n_bytes,
+                     .room_bytes = room_bytes,
+                     .request = MPI_REQUEST_NULL,
+                     .trailer_request = MPI_REQUEST_NULL};
     atomic_fetch_add(&state->buffer_bytes, room_bytes);
     return piece;
 }
@@ -128,6 +140,8 @@ poll_transfers(ExecTransport *transport, GError **error)
     for (Piece **at = &state->sends; *at != NULL;) {
         Piece *piece = *at;
         TRY_MPI(MPI_Test(&piece->request, &done, MPI_STATUS_IGNORE));
+        if (done)
+            TRY_MPI(MPI_Test(&piece->trailer_request, &done, MPI_STATUS_IGNORE));
         if (done) {
             *at = piece->next;
             piece_give_back(state, piece);
@@ -212,8 +226,14 @@ give_on(ExecTransport *transport, MPI_Comm comm, int32_t to, int64_t tag, const 
     piece->lent = lend ? data : NULL;
     if (!lend && n_bytes > 0)
         memcpy(piece->data, data, (size_t)n_bytes);
-    const int code = MPI_Isend(lend ? data : piece->data, (int)n_bytes, MPI_BYTE, to, (int)tag,
-                               comm, &piece->request);
+    int code = MPI_Isend(lend ? data : piece->data, (int)n_bytes, MPI_BYTE, to, (int)tag, comm,
+                         &piece->request);
+    if (code == MPI_SUCCESS && n_bytes > 0) {
+        const ExecMessage message = {transport->rank, to, tag, n_bytes};
+        piece->trailer = (Trailer){.version = EXEC_WIRE_VERSION, .seal = exec_seal(&message, data)};
+        code = MPI_Isend(&piece->trailer, sizeof piece->trailer, MPI_BYTE, to, (int)tag, comm,
+                         &piece->trailer_request);
+    }
     if (code != MPI_SUCCESS) {
         piece_give_back(state, piece);
         return mpi_failed("MPI_Isend", code, error);
@@ -268,6 +288,20 @@ check_received(const ExecTransport *transport, const MPI_Status *status, int32_t
     return exec_check_length(transport, from, n_bytes, length, error);
 }
 
+/* Waits for the trailer of a message that has arrived at @data, and compares. */
+static bool
+check_trailer(ExecTransport *transport, const ExecMessage *message, const void *data,
+              const Trailer *trailer, MPI_Request *request, GError **error)
+{
+    const int64_t waited_ns = transport->waited_ns;
+
+    if (!wait_for(transport, request, message->from, MPI_STATUS_IGNORE, error))
+        return false;
+    transport->waited_ns += waited_ns;
+    return exec_check_wire_version(transport->rank, message->from, trailer->version, error) &&
+           exec_check_seal(message, data, trailer->seal, error);
+}
+
 static bool
 receive_on(ExecTransport *transport, MPI_Comm comm, int32_t from, int64_t tag, void *data,
            int64_t n_bytes, GError **error)
@@ -279,8 +313,15 @@ receive_on(ExecTransport *transport, MPI_Comm comm, int32_t from, int64_t tag, v
     if (!check_length(n_bytes, error) || !check_tag(state, tag, error))
         return false;
     TRY_MPI(MPI_Irecv(data, (int)n_bytes, MPI_BYTE, from, (int)tag, comm, &request));
-    return wait_for(transport, &request, from, &status, error) &&
-           check_received(transport, &status, from, n_bytes, error);
+    if (!wait_for(transport, &request, from, &status, error) ||
+        !check_received(transport, &status, from, n_bytes, error))
+        return false;
+    if (n_bytes == 0)
+        return true;
+    const ExecMessage message = {from, transport->rank, tag, n_bytes};
+    TRY_MPI(MPI_Irecv(&state->trailer, sizeof state->trailer, MPI_BYTE, from, (int)tag, comm,
+                      &request));
+    return check_trailer(transport, &message, data, &state->trailer, &request, error);
 }
 
 static bool
@@ -300,6 +341,9 @@ expect(ExecTransport *transport, int32_t from, int64_t tag, void *data, int64_t 
     piece->next = NULL;
     TRY_MPI(MPI_Irecv(data != NULL ? data : piece->data, (int)n_bytes, MPI_BYTE, from, (int)tag,
                       state->messages, &piece->request));
+    if (n_bytes > 0)
+        TRY_MPI(MPI_Irecv(&piece->trailer, sizeof piece->trailer, MPI_BYTE, from, (int)tag,
+                          state->messages, &piece->trailer_request));
     Piece **at = &state->expected;
     while (*at != NULL)
         at = &(*at)->next;
@@ -325,6 +369,11 @@ receive_message(ExecTransport *transport, int32_t from, int64_t tag, void *data,
         transport->waited_ns = 0;
         if (!was_done && (!wait_for(transport, &piece->request, from, &status, error) ||
                           !check_received(transport, &status, from, n_bytes, error)))
+            return false;
+        const void *bytes = piece->place == NULL ? piece->data : piece->place;
+        const ExecMessage message = {from, transport->rank, tag, n_bytes};
+        if (n_bytes > 0 && !check_trailer(transport, &message, bytes, &piece->trailer,
+                                          &piece->trailer_request, error))
             return false;
         if (piece->place == NULL)
             memcpy(data, piece->data, (size_t)n_bytes);

@@ -8,6 +8,7 @@
  * Messages go by MPI_Isend, from a copy or, when they are lent, from where the bytes are, and come
  * by MPI_Irecv.  expect() begins to receive early, into the final place where that is known. poll()
  * tests all transfers under way, because MPI moves large messages only inside calls of its own.
+ * Every message is followed by its seal (seal.h), with the same tag.
  *
  * Collectives are MPI's own, the non-blocking ones, on a communicator for each group, which is made
  * when the group first meets.  In deterministic runs they are those of collective.h, whose order of

@@ -15,12 +15,16 @@
 #include "executor/device/clock.h"
 #include "executor/transport/addresses.h"
 #include "executor/transport/local.h"
+#include "executor/transport/seal.h"
 
 /* How long a send that waits for room sleeps before it looks for an abort: as long as local.c. */
 #define LOOK_MS 20
 
+/* Before the bytes of every message. */
 typedef struct {
     int64_t tag, n_bytes;
+    uint64_t bytes_seal;
+    uint64_t seal; /* of what stands before it here */
 } Header;
 
 typedef struct {
@@ -74,7 +78,9 @@ write_all(const Peers *p, int32_t to, const void *from, size_t n_bytes, GError *
 
 /* --- meeting --- */
 
-#define MAGIC UINT32_C(0x64677031) /* "dgp1" */
+/* "dgp" and the version, a character from '0' on. */
+#define MAGIC (UINT32_C(0x64677030) + EXEC_WIRE_VERSION)
+#define IS_VERSION(magic) ((magic) >> 8 == MAGIC >> 8)
 #define NAME_BYTES 64
 #define WHERE_BYTES 256
 /* How long a caller may take to say who it is, and a rank that is called to answer. */
@@ -83,7 +89,7 @@ write_all(const Peers *p, int32_t to, const void *from, size_t n_bytes, GError *
 #define CALL_AGAIN_US 5000
 
 /* What a caller says first, and what it is answered; the caller confirms the answer with a byte.
- * Texts end in a NUL. */
+ * Texts end in a NUL.  Every version begins with these fields, up to the name. */
 typedef struct {
     uint32_t magic;
     int32_t from, to, n_ranks;
@@ -100,12 +106,14 @@ typedef struct {
     char (*wheres)[WHERE_BYTES]; /* (owned) [n_ranks] where each listens, as far as it is known */
     int listener;
     int64_t until_ns;
+    GError *other_version; /* (owned, nullable) a rank of this run speaks one */
 } Meeting;
 
 static void
 meeting_clear(Meeting *meeting)
 {
     g_free(meeting->wheres);
+    g_clear_error(&meeting->other_version);
     if (meeting->listener >= 0)
         close(meeting->listener);
 }
@@ -165,21 +173,36 @@ send_greeting(const Peers *p, const Meeting *meeting, int fd, int32_t to)
 
 /* Whether somebody of this run speaks, to this rank. */
 static bool
-read_greeting(const Peers *p, const Meeting *meeting, int fd, Greeting *greeting)
+read_greeting(const Peers *p, Meeting *meeting, int fd, Greeting *greeting)
 {
     limit_reads(fd, GREETING_MS);
     if ((!meeting->remote && !is_ours(fd)) ||
         recv(fd, greeting, sizeof *greeting, MSG_WAITALL) != sizeof *greeting ||
-        greeting->magic != MAGIC || greeting->to != p->rank || greeting->n_ranks != p->n_ranks ||
-        greeting->from < 0 || greeting->from >= p->n_ranks)
+        !IS_VERSION(greeting->magic) || greeting->to != p->rank ||
+        greeting->n_ranks != p->n_ranks || greeting->from < 0 || greeting->from >= p->n_ranks)
         return false;
     greeting->name[NAME_BYTES - 1] = greeting->where[WHERE_BYTES - 1] = 0;
-    return g_str_equal(greeting->name, meeting->name);
+    if (!g_str_equal(greeting->name, meeting->name))
+        return false;
+    const uint32_t version = (greeting->magic & 0xff) - '0';
+    if (meeting->other_version != NULL)
+        return false;
+    return exec_check_wire_version(p->rank, greeting->from, version, &meeting->other_version);
+}
+
+/* Moves what is known of a rank of another version to @error: false; true: nothing. */
+static bool
+check_versions(Meeting *meeting, GError **error)
+{
+    if (meeting->other_version == NULL)
+        return true;
+    g_propagate_error(error, g_steal_pointer(&meeting->other_version));
+    return false;
 }
 
 /* Whether whoever listens at the other end of @fd is rank @to, which now knows of this one. */
 static bool
-greet(const Peers *p, const Meeting *meeting, int fd, int32_t to)
+greet(const Peers *p, Meeting *meeting, int fd, int32_t to)
 {
     Greeting answer;
 
@@ -189,7 +212,7 @@ greet(const Peers *p, const Meeting *meeting, int fd, int32_t to)
 
 /* Returns a socket to rank @to of this machine, or -1: it is not there yet. */
 static int
-call_here(const Peers *p, const Meeting *meeting, int32_t to)
+call_here(const Peers *p, Meeting *meeting, int32_t to)
 {
     struct sockaddr_un address;
     const socklen_t size = address_of(meeting->name, to, &address);
@@ -205,7 +228,7 @@ call_here(const Peers *p, const Meeting *meeting, int32_t to)
 
 /* The same of a rank on any machine.  Some of its addresses may lead to others from here. */
 static int
-call_there(const Peers *p, const Meeting *meeting, int32_t to)
+call_there(const Peers *p, Meeting *meeting, int32_t to)
 {
     const char *where = meeting->wheres[to], *colon = strrchr(where, ':');
 
@@ -226,12 +249,14 @@ call_there(const Peers *p, const Meeting *meeting, int32_t to)
 
 /* Calls rank @to, which may not have been started yet, until it answers. */
 static bool
-call_on(Peers *p, const Meeting *meeting, int32_t to, GError **error)
+call_on(Peers *p, Meeting *meeting, int32_t to, GError **error)
 {
     for (;;) {
         p->fds[to] = meeting->remote ? call_there(p, meeting, to) : call_here(p, meeting, to);
         if (p->fds[to] >= 0)
             return true;
+        if (!check_versions(meeting, error))
+            return false;
         if (left_ms(meeting) == 0)
             return EXEC_FAIL(error, EXEC_ERROR_FAILED, "rank %d on %s cannot reach rank %d%s%s",
                              p->rank, g_get_host_name(), to, meeting->remote ? " at " : "",
@@ -279,7 +304,7 @@ answer_one(Peers *p, Meeting *meeting, GError **error)
         p->fds[caller.from] >= 0 || !send_greeting(p, meeting, fd, caller.from) ||
         recv(fd, &confirmed, 1, 0) != 1) {
         close(fd); /* nobody of this run, or one that has not waited for the answer */
-        return true;
+        return check_versions(meeting, error);
     }
     if (meeting->remote)
         exec_addresses_no_delay(fd);
@@ -384,17 +409,43 @@ meet(Peers *p, const ExecPeersOptions *o, GError **error)
 
 /* --- reading, on a thread of its own --- */
 
-/* False: the connection has ended. */
+/* A damaged header or message ends the waits of this rank with @error's words; false. */
+static bool
+refuse_damaged(Peers *p, const GError *error)
+{
+    exec_abort_set(&p->hub->abort, error->message);
+    return false;
+}
+
+static ExecMessage
+message_of_header(int32_t from, int32_t to)
+{
+    return (ExecMessage){.from = from, .to = to, .n_bytes = offsetof(Header, seal)};
+}
+
+/* False: the connection has ended, or does not bring what was sent. */
 static bool
 read_message(Peers *p, int32_t from)
 {
+    const ExecMessage own = message_of_header(from, p->rank);
+    g_autoptr(GError) error = NULL;
     Header header;
 
-    if (!read_all(p->fds[from], &header, sizeof header) || header.n_bytes < 0)
+    if (!read_all(p->fds[from], &header, sizeof header))
         return false;
+    if (exec_seal(&own, &header) != header.seal || header.n_bytes < 0) {
+        g_set_error(&error, EXEC_ERROR, EXEC_ERROR_FAILED,
+                    "the header of a message of rank %d to rank %d was damaged on its way", from,
+                    p->rank);
+        return refuse_damaged(p, error);
+    }
+    const ExecMessage message = {from, p->rank, header.tag, header.n_bytes};
     g_autofree char *data = g_try_malloc((size_t)MAX(header.n_bytes, 1));
-    return data != NULL && read_all(p->fds[from], data, (size_t)header.n_bytes) &&
-           exec_local_hub_deliver(p->hub, from, header.tag, data, header.n_bytes, NULL);
+    if (data == NULL || !read_all(p->fds[from], data, (size_t)header.n_bytes))
+        return false;
+    if (!exec_check_seal(&message, data, header.bytes_seal, &error))
+        return refuse_damaged(p, error);
+    return exec_local_hub_deliver(p->hub, from, header.tag, data, header.n_bytes, NULL);
 }
 
 /* Until all connections have ended. */
@@ -426,8 +477,11 @@ send_remote(void *user_data, int32_t to, int64_t tag, const void *data, int64_t 
             GError **error)
 {
     const Peers *p = user_data;
-    const Header header = {.tag = tag, .n_bytes = n_bytes};
+    const ExecMessage own = message_of_header(p->rank, to);
+    const ExecMessage message = {p->rank, to, tag, n_bytes};
+    Header header = {.tag = tag, .n_bytes = n_bytes, .bytes_seal = exec_seal(&message, data)};
 
+    header.seal = exec_seal(&own, &header);
     return write_all(p, to, &header, sizeof header, error) &&
            write_all(p, to, data, (size_t)n_bytes, error);
 }

@@ -1,6 +1,6 @@
 /* Tests of executor/transport/peers.h: ranks that meet by sockets exchange what they
  * should, large messages in both directions too, and an abort ends their waits; on one machine and
- * between machines, where strangers may call. */
+ * between machines, where strangers may call; a flipped bit and another version are named. */
 #include "executor/transport/peers.h"
 
 #include <stdlib.h>
@@ -12,6 +12,21 @@
 #include "executor/transport/addresses.h"
 
 #define N_RANKS 4
+
+/* The wire: of a send of @flips bytes it flips one bit, once. */
+static atomic_int_fast64_t flips;
+
+ssize_t
+send(int fd, const void *data, size_t n, int flags)
+{
+    int_fast64_t damaged = (int_fast64_t)n;
+
+    if (n == 0 || !atomic_compare_exchange_strong(&flips, &damaged, 0))
+        return sendto(fd, data, n, flags, NULL, 0);
+    g_autofree char *copy = g_memdup2(data, n);
+    copy[n / 2] ^= 16;
+    return sendto(fd, copy, n, flags, NULL, 0);
+}
 
 typedef struct {
     char secret[64];
@@ -224,6 +239,90 @@ test_strangers_are_sent_away(void)
     g_thread_join(stranger);
 }
 
+/* 4321 bytes for rank 3, with their header; everybody else ends at once. */
+static bool
+expect_damage(ExecTransport *t, const char *words, GError **error)
+{
+    char data[4321] = {0};
+
+    if (t->rank == 1)
+        return t->ops->send(t, 3, 17, data, sizeof data, error) && false;
+    if (t->rank != 3)
+        return false;
+    g_assert_false(t->ops->receive(t, 1, 17, data, sizeof data, error));
+    g_assert_error(*error, EXEC_ERROR, EXEC_ERROR_RANK_DIED);
+    g_assert_cmpstr((*error)->message, ==, words);
+    g_clear_error(error);
+    return false;
+}
+
+static bool
+expect_damaged_bytes(ExecTransport *t, GError **error)
+{
+    return expect_damage(t,
+                         "a message of rank 1 to rank 3 (tag 17, 4321 bytes) was damaged on its "
+                         "way: its checksum is not the one that was sent",
+                         error);
+}
+
+static bool
+expect_damaged_header(ExecTransport *t, GError **error)
+{
+    return expect_damage(t, "the header of a message of rank 1 to rank 3 was damaged on its way",
+                         error);
+}
+
+static void
+test_damage_is_named(void)
+{
+    static const int64_t header_bytes = 32;
+
+    atomic_store(&flips, 4321);
+    run_at(expect_damaged_bytes, 0);
+    g_assert_cmpint(atomic_load(&flips), ==, 0);
+    atomic_store(&flips, header_bytes);
+    run_at(expect_damaged_header, free_port());
+    g_assert_cmpint(atomic_load(&flips), ==, 0);
+}
+
+/* What every version says first (peers.c). */
+static gpointer
+call_as_version_1(gpointer user_data)
+{
+    struct {
+        uint32_t magic;
+        int32_t from, to, n_ranks;
+        char name[64], where[256];
+    } greeting = {.magic = UINT32_C(0x64677031), .from = 1, .to = 0, .n_ranks = 2, .name = "run"};
+    int fd = -1;
+
+    while ((fd = exec_addresses_connect(user_data)) < 0)
+        g_usleep(1000);
+    g_assert_cmpint(write(fd, &greeting, sizeof greeting), ==, sizeof greeting);
+    while (read(fd, &greeting, sizeof greeting) > 0)
+        ;
+    close(fd);
+    return NULL;
+}
+
+static void
+test_another_version_is_named(void)
+{
+    g_autoptr(GError) error = NULL;
+    ExecTransport t;
+    char meeting[64];
+
+    g_snprintf(meeting, sizeof meeting, "run@localhost:%d", free_port());
+    GThread *old = g_thread_new("old", call_as_version_1, strchr(meeting, '@') + 1);
+    g_assert_false(exec_peers_open(&(ExecPeersOptions){.meeting = meeting, .rank = 0, .n_ranks = 2},
+                                   &t, &error));
+    g_assert_error(error, EXEC_ERROR, EXEC_ERROR_FAILED);
+    g_assert_cmpstr(error->message, ==,
+                    "rank 1 sends messages of version 1, rank 0 those of version 2: all ranks need "
+                    "the same degas");
+    g_thread_join(old);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -233,5 +332,8 @@ main(int argc, char **argv)
     g_test_add_func("/executor/transport-peers/abort-ends-waits", test_abort_ends_waits);
     g_test_add_func("/executor/transport-peers/strangers-are-sent-away",
                     test_strangers_are_sent_away);
+    g_test_add_func("/executor/transport-peers/damage-is-named", test_damage_is_named);
+    g_test_add_func("/executor/transport-peers/another-version-is-named",
+                    test_another_version_is_named);
     return g_test_run();
 }
