@@ -28,8 +28,7 @@ EXEC_PLUGIN_DEFINE_ABI
 
 /* What follows every message that has bytes, with its tag. */
 typedef struct {
-    uint32_t version, reserved;
-    uint64_t seal;
+    uint64_t version, seal;
 } Trailer;
 
 /* A buffer of a send under way, of an expected message, or spare. */

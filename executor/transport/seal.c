@@ -52,12 +52,13 @@ exec_check_seal(const ExecMessage *message, const void *data, uint64_t seal, GEr
 }
 
 bool
-exec_check_wire_version(int32_t rank, int32_t peer, uint32_t version, GError **error)
+exec_check_wire_version(int32_t rank, int32_t peer, uint64_t version, GError **error)
 {
     if (version == EXEC_WIRE_VERSION)
         return true;
     return EXEC_FAIL(error, EXEC_ERROR_FAILED,
-                     "rank %d sends messages of version %u, rank %d those of version %d: all ranks "
+                     "rank %d sends messages of version %" G_GUINT64_FORMAT
+                     ", rank %d those of version %d: all ranks "
                      "need the same degas",
                      peer, version, rank, EXEC_WIRE_VERSION);
 }

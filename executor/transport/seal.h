@@ -35,4 +35,4 @@ uint64_t exec_seal(const ExecMessage *message, const void *data);
 bool exec_check_seal(const ExecMessage *message, const void *data, uint64_t seal, GError **error);
 
 /* Whether @version is ours; else EXEC_ERROR_FAILED, which names ranks and versions. */
-bool exec_check_wire_version(int32_t rank, int32_t peer, uint32_t version, GError **error);
+bool exec_check_wire_version(int32_t rank, int32_t peer, uint64_t version, GError **error);

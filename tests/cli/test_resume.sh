@@ -227,6 +227,8 @@ damaged "a manifest cut short" 'checkpoint.json' truncate -s 300 checkpoint.json
 damaged "a manifest that is gone" 'checkpoint.json: the checkpoint lacks' rm checkpoint.json
 damaged "a manifest that never comes" 'checkpoint.json: .* is no regular file' \
     sh -c 'rm checkpoint.json && mkfifo checkpoint.json'
+damaged "a manifest of a later version" 'checkpoint.json:3:[0-9]*: $.version: version 3 is newer than this program' \
+    sed -i 's/"version": 2/"version": 3/' checkpoint.json
 damaged "a manifest that says another seed" 'checkpoint.json.*: the checkpoint is damaged' \
     sed -i 's/"seed": 0/"seed": 1/' checkpoint.json
 damaged "a manifest of an older checkpoint" 'checkpoint.json: is of step 2' \
