@@ -2,6 +2,7 @@
 #include "cli/validate/validation.h"
 
 #include "base/json.h"
+#include "cli/recipe/layout_string.h"
 #include "models/arch.h"
 #include "profiles/profile.h"
 #include "schedule/framework.h"
@@ -9,9 +10,6 @@
 
 #include <math.h>
 #include <string.h>
-
-/* Stages of a layout. */
-#define MAX_LAYOUT 65536
 
 G_DEFINE_QUARK(validation_error, validation_error)
 
@@ -419,67 +417,23 @@ write_short_ends(JsonWriter *writer, const MeasuredRow *row, int64_t vpp, GError
     return true;
 }
 
-/* Appends the layers of the units of a layout up to @end: t and m are layers, a bar ends a stage,
- * "x*n" repeats a letter or a bracket.  Returns: where it stopped; NULL: it is none. */
-static const char *
-read_layout(const char *p, char end, GArray *stages, int depth)
-{
-    while (*p != end) {
-        const char *begin = p;
-        guint before = stages->len;
-
-        if (*p == 0 || depth > 4 || stages->len > MAX_LAYOUT)
-            return NULL;
-        g_autoptr(GArray) part = g_array_new(FALSE, TRUE, sizeof(int64_t));
-        const int64_t none = 0;
-        g_array_append_val(part, none);
-        if (*p == '(') {
-            p = read_layout(p + 1, ')', part, depth + 1);
-            if (p == NULL)
-                return NULL;
-            p++;
-        } else if (*p == '|') {
-            g_array_append_val(part, none);
-            p++;
-        } else if (strchr("EtmL,", *p) != NULL) {
-            g_array_index(part, int64_t, 0) = *p == 't' || *p == 'm';
-            p++;
-        } else {
-            return NULL;
-        }
-        int64_t n = 1;
-        if (*p == '*') {
-            char *after;
-
-            n = g_ascii_strtoll(p + 1, &after, 10);
-            if (after == p + 1 || n < 1 || n > MAX_LAYOUT)
-                return NULL;
-            p = after;
-        }
-        for (int64_t i = 0; i < n && stages->len <= MAX_LAYOUT; i++) {
-            g_array_index(stages, int64_t, stages->len - 1) += g_array_index(part, int64_t, 0);
-            g_array_append_vals(stages, &g_array_index(part, int64_t, 1), part->len - 1);
-        }
-        g_return_val_if_fail(p > begin && stages->len >= before, NULL);
-    }
-    return p;
-}
-
 /* Megatron's --pipeline-model-parallel-layout. */
 static bool
 write_layout(JsonWriter *writer, const MeasuredRow *row, int64_t vpp, GError **error)
 {
-    g_autoptr(GArray) stages = g_array_new(FALSE, TRUE, sizeof(int64_t));
-    const int64_t none = 0;
+    g_autofree char *message = NULL;
+    g_autoptr(GArray) stages = layout_string_read(row->pp_layout, &message);
 
-    g_array_append_val(stages, none);
-    if (read_layout(row->pp_layout, 0, stages, 0) == NULL)
-        return unstated(error, "pp_layout is none that we read");
+    if (stages == NULL)
+        return unstated(error, "pp_layout is none that we read: %s", message);
     if (stages->len != row->pp * vpp)
         return unstated(error, "pp_layout has other stages than pp x vpp");
     json_write_array_inline(writer, "stage_layers");
-    for (guint i = 0; i < stages->len; i++)
-        json_write_int64(writer, NULL, g_array_index(stages, int64_t, i));
+    for (guint i = 0; i < stages->len; i++) {
+        const LayoutStage *stage = &g_array_index(stages, LayoutStage, i);
+
+        json_write_int64(writer, NULL, stage->n_layers + stage->n_mtp);
+    }
     json_write_array_end(writer);
     return true;
 }

@@ -185,6 +185,7 @@ assert '$2' in p['not_predicted'], p
 refused "adapters" 'adapters alone are trained' LLAMA3_70B peft lora
 refused "hybrids" 'a hybrid of Mamba' Nemotron_3_Nano peft ''
 refused "layouts of other stages" 'pp_layout has other stages' Qwen3 pp_layout 'Et|tttL'
+refused "letters that no layout has" 'none of E, t, m and L' Qwen3 pp_layout 'Et|txtL'
 stated Qwen3 8 4 2 stack_date 2026-04
 sed 's/2026-04/April/' "$W/c.csv" >"$W/april.csv"
 fails 3 'april.csv:2: stack_date: expected a month as YYYY-MM, got "April"' "a month in words" \
