@@ -101,6 +101,18 @@ counts_in(ProfileOp op, ModelOpKind kind)
     return op <= PROFILE_OP_HEAD || (op == PROFILE_OP_LAYER_GEMM && kind == MODEL_OP_GEMM);
 }
 
+/* A layer of the row's kind. */
+static int64_t
+layer_of(const Profile *profile, const ProfileMeasurement *row)
+{
+    for (int64_t layer = 0; row->kind != NULL && layer < profile->measured_arch->n_layers; layer++)
+        if (g_str_equal(row->kind,
+                        model_kind_name(profile->measured_arch,
+                                        model_layer_kind(profile->measured_arch, layer))))
+            return layer;
+    return 0;
+}
+
 /* FLOPs of a timed part, or of one kind of its ops, in its pass, as the model counts them; 0: not a
  * part. */
 static double
@@ -124,7 +136,8 @@ flops_of(const Profile *profile, const ProfileMeasurement *row)
 
     if (!profile_op_has_shape(row->op) || !model_shape_check(profile->measured_arch, &shape, NULL))
         return 0.0;
-    const size_t n_ops = model_ops(profile->measured_arch, part, 0, &shape, ops);
+    const size_t n_ops =
+        model_ops(profile->measured_arch, part, layer_of(profile, row), &shape, ops);
     for (size_t i = 0; i < n_ops; i++)
         if (counts_in(row->op, ops[i].kind))
             flops +=
@@ -170,8 +183,9 @@ is_shown(const Profile *profile, const ProfileMeasurement *row)
     for (guint i = 0; row->op != PROFILE_OP_LAYER && i < profile->measurements->len; i++) {
         const ProfileMeasurement *other =
             &g_array_index(profile->measurements, ProfileMeasurement, i);
-        if (other->op == row->op && (other->batch < row->batch ||
-                                     (other->batch == row->batch && other->tokens > row->tokens)))
+        if (other->op == row->op && g_strcmp0(other->kind, row->kind) == 0 &&
+            (other->batch < row->batch ||
+             (other->batch == row->batch && other->tokens > row->tokens)))
             return false;
     }
     return row->context == 0 && row->pass <= PROFILE_PASS_BACKWARD;
@@ -213,8 +227,9 @@ print_fit_errors(const Profile *profile)
         const ProfileFitError *error = &g_array_index(profile->fit_errors, ProfileFitError, i);
         if (error->op != PROFILE_OP_LAYER)
             continue;
-        output_printf("between shapes, layer %s, tp " INT ": off by %s (median), %s "
+        output_printf("between shapes, layer %s%s%s, tp " INT ": off by %s (median), %s "
                       "(worst) at " INT " shapes left out\n",
+                      error->kind != NULL ? error->kind : "", error->kind != NULL ? " " : "",
                       profile_pass_names[error->pass], error->tp,
                       output_percent(error->median_fraction).text,
                       output_percent(error->worst_fraction).text, error->n_left_out);
@@ -249,7 +264,9 @@ print_for_people(const Profile *profile)
             n_hidden++;
             continue;
         }
-        output_table_row(table, profile_op_names[row->op],
+        g_autofree char *op =
+            g_strjoin(" ", profile_op_names[row->op], row->kind, NULL); /* ends at a NULL kind */
+        output_table_row(table, op,
                          profile_op_has_shape(row->op) ? profile_pass_names[row->pass] : "", NULL);
         output_table_take(table, describe_shape(row));
         output_table_row(table, output_seconds(row->median_s).text,

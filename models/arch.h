@@ -348,6 +348,15 @@ void model_arch_settle(ModelArch *arch);
  * NULL where there is none. */
 char *model_arch_difference(const ModelArch *arch, const ModelArch *other);
 
+/* Whether a layer of @kind of @arch and one of @other_kind of @other compute the same with other
+ * weights: every key of a layer is equal, whatever the kinds are called and whichever layers they
+ * are.  MTP modules are like no other layer. */
+bool model_kinds_are_alike(const ModelArch *arch, int32_t kind, const ModelArch *other,
+                           int32_t other_kind);
+
+/* The same of embedding and head: the keys of the ends are equal, and norms and positions. */
+bool model_ends_are_alike(const ModelArch *arch, const ModelArch *other);
+
 /* Returns: (static, nullable) the first thing of layers or ends that plain Transformers do not have:
  * "layers of named kinds", "windows", "sinks", ...  NULL: what the model has is attention, plain or
  * latent, with qkv_bias, proj_bias and qk_norm, an MLP or experts as usual in the family, and the

@@ -280,6 +280,29 @@ model_arch_difference(const ModelArch *arch, const ModelArch *other)
                : objects_difference("", arch, other);
 }
 
+bool
+model_kinds_are_alike(const ModelArch *arch, int32_t kind, const ModelArch *other,
+                      int32_t other_kind)
+{
+    const ModelArch a = model_kind_arch(arch, kind), b = model_kind_arch(other, other_kind);
+
+    if (a.is_mtp || b.is_mtp || arch->family != other->family || arch->hidden != other->hidden)
+        return false;
+    g_autofree char *difference = layer_difference("", &a, &b);
+    return difference == NULL;
+}
+
+bool
+model_ends_are_alike(const ModelArch *arch, const ModelArch *other)
+{
+    if (arch->family != other->family || arch->hidden != other->hidden ||
+        arch->mtp.n != other->mtp.n || arch->norm != other->norm ||
+        arch->positions != other->positions)
+        return false;
+    g_autofree char *difference = difference_in("", end_fields, arch, other);
+    return difference == NULL;
+}
+
 /* --- what follows from other fields --- */
 
 /* 2/3 of 4 hidden, rounded up to a multiple of 256 [Touvron et al.'s code; 2302.13971 section 2.2]

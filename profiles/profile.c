@@ -96,10 +96,15 @@ static int
 compare_keys(const ProfileMeasurement *a, const ProfileMeasurement *b)
 {
     const int64_t keys[][2] = {
-        {a->op, b->op},           {a->pass, b->pass},
-        {a->tp, b->tp},           {a->batch, b->batch},
-        {a->tokens, b->tokens},   {a->context, b->context},
-        {a->n_ranks, b->n_ranks}, {a->n_elements, b->n_elements},
+        {a->op, b->op},
+        {a->pass, b->pass},
+        {a->tp, b->tp},
+        {g_strcmp0(a->kind, b->kind), 0},
+        {a->batch, b->batch},
+        {a->tokens, b->tokens},
+        {a->context, b->context},
+        {a->n_ranks, b->n_ranks},
+        {a->n_elements, b->n_elements},
         {a->bytes, b->bytes},
     };
 
@@ -156,6 +161,41 @@ profile_matches(const Profile *profile, const ModelArch *arch)
            measured->experts.top_k == arch->experts.top_k &&
            measured->experts.ffn_hidden == arch->experts.ffn_hidden &&
            measured->mla.kv_lora_rank == arch->mla.kv_lora_rank;
+}
+
+/* Whether layers of several kinds were measured, each by itself. */
+static bool
+has_kinds(const Profile *profile)
+{
+    for (guint i = 0; i < profile->measurements->len; i++)
+        if (g_array_index(profile->measurements, ProfileMeasurement, i).kind != NULL)
+            return true;
+    return false;
+}
+
+bool
+profile_has_part(const Profile *profile, const ModelArch *arch, ModelPart part, int64_t layer,
+                 const char **kind)
+{
+    const ModelArch *measured = profile->measured_arch;
+
+    *kind = NULL;
+    if (measured == NULL)
+        return false;
+    const bool is_by_kind = has_kinds(profile);
+    if (!is_by_kind && (arch->n_kinds == 0 || profile_matches(profile, arch)))
+        return profile_matches(profile, arch);
+    if (part != MODEL_PART_LAYER)
+        return model_ends_are_alike(measured, arch);
+    if (!is_by_kind && model_n_kinds(measured) > 1)
+        return false;
+    for (int32_t k = 0; k < model_n_kinds(measured); k++) {
+        if (!model_kinds_are_alike(measured, k, arch, model_layer_kind(arch, layer)))
+            continue;
+        *kind = is_by_kind ? g_intern_string(model_kind_name(measured, k)) : NULL;
+        return true;
+    }
+    return false;
 }
 
 /* Counts of rows: what the executor measures is below; a hostile file is not sorted for hours. */
@@ -247,6 +287,12 @@ is_copy(ProfileOp op)
     return op >= PROFILE_OP_COPY_H2D && op <= PROFILE_OP_COPY_D2D;
 }
 
+static bool
+has_kind(ProfileOp op)
+{
+    return op == PROFILE_OP_LAYER || (profile_op_has_shape(op) && op > PROFILE_OP_HEAD);
+}
+
 /* Reads the keys that belong to the row's op; others are unknown keys. */
 ProfileMeasurement
 profile_measurement_read(JsonDoc *doc, const JsonValue *object)
@@ -261,6 +307,8 @@ profile_measurement_read(JsonDoc *doc, const JsonValue *object)
         row.tokens = json_int64(doc, object, "tokens", 1, MODEL_MAX_SEQ_LEN);
         row.context = json_int64_or(doc, object, "context", 0, MODEL_MAX_SEQ_LEN, 0);
         row.tp = json_int64_or(doc, object, "tp", 1, MODEL_MAX_HEADS, 1);
+        if (has_kind(row.op))
+            row.kind = g_intern_string(json_string_or(doc, object, "kind", NULL));
         row.queue_s = json_double_or(doc, object, "queue_s", 0.0, MAX_TIME_S, 0.0);
         row.cold_s = json_double_or(doc, object, "cold_s", 0.0, MAX_TIME_S, 0.0);
         row.warm_s = json_double_or(doc, object, "warm_s", 0.0, MAX_TIME_S, 0.0);
@@ -301,9 +349,20 @@ read_fit_errors(JsonDoc *doc, const JsonValue *rows, Profile *profile)
     JSON_EACH (v, rows, doc) {
         ProfileFitError row = {0};
 
+        row.kind = g_intern_string(json_string_or(doc, v, "kind", NULL));
         json_fields_read_object(doc, v, fit_fields, &row);
         g_array_append_val(profile->fit_errors, row);
     }
+}
+
+/* Whether the measured model has a kind of that name. */
+static bool
+is_kind(const Profile *profile, const char *name)
+{
+    for (int32_t kind = 0; kind < model_n_kinds(profile->measured_arch); kind++)
+        if (strcmp(model_kind_name(profile->measured_arch, kind), name) == 0)
+            return true;
+    return false;
 }
 
 static void
@@ -340,6 +399,9 @@ read_measured(JsonDoc *doc, const JsonValue *object, Profile *profile)
             return;
         if (profile_op_has_shape(row.op) && profile->measured_arch == NULL)
             json_fail(doc, v, "measured rows of layers need $.measured_model");
+        else if (row.kind != NULL && !is_kind(profile, row.kind))
+            json_fail(doc, json_member(doc, v, "kind"),
+                      "\"%s\": expected a kind of layer of $.measured_model", row.kind);
         profile_add(profile, &row);
         if (profile->measurements->len == n_before)
             json_fail(doc, v, "the same op and shape as an earlier row");
@@ -398,6 +460,8 @@ profile_measurement_write(JsonWriter *writer, const char *key, const ProfileMeas
         json_write_int64(writer, "tokens", row->tokens);
         json_write_int64(writer, "context", row->context);
         json_write_int64(writer, "tp", row->tp);
+        if (row->kind != NULL)
+            json_write_string(writer, "kind", row->kind);
     } else if (row->op == PROFILE_OP_OPTIMIZER) {
         json_write_int64(writer, "n_elements", row->n_elements);
     } else if (!is_per_op(row->op)) {
@@ -437,6 +501,22 @@ write_sources(JsonWriter *writer, const Profile *profile)
 }
 
 static void
+write_fit_errors(JsonWriter *writer, const Profile *profile)
+{
+    json_write_array(writer, "measured_fit");
+    for (guint i = 0; i < profile->fit_errors->len; i++) {
+        const ProfileFitError *row = &g_array_index(profile->fit_errors, ProfileFitError, i);
+
+        json_write_object_inline(writer, NULL);
+        json_fields_write(writer, fit_fields, row);
+        if (row->kind != NULL)
+            json_write_string(writer, "kind", row->kind);
+        json_write_object_end(writer);
+    }
+    json_write_array_end(writer);
+}
+
+static void
 write_measured(JsonWriter *writer, const Profile *profile)
 {
     if (profile->measured_arch != NULL)
@@ -454,7 +534,7 @@ write_measured(JsonWriter *writer, const Profile *profile)
         json_fields_write_rows(writer, "measured_interference", interference_fields,
                                profile->interference);
     if (profile->fit_errors->len > 0)
-        json_fields_write_rows(writer, "measured_fit", fit_fields, profile->fit_errors);
+        write_fit_errors(writer, profile);
 }
 
 void

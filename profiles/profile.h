@@ -73,6 +73,9 @@ typedef struct {
     ProfileOp op;
     ProfilePass pass;
     int64_t batch, tokens, context, tp; /* layer, embedding, head */
+    /* (interned, nullable) Of layers and of their ops: which of the kinds of the measured model's
+     * layers it is.  NULL: they are all of one kind, or count as if they were. */
+    const char *kind;
     int64_t n_elements;                 /* optimizer */
     int64_t bytes, n_ranks;             /* p2p and collectives; copies have bytes only */
     double median_s, p10_s, p90_s;      /* p10_s and p90_s both 0: they are not known */
@@ -126,6 +129,7 @@ typedef struct {
     ProfileOp op;
     ProfilePass pass;
     int64_t tp;
+    const char *kind; /* (interned, nullable) as in ProfileMeasurement */
     int64_t n_left_out;
     double median_fraction, worst_fraction;
 } ProfileFitError;
@@ -189,3 +193,12 @@ void profile_add(Profile *profile, const ProfileMeasurement *measurement);
 
 /* Whether the measured rows are of layers with the widths of @arch. */
 bool profile_matches(const Profile *profile, const ModelArch *arch);
+
+/*
+ * Whether rows of @profile are of @part of @arch (@layer: which one), and of which of the measured
+ * model's kinds: @kind (out, nullable, interned).  Kinds are told apart by what they are, not by
+ * name or number (model_kinds_are_alike()): a profile serves every model with such layers, and its
+ * rows of the ends serve models with such ends.
+ */
+bool profile_has_part(const Profile *profile, const ModelArch *arch, ModelPart part, int64_t layer,
+                      const char **kind);

@@ -241,7 +241,8 @@ choose_row(const ExecInterference *in, int64_t n_layers)
         const ProfileMeasurement *row =
             &g_array_index(in->profile->measurements, ProfileMeasurement, i);
         if (row->op != PROFILE_OP_LAYER || row->pass != PROFILE_PASS_FORWARD || row->context != 0 ||
-            row->batch > in->largest_batch)
+            row->batch > in->largest_batch ||
+            g_strcmp0(row->kind, exec_measure_kind(in->o->arch, 0)) != 0)
             continue;
         const bool fits = repetition_s(row, n_layers) <= most_s;
         if (best != NULL && (fits != best_fits ? best_fits

@@ -27,16 +27,19 @@ round_s(const ExecMeasureLayers *job)
 
 /* --- growing the grid --- */
 
-/* Returns how far off the other points predict layers at @point: the worst pass's median error. */
+/* Returns how far off the other points predict layers at @point: the median error of the worst kind
+ * and pass. */
 static double
 left_out_error(const ExecMeasureShared *shared, const ExecMeasureLayers *job,
                const ExecGridPoint *point)
 {
+    const ModelArch *arch = shared->o->arch;
     double worst = (double)NAN;
 
     exec_samples_write(shared->samples, job->profile);
-    for (int pass = 0; pass < PROFILE_PASS_N; pass++) {
-        const ProfileRows rows = {PROFILE_OP_LAYER, (ProfilePass)pass, job->tp};
+    for (int i = 0; i < PROFILE_PASS_N * model_n_kinds(arch); i++) {
+        const ProfileRows rows = {PROFILE_OP_LAYER, (ProfilePass)(i % PROFILE_PASS_N), job->tp,
+                                  exec_measure_kind(arch, i / PROFILE_PASS_N)};
         g_autoptr(GArray) errors = g_array_new(FALSE, FALSE, sizeof(double));
 
         profile_measured_left_out(job->profile, &rows, point->batch, point->tokens, errors);

@@ -150,9 +150,6 @@ check_model(const ExecMeasureOptions *o, int64_t tp, GError **error)
     g_array_append_val(plan->slices, o->seq_len);
     plan_set_even_stages(plan, o->arch->n_layers, o->arch->vocab > 0, SCHEDULE_PLACEMENT_LOOP,
                          PLAN_RECOMPUTE_NONE);
-    if (o->arch->n_kinds > 1)
-        return EXEC_FAIL(error, EXEC_ERROR_UNSUPPORTED,
-                         "degas profile cannot time layers of several kinds");
     return exec_plan_supported(o->arch, plan, o->device, error);
 }
 
@@ -212,20 +209,20 @@ append_list(GString *text, const char *name, const int64_t *values, size_t n)
 
 /* Returns: (owned) everything that a timing depends on, on one line; @o with defaults filled in. */
 static char *
-partial_of(const ExecMeasureOptions *o, const char *device)
+partial_of(const ExecMeasureOptions *o, const ModelArch *arch, const char *device)
 {
     g_autoptr(GString) text = g_string_new(NULL);
     g_autoptr(JsonWriter) writer = json_writer_new_compact();
     size_t n_bytes;
 
-    model_arch_write(writer, NULL, o->arch);
+    model_arch_write(writer, NULL, arch);
     g_autofree char *model = json_writer_steal(writer, &n_bytes);
     g_autofree char *sum = g_compute_checksum_for_string(G_CHECKSUM_SHA256, model, -1);
 
     g_string_append_printf(text,
                            "%s (%.8s) on %s: %s, sequences of %" G_GINT64_FORMAT
                            ", %" G_GINT64_FORMAT " ranks at once",
-                           o->arch->name, sum, device, dtype_names[o->dtype], o->seq_len,
+                           arch->name, sum, device, dtype_names[o->dtype], o->seq_len,
                            o->concurrency);
     append_list(text, "batches", o->batches, o->n_batches);
     append_list(text, "slices", o->slices, o->n_slices);
@@ -324,6 +321,8 @@ exec_measure_has_collectives(const char *path)
 
 typedef struct {
     ExecMeasureOptions o;
+    const ModelArch *arch; /* (borrowed) the user's; o.arch has the layers that are timed */
+    ModelArch *timed_arch; /* (owned, nullable) o.arch */
     ExecMachine machine;
     Partial partial;
     int64_t *batches;        /* (owned) o.batches: those that fit the device */
@@ -660,7 +659,7 @@ finish(Measure *m, const ExecBackend *backend)
     /* Peaks that exec_run() reports are what its pools hold: nothing for driver or allocator. */
     profile->parameters.context_bytes = 0;
     profile->parameters.allocator_fraction = 0;
-    profile->measured_arch = model_arch_copy(m->o.arch);
+    profile->measured_arch = model_arch_copy(m->arch);
     profile->measured_on = exec_machine_describe(m->o.device, backend);
     profile->measured_attention =
         g_strdup(exec_backend_attention_kernel(backend, m->o.arch->head_dim));
@@ -729,6 +728,7 @@ measure_clear(Measure *m)
     exec_variation_free(m->partial.variation);
     g_array_unref(m->partial.rounds);
     g_string_free(m->without, TRUE);
+    model_arch_free(m->timed_arch);
     g_free(m->batches);
     g_free(m->partial.of);
     g_free(m->partial.between);
@@ -739,6 +739,7 @@ measure(Measure *m, GError **error)
 {
     if (!check_options(&m->o, error))
         return NULL;
+    m->o.arch = m->timed_arch = exec_measure_arch(m->arch, m->o.concurrency);
     /* Opened on this thread, before there are others: blas.h says why. */
     const ExecBackendOptions options = {.storage = m->o.dtype, .attention = m->o.attention};
     g_autoptr(ExecBackend) backend = exec_backend_open_with(m->o.device, &options, error);
@@ -747,7 +748,7 @@ measure(Measure *m, GError **error)
     if (backend == NULL || !exec_machine_init(&m->machine, m->o.device, m->o.concurrency, error))
         return NULL;
     g_autofree char *name = exec_backend_describe(backend);
-    m->partial.of = partial_of(&m->o, name);
+    m->partial.of = partial_of(&m->o, m->arch, name);
     if (m->o.resume && m->o.partial_path != NULL &&
         !partial_read(&m->partial, m->o.partial_path, error))
         return NULL;
@@ -767,6 +768,7 @@ exec_measure(const ExecMeasureOptions *options, GError **error)
     Defaults defaults;
     Measure m = {
         .o = *options,
+        .arch = options->arch,
         .is_explicit = options->slices != NULL,
         .begin_ns = exec_now_ns(),
         .without = g_string_new(NULL),

@@ -11,26 +11,59 @@
  * of the forward just before it, which are still in the cache. */
 #define N_MICRO_BATCHES 2
 
+ModelArch *
+exec_measure_arch(const ModelArch *arch, int64_t concurrency)
+{
+    const int64_t n = CLAMP(arch->n_layers / concurrency, 1, MIN(MAX_LAYERS, arch->n_layers));
+    const int32_t n_kinds = model_n_kinds(arch);
+    ModelArch *timed = model_arch_copy(arch);
+
+    timed->n_layers = n * n_kinds;
+    if (n_kinds == 1)
+        return timed;
+    if (arch->n_kinds == 0) {
+        timed->experts.first_dense_layers = n;
+        return timed;
+    }
+    g_free(timed->pattern);
+    timed->n_pattern = timed->n_layers;
+    timed->pattern = g_new(uint8_t, (size_t)timed->n_layers);
+    for (int64_t layer = 0; layer < timed->n_layers; layer++)
+        timed->pattern[layer] = (uint8_t)(layer / n);
+    return timed;
+}
+
+const char *
+exec_measure_kind(const ModelArch *arch, int32_t kind)
+{
+    return model_n_kinds(arch) > 1 ? g_intern_string(model_kind_name(arch, kind)) : NULL;
+}
+
 Plan *
 exec_measure_plan(const ExecMeasureOptions *o, int64_t tp)
 {
     Plan *plan = plan_new();
-    const int64_t n_layers =
-        CLAMP(o->arch->n_layers / o->concurrency, 1, MIN(MAX_LAYERS, o->arch->n_layers));
-    const PlanStage stages[] = {
-        {.chunk = EXEC_MEASURE_EMBEDDING, .embedding = true},
-        {.chunk = EXEC_MEASURE_LAYERS, .n_layers = n_layers},
-        {.chunk = EXEC_MEASURE_HEAD, .first_layer = n_layers, .head = true},
-    };
+    const int32_t n_kinds = model_n_kinds(o->arch);
+    PlanStage stage = {.chunk = EXEC_MEASURE_EMBEDDING, .embedding = true};
+
+    g_array_append_val(plan->stages, stage);
+    stage = (PlanStage){.n_layers = o->arch->n_layers / n_kinds};
+    for (int32_t kind = 0; kind < n_kinds; kind++) {
+        stage.chunk = EXEC_MEASURE_LAYERS + kind;
+        g_array_append_val(plan->stages, stage);
+        stage.first_layer += stage.n_layers;
+    }
+    stage = (PlanStage){
+        .chunk = EXEC_MEASURE_LAYERS + n_kinds, .first_layer = o->arch->n_layers, .head = true};
+    g_array_append_val(plan->stages, stage);
 
     plan->dtype = o->dtype;
     plan->seq_len = o->seq_len;
-    plan->degrees.vpp = G_N_ELEMENTS(stages);
+    plan->degrees.vpp = plan->stages->len;
     plan->degrees.tp = tp;
     plan->degrees.dp = (o->concurrency + tp - 1) / tp;
     plan->conventions.pads_vocab =
         plan_framework_pads_vocab(plan->conventions.framework, exec_device_kind(o->device)->is_gpu);
-    g_array_append_vals(plan->stages, stages, G_N_ELEMENTS(stages));
     g_array_append_val(plan->slices, o->seq_len);
     return plan;
 }
@@ -293,6 +326,12 @@ run_op_by_kind(ExecMeasureRank *rank, ExecStageRun *run, const ProfileMeasuremen
     return true;
 }
 
+static int32_t
+head_stage(const ExecMeasureRank *rank)
+{
+    return (int32_t)rank->shared->plan->stages->len - 1;
+}
+
 /* Copies to the stage what the op gets from its neighbours. */
 static bool
 bring_input(ExecMeasureRank *rank, ExecStageRun *run, int32_t stage, ProfilePass pass,
@@ -307,7 +346,7 @@ bring_input(ExecMeasureRank *rank, ExecStageRun *run, int32_t stage, ProfilePass
             return false;
         if (stage != EXEC_MEASURE_EMBEDDING)
             ops->copy(rank->backend, n_bytes, rank->x.data, in);
-    } else if (pass != PROFILE_PASS_BACKWARD_WEIGHT && stage != EXEC_MEASURE_HEAD) {
+    } else if (pass != PROFILE_PASS_BACKWARD_WEIGHT && stage < head_stage(rank)) {
         ops->copy(rank->backend, n_bytes, rank->dx.data, exec_stage_gradient(run));
     }
     return true;
@@ -317,16 +356,19 @@ bool
 exec_measure_op(ExecMeasureRank *rank, ExecStageRun *run, int32_t stage, ProfilePass pass,
                 int32_t micro_batch, int32_t slice, GError **error)
 {
-    static const ProfileOp ops[] = {PROFILE_OP_EMBEDDING, PROFILE_OP_LAYER, PROFILE_OP_HEAD};
     const ExecSlice s = exec_stage_slice(run, micro_batch, slice);
     const int64_t n_layers = g_array_index(rank->model->stages, ExecStage, stage).n_layers;
     const ProfileMeasurement key = {
-        .op = ops[stage],
+        .op = stage == EXEC_MEASURE_EMBEDDING ? PROFILE_OP_EMBEDDING
+              : stage == head_stage(rank)     ? PROFILE_OP_HEAD
+                                              : PROFILE_OP_LAYER,
         .pass = pass,
         .batch = s.sequences,
         .tokens = s.tokens,
         .context = s.context,
         .tp = rank->shared->plan->degrees.tp,
+        .kind = n_layers > 0 ? exec_measure_kind(rank->shared->o->arch, stage - EXEC_MEASURE_LAYERS)
+                             : NULL,
     };
     const double share = 1.0 / (double)MAX(n_layers, 1);
 
@@ -397,8 +439,9 @@ time_kinds(ExecMeasureRank *rank, const ExecGridPoint *point, GError **error)
 
     rank->by_kind = true;
     rank->comm.backend = exec_kinds_backend(rank->kinds);
-    for (int splits = 0; ok && splits <= 1; splits++)
-        ok = time_stage(rank, EXEC_MEASURE_LAYERS, point, splits != 0, error);
+    for (int32_t stage = EXEC_MEASURE_LAYERS; ok && stage < head_stage(rank); stage++)
+        for (int splits = 0; ok && splits <= 1; splits++)
+            ok = time_stage(rank, stage, point, splits != 0, error);
     rank->comm.backend = rank->backend;
     rank->by_kind = false;
     return ok &&
@@ -409,7 +452,7 @@ time_kinds(ExecMeasureRank *rank, const ExecGridPoint *point, GError **error)
 bool
 exec_measure_point(ExecMeasureRank *rank, const ExecGridPoint *point, bool by_kind, GError **error)
 {
-    for (int32_t stage = 0; stage < EXEC_MEASURE_STAGES; stage++)
+    for (int32_t stage = 0; stage <= head_stage(rank); stage++)
         for (int splits = 0; splits <= 1; splits++)
             if (!time_stage(rank, stage, point, splits != 0, error))
                 return false;
@@ -420,7 +463,8 @@ exec_measure_point(ExecMeasureRank *rank, const ExecGridPoint *point, bool by_ki
     bool ok = true;
     for (size_t i = 0; ok && has_caches && i < G_N_ELEMENTS(caches); i++) {
         rank->cache = caches[i];
-        ok = time_stage(rank, EXEC_MEASURE_LAYERS, point, false, error);
+        for (int32_t stage = EXEC_MEASURE_LAYERS; ok && stage < head_stage(rank); stage++)
+            ok = time_stage(rank, stage, point, false, error);
     }
     rank->cache = EXEC_SAMPLE_TIME;
     return ok;

@@ -63,15 +63,21 @@ typedef struct {
         workspace_bytes; /* the most that a backend held for itself at the end, under the mutex */
 } ExecMeasureShared;
 
-/* The stages of the plan, by chunk. */
+/* The stages of the plan, by chunk: from EXEC_MEASURE_LAYERS on one for each kind of layer; the
+ * last one is the head. */
 enum {
     EXEC_MEASURE_EMBEDDING,
     EXEC_MEASURE_LAYERS,
-    EXEC_MEASURE_HEAD,
-    EXEC_MEASURE_STAGES,
 };
 
-/* Returns: (owned) the plan that ranks are made from: embedding, layers and head as three chunks of
+/* Returns: (owned) a model with the layers that are timed: of each kind of @arch a few, one kind
+ * after the other, so that a stage has layers of one kind. */
+ModelArch *exec_measure_arch(const ModelArch *arch, int64_t concurrency);
+
+/* Returns: (interned, nullable) the kind's name in rows; NULL where all layers are of one kind. */
+const char *exec_measure_kind(const ModelArch *arch, int32_t kind);
+
+/* Returns: (owned) the plan that ranks are made from: embedding, layers of each kind and head as chunks of
  * one rank, and tp times dp ranks, which are @o's concurrency in whole groups of @tp.  The
  * vocabulary is padded on GPUs, as in degas's plans for them. */
 Plan *exec_measure_plan(const ExecMeasureOptions *o, int64_t tp);

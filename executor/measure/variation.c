@@ -86,7 +86,8 @@ compare_rows(const Timing *a, const Timing *b)
     return x->pass != y->pass       ? ORDER(x->pass, y->pass)
            : x->batch != y->batch   ? ORDER(x->batch, y->batch)
            : x->tokens != y->tokens ? ORDER(x->tokens, y->tokens)
-                                    : ORDER(x->context, y->context);
+           : x->context != y->context ? ORDER(x->context, y->context)
+                                      : g_strcmp0(x->kind, y->kind);
 }
 
 static int

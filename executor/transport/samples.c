@@ -43,7 +43,7 @@ same_key(const ProfileMeasurement *a, const ProfileMeasurement *b)
 {
     return a->op == b->op && a->pass == b->pass && a->batch == b->batch && a->tokens == b->tokens &&
            a->context == b->context && a->tp == b->tp && a->n_elements == b->n_elements &&
-           a->bytes == b->bytes && a->n_ranks == b->n_ranks;
+           a->bytes == b->bytes && a->n_ranks == b->n_ranks && g_strcmp0(a->kind, b->kind) == 0;
 }
 
 /* Under the mutex.  (nullable) */

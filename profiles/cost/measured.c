@@ -145,9 +145,10 @@ fit(const Row *rows, size_t n_rows, double coefficients[N_FEATURES])
 #define MAX_FIT_ROWS 4096
 
 static bool
-row_fits(const ProfileMeasurement *row, ProfileOp op, ProfilePass pass, int64_t tp)
+row_fits(const ProfileMeasurement *row, const ProfileRows *rows)
 {
-    return row->op == op && row->pass == pass && row->tp == tp && row->median_s > 0.0;
+    return row->op == rows->op && row->pass == rows->pass && row->tp == rows->tp &&
+           g_strcmp0(row->kind, rows->kind) == 0 && row->median_s > 0.0;
 }
 
 static const ProfileMeasurement *
@@ -158,14 +159,14 @@ measurement(const Profile *profile, guint i)
 
 /* Returns: (owned) the rows, *n of them. */
 static Row *
-collect(const Profile *profile, ProfileOp op, ProfilePass pass, int64_t tp, size_t *n)
+collect(const Profile *profile, const ProfileRows *which, size_t *n)
 {
     GArray *rows = g_array_new(FALSE, FALSE, sizeof(Row));
 
     for (guint i = 0; i < profile->measurements->len && rows->len < MAX_FIT_ROWS; i++) {
         const ProfileMeasurement *m = measurement(profile, i);
 
-        if (row_fits(m, op, pass, tp)) {
+        if (row_fits(m, which)) {
             const Row row =
                 row_of((Shape){m->batch, m->tokens, m->context}, profile_measurement_mean_s(m));
             g_array_append_val(rows, row);
@@ -214,11 +215,11 @@ is_at(const Shape *shape, int64_t batch, int64_t tokens)
 
 /* False without rows; @source says whether the very shape was measured. */
 static bool
-measured_time(const Profile *profile, ProfileOp op, ProfilePass pass, int64_t tp,
-              const Shape *shape, double *seconds, ProfileSource *source)
+measured_time(const Profile *profile, const ProfileRows *which, const Shape *shape, double *seconds,
+              ProfileSource *source)
 {
     size_t n;
-    g_autofree Row *rows = collect(profile, op, pass, tp, &n);
+    g_autofree Row *rows = collect(profile, which, &n);
 
     if (n == 0)
         return false;
@@ -240,14 +241,14 @@ measured_time(const Profile *profile, ProfileOp op, ProfilePass pass, int64_t tp
 /* What the host takes to queue such an op, of any shape: its kernels are the same ones.  0 where
  * the rows include it, or where there is no host beside the device. */
 static double
-queue_s(const Profile *profile, ProfileOp op, ProfilePass pass, int64_t tp)
+queue_s(const Profile *profile, const ProfileRows *which)
 {
     double least = 0.0;
 
     for (guint i = 0; i < profile->measurements->len; i++) {
         const ProfileMeasurement *m = measurement(profile, i);
 
-        if (row_fits(m, op, pass, tp) && m->queue_s > 0.0)
+        if (row_fits(m, which) && m->queue_s > 0.0)
             least = least == 0.0 ? m->queue_s : fmin(least, m->queue_s);
     }
     return least;
@@ -295,14 +296,15 @@ static const ProfileOp op_of_part[] = {
     [MODEL_PART_HEAD] = PROFILE_OP_HEAD,
 };
 
-/* Whether rows of this profile are of the query's kind. */
+/* Whether rows of this profile are of the query's kind: @which of them are of @pass. */
 static bool
-is_measured(const Profile *profile, const ProfileQuery *query)
+is_measured(const Profile *profile, const ProfileQuery *query, ProfilePass pass, ProfileRows *which)
 {
     const ModelShape *s = &query->shape;
 
-    return profile->measurements->len > 0 && profile_matches(profile, query->arch) &&
-           profile->measured_dtype == s->dtype && s->ep == 1;
+    *which = (ProfileRows){.op = op_of_part[query->part], .pass = pass, .tp = s->tp};
+    return profile->measurements->len > 0 && profile->measured_dtype == s->dtype && s->ep == 1 &&
+           profile_has_part(profile, query->arch, query->part, query->layer, &which->kind);
 }
 
 /* The slice of one device with the work of a context-parallel rank: its share of the tokens and of
@@ -324,11 +326,12 @@ profile_measured_sliced_floor(const Profile *profile, const ProfileQuery *query,
     const double tokens = (double)s->batch * (double)s->tokens / (double)s->cp;
     const double whole[N_FEATURES] = {1.0, tokens, tokens * (double)s->tokens};
     double coefficients[N_FEATURES] = {0}, least = INFINITY;
+    ProfileRows which;
     size_t n;
 
-    if (!is_measured(profile, query))
+    if (!is_measured(profile, query, pass, &which))
         return false;
-    g_autofree Row *rows = collect(profile, op_of_part[query->part], pass, query->shape.tp, &n);
+    g_autofree Row *rows = collect(profile, &which, &n);
     if (n == 0)
         return false;
     fit(rows, n, coefficients);
@@ -345,24 +348,24 @@ profile_measured_part(const Profile *profile, const ProfileQuery *query, Profile
 {
     const ModelShape *s = &query->shape;
     const Shape shape = own_shape(s);
-    ProfileOp op = op_of_part[query->part];
+    ProfileRows which;
     ProfileSource source;
     double seconds;
 
-    if (!is_measured(profile, query))
+    if (!is_measured(profile, query, pass, &which))
         return;
-    if (measured_time(profile, op, pass, s->tp, &shape, &seconds, &source)) {
-        scale_to(cost, seconds, queue_s(profile, op, pass, s->tp), source);
+    if (measured_time(profile, &which, &shape, &seconds, &source)) {
+        scale_to(cost, seconds, queue_s(profile, &which), source);
         return;
     }
+    which.pass = PROFILE_PASS_BACKWARD;
     if ((pass != PROFILE_PASS_BACKWARD_INPUT && pass != PROFILE_PASS_BACKWARD_WEIGHT) ||
-        !measured_time(profile, op, PROFILE_PASS_BACKWARD, s->tp, &shape, &seconds, &source))
+        !measured_time(profile, &which, &shape, &seconds, &source))
         return;
     double share = weight_share(query);
     if (pass == PROFILE_PASS_BACKWARD_INPUT)
         share = 1.0 - share;
-    scale_to(cost, share * seconds, share * queue_s(profile, op, PROFILE_PASS_BACKWARD, s->tp),
-             PROFILE_SOURCE_INTERPOLATED);
+    scale_to(cost, share * seconds, share * queue_s(profile, &which), PROFILE_SOURCE_INTERPOLATED);
 }
 
 /* --- how good the fit is --- */
@@ -407,7 +410,7 @@ profile_measured_left_out(const Profile *profile, const ProfileRows *which, int6
                           int64_t tokens, GArray *errors)
 {
     size_t n_all;
-    g_autofree Row *rows = collect(profile, which->op, which->pass, which->tp, &n_all);
+    g_autofree Row *rows = collect(profile, which, &n_all);
 
     if (!is_inside(rows, n_all, batch, tokens))
         return;
@@ -430,7 +433,7 @@ add_fit_error(Profile *profile, const ProfileRows *rows)
     for (guint i = 0; i < profile->measurements->len; i++) {
         const ProfileMeasurement *row = measurement(profile, i);
 
-        if (!row_fits(row, rows->op, rows->pass, rows->tp))
+        if (!row_fits(row, rows))
             continue;
         if (before == NULL || before->batch != row->batch || before->tokens != row->tokens)
             profile_measured_left_out(profile, rows, row->batch, row->tokens, errors);
@@ -443,6 +446,7 @@ add_fit_error(Profile *profile, const ProfileRows *rows)
         .op = rows->op,
         .pass = rows->pass,
         .tp = rows->tp,
+        .kind = rows->kind,
         .n_left_out = errors->len,
         .median_fraction = g_array_index(errors, double, (errors->len - 1) / 2),
         .worst_fraction = g_array_index(errors, double, errors->len - 1),
@@ -456,15 +460,15 @@ profile_measured_fit_errors(Profile *profile)
     const ProfileMeasurement *before = NULL;
 
     g_array_set_size(profile->fit_errors, 0);
-    /* Sorted by op, then pass, then tp. */
+    /* Sorted by op, then pass, then tp, then kind. */
     for (guint i = 0; i < profile->measurements->len; i++) {
         const ProfileMeasurement *row = measurement(profile, i);
 
         if (row->op > PROFILE_OP_HEAD)
             break;
         if (before == NULL || before->op != row->op || before->pass != row->pass ||
-            before->tp != row->tp)
-            add_fit_error(profile, &(ProfileRows){row->op, row->pass, row->tp});
+            before->tp != row->tp || g_strcmp0(before->kind, row->kind) != 0)
+            add_fit_error(profile, &(ProfileRows){row->op, row->pass, row->tp, row->kind});
         before = row;
     }
 }

@@ -16,7 +16,7 @@
 
 /*
  * Replaces the modelled @cost of a part by what the profile has measured, if it has rows of this
- * op, pass and tp for this model and number format.  Where only the whole backward was measured,
+ * op, pass and tp for this part of the model (profile_has_part()) and number format.  Where only the whole backward was measured,
  * the gradients of inputs and of weights each get their modelled share of it.  The parts of the
  * cost keep their proportions; host time is contained in what was measured.
  */
@@ -27,11 +27,12 @@ void profile_measured_part(const Profile *profile, const ProfileQuery *query, Pr
 bool profile_measured_sliced_floor(const Profile *profile, const ProfileQuery *query,
                                    ProfilePass pass, double *seconds);
 
-/* Rows of one op, pass and tp. */
+/* Rows of one op, pass and tp, of layers of one kind (ProfileMeasurement.kind). */
 typedef struct {
     ProfileOp op;
     ProfilePass pass;
     int64_t tp;
+    const char *kind; /* (interned, nullable) */
 } ProfileRows;
 
 /*

@@ -449,11 +449,55 @@ test_impossible_grids_are_refused(void)
     }
 }
 
+/* Experts behind a dense layer: rows of each kind in every pass; what was measured is the user's
+ * model, not the layers that were arranged for it. */
+static void
+test_each_kind_of_layer_is_timed(void)
+{
+    static const int64_t one = 1, slice = 64;
+    static const char *const kinds[] = {"dense", "experts"};
+    ModelArch arch = model();
+    g_autoptr(GError) error = NULL;
+
+    arch.n_layers = 3;
+    arch.experts =
+        (ModelExperts){.n_experts = 2, .top_k = 1, .ffn_hidden = 32, .first_dense_layers = 1};
+    g_autoptr(Profile) profile = exec_measure(
+        &(ExecMeasureOptions){
+            .arch = &arch,
+            .device = fast_device(),
+            .batches = &one,
+            .n_batches = 1,
+            .slices = &slice,
+            .n_slices = 1,
+            .concurrency = 1,
+            .quick = true,
+            .budget_s = 0.1,
+        },
+        &error);
+    int n[G_N_ELEMENTS(kinds)] = {0};
+
+    g_assert_no_error(error);
+    for (guint i = 0; i < profile->measurements->len; i++) {
+        const ProfileMeasurement *row =
+            &g_array_index(profile->measurements, ProfileMeasurement, i);
+        for (size_t k = 0; row->op == PROFILE_OP_LAYER && k < G_N_ELEMENTS(kinds); k++)
+            n[k] += g_strcmp0(row->kind, kinds[k]) == 0;
+        g_assert_true(row->op != PROFILE_OP_HEAD || row->kind == NULL);
+    }
+    g_assert_cmpint(n[0], ==, PROFILE_PASS_N);
+    g_assert_cmpint(n[1], ==, PROFILE_PASS_N);
+    g_assert_cmpint(count(profile, PROFILE_OP_LAYER), ==, 2 * PROFILE_PASS_N);
+    g_assert_cmpint(profile->measured_arch->n_layers, ==, 3);
+}
+
 int
 main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
     g_test_add_func("/executor/measure/ranks-share-cores", test_ranks_share_cores);
+    g_test_add_func("/executor/measure/each-kind-of-layer-is-timed",
+                    test_each_kind_of_layer_is_timed);
     g_test_add_func("/executor/measure/grid-is-complete", test_grid_is_complete);
     g_test_add_func("/executor/measure/budget-bounds-the-grid", test_budget_bounds_the_grid);
     g_test_add_func("/executor/measure/left-out-shapes-are-in-the-profile",

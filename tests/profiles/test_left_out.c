@@ -42,7 +42,7 @@ profile_of(double factor_at_2_64)
 static double
 worst_left_out(const Profile *profile, int64_t batch, int64_t tokens, guint expect)
 {
-    const ProfileRows rows = {PROFILE_OP_LAYER, PROFILE_PASS_FORWARD, 1};
+    const ProfileRows rows = {PROFILE_OP_LAYER, PROFILE_PASS_FORWARD, 1, NULL};
     g_autoptr(GArray) errors = g_array_new(FALSE, FALSE, sizeof(double));
     double worst = 0;
 

@@ -137,6 +137,97 @@ test_between_rows_the_law_holds(void)
 }
 
 /* A row off the law pulls its neighbours, not the far end. */
+/* A model whose layers are of two kinds that differ in a window. */
+#define TWO_KINDS(first, second, pattern)                                                          \
+    "{\"format\":\"degas-model\",\"version\":1,\"name\":\"two\",\"family\":\"llama\","                \
+    "\"n_layers\":4,\"hidden\":64,\"n_heads\":4,\"vocab\":512,\"max_seq_len\":1024,\"kinds\":{\""     \
+    first "\":{\"ffn_hidden\":128},\"" second "\":{\"ffn_hidden\":128,\"window\":32}},"             \
+    "\"layers\":\"" pattern "\"}"
+
+static ModelArch *
+parse_model(const char *text)
+{
+    g_autoptr(GError) error = NULL;
+    g_autoptr(JsonDoc) doc = json_doc_parse("model", text, strlen(text), &error);
+
+    g_assert_no_error(error);
+    ModelArch *model = model_arch_read(doc, json_doc_root(doc, "degas-model", 1));
+    g_assert_true(json_doc_finish(doc, &error));
+    return model;
+}
+
+static double
+forward_s(const Profile *profile, const ModelArch *model, ModelPart part, int64_t layer,
+          int64_t tokens, ProfileSource source)
+{
+    ProfileQuery query = query_of(1, tokens, 0, 1);
+
+    query.arch = model;
+    query.part = part;
+    query.layer = layer;
+    const ProfileCost cost = profile_cost_part(profile, &query, PROFILE_PASS_FORWARD);
+    g_assert_cmpint(cost.source, ==, source);
+    return profile_cost_s(&cost);
+}
+
+/* Rows of each kind of a measured model, and of its head. */
+static Profile *
+profile_of_two_kinds(void)
+{
+    Profile *profile = fixture_profile();
+    ProfileMeasurement row = {
+        .op = PROFILE_OP_LAYER, .pass = PROFILE_PASS_FORWARD, .batch = 1, .tokens = 100, .tp = 1};
+
+    profile->measured_arch = parse_model(TWO_KINDS("full", "near", "2*(full, near)"));
+    profile->measured_dtype = DTYPE_FP16;
+    row.kind = "full";
+    row.median_s = 1e-3;
+    profile_add(profile, &row);
+    row.kind = "near";
+    row.median_s = 2e-3;
+    profile_add(profile, &row);
+    row.op = PROFILE_OP_HEAD;
+    row.kind = NULL;
+    row.median_s = 5e-3;
+    profile_add(profile, &row);
+    return profile;
+}
+
+/* One row of a kind: in proportion to tokens. */
+static void
+test_each_kind_has_its_rows(void)
+{
+    g_autoptr(Profile) profile = profile_of_two_kinds();
+    const ModelArch *own = profile->measured_arch;
+    const ProfileSource measured = PROFILE_SOURCE_MEASURED, between = PROFILE_SOURCE_INTERPOLATED;
+
+    assert_near(forward_s(profile, own, MODEL_PART_LAYER, 0, 100, measured), 1e-3, 1e-12);
+    assert_near(forward_s(profile, own, MODEL_PART_LAYER, 3, 100, measured), 2e-3, 1e-12);
+    assert_near(forward_s(profile, own, MODEL_PART_LAYER, 0, 300, between), 3e-3, 1e-9);
+    assert_near(forward_s(profile, own, MODEL_PART_LAYER, 3, 300, between), 6e-3, 1e-9);
+    assert_near(forward_s(profile, own, MODEL_PART_HEAD, 0, 100, measured), 5e-3, 1e-12);
+}
+
+/* In another model the windows are called "full" and come first. */
+static void
+test_kinds_are_told_apart_by_what_they_are(void)
+{
+    g_autoptr(Profile) profile = profile_of_two_kinds();
+    g_autoptr(ModelArch) other = parse_model(TWO_KINDS("near", "full", "2*(full, near)"));
+
+    assert_near(forward_s(profile, other, MODEL_PART_LAYER, 0, 100, PROFILE_SOURCE_MEASURED), 2e-3,
+                1e-12);
+    assert_near(forward_s(profile, other, MODEL_PART_LAYER, 1, 100, PROFILE_SOURCE_MEASURED), 1e-3,
+                1e-12);
+    /* Another kind and other ends were not measured; the kind that is left was. */
+    other->kinds[0].ffn_hidden = 256;
+    other->vocab = 1024;
+    forward_s(profile, other, MODEL_PART_LAYER, 1, 100, PROFILE_SOURCE_MODELLED);
+    forward_s(profile, other, MODEL_PART_HEAD, 0, 100, PROFILE_SOURCE_MODELLED);
+    assert_near(forward_s(profile, other, MODEL_PART_LAYER, 0, 100, PROFILE_SOURCE_MEASURED), 2e-3,
+                1e-12);
+}
+
 static void
 test_deviations_stay_local(void)
 {
@@ -261,6 +352,8 @@ main(int argc, char **argv)
         test_context_parallel_ranks_compute_as_one_device);
     ADD("tensor-parallel-rows-are-whole", test_tensor_parallel_rows_are_whole);
     ADD("measured-backward-is-split-by-flops", test_measured_backward_is_split_by_flops);
+    ADD("each-kind-has-its-rows", test_each_kind_has_its_rows);
+    ADD("kinds-are-told-apart-by-what-they-are", test_kinds_are_told_apart_by_what_they_are);
     ADD("optimizer", test_optimizer);
     return g_test_run();
 }
