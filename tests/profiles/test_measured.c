@@ -181,14 +181,14 @@ profile_of_two_kinds(void)
     profile->measured_arch = parse_model(TWO_KINDS("full", "near", "2*(full, near)"));
     profile->measured_dtype = DTYPE_FP16;
     row.kind = "full";
-    row.median_s = 1e-3;
+    row.median_s = row.p10_s = row.p90_s = 1e-3;
     profile_add(profile, &row);
     row.kind = "near";
-    row.median_s = 2e-3;
+    row.median_s = row.p10_s = row.p90_s = 2e-3;
     profile_add(profile, &row);
     row.op = PROFILE_OP_HEAD;
     row.kind = NULL;
-    row.median_s = 5e-3;
+    row.median_s = row.p10_s = row.p90_s = 5e-3;
     profile_add(profile, &row);
     return profile;
 }
@@ -206,6 +206,24 @@ test_each_kind_has_its_rows(void)
     assert_near(forward_s(profile, own, MODEL_PART_LAYER, 0, 300, between), 3e-3, 1e-9);
     assert_near(forward_s(profile, own, MODEL_PART_LAYER, 3, 300, between), 6e-3, 1e-9);
     assert_near(forward_s(profile, own, MODEL_PART_HEAD, 0, 100, measured), 5e-3, 1e-12);
+}
+
+static void
+test_files_keep_kinds(void)
+{
+    g_autoptr(Profile) profile = profile_of_two_kinds();
+    g_autoptr(JsonWriter) writer = json_writer_new();
+    g_autoptr(GError) error = NULL;
+    size_t n_bytes;
+
+    profile_write(writer, NULL, profile);
+    g_autofree char *text = json_writer_steal(writer, &n_bytes);
+    g_autoptr(Profile) read = fixture_parse(text, &error);
+    g_assert_no_error(error);
+    g_assert_cmpuint(read->measurements->len, ==, 3);
+    assert_near(forward_s(read, read->measured_arch, MODEL_PART_LAYER, 3, 100,
+                          PROFILE_SOURCE_MEASURED),
+                2e-3, 1e-12);
 }
 
 /* In another model the windows are called "full" and come first. */
@@ -353,6 +371,7 @@ main(int argc, char **argv)
     ADD("tensor-parallel-rows-are-whole", test_tensor_parallel_rows_are_whole);
     ADD("measured-backward-is-split-by-flops", test_measured_backward_is_split_by_flops);
     ADD("each-kind-has-its-rows", test_each_kind_has_its_rows);
+    ADD("files-keep-kinds", test_files_keep_kinds);
     ADD("kinds-are-told-apart-by-what-they-are", test_kinds_are_told_apart_by_what_they_are);
     ADD("optimizer", test_optimizer);
     return g_test_run();

@@ -326,6 +326,12 @@ test_hostile_files(void)
         {WITH_ROWS("{\"op\":\"layer\",\"pass\":\"forward\",\"batch\":1,\"tokens\":8,"
                    "\"median_s\":1}"),
          "measured_model"},
+        {FIXTURE_HEAD FIXTURE_CLUSTER
+         ",\"measured_model\":{\"format\":\"degas-model\",\"version\":1,\"name\":\"m\","
+         "\"family\":\"gpt\",\"n_layers\":2,\"hidden\":64,\"n_heads\":4,\"vocab\":64,"
+         "\"max_seq_len\":64},\"measured\":[{\"op\":\"layer\",\"pass\":\"forward\",\"batch\":1,"
+         "\"tokens\":8,\"kind\":\"dense\",\"median_s\":1}]}",
+         "$.measured[0].kind: \"dense\": expected a kind of layer"},
         {WITH_ROWS(OVERHEAD "," OVERHEAD), "$.measured[1]"},
         {WITH_LEVELS(""), "level"},
         {WITH_LEVELS("{\"name\":\"x\",\"group_devices\":0,\"bytes_per_s\":-1,\"latency_s\":0}"),
