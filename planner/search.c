@@ -399,6 +399,7 @@ answer(PlanRun *run)
 
     /* Another objective's plan may be slower than what its search pruned. */
     best->lower_bound_s = units_s_from_ns(bound_ns);
+    best->physical_bound_s = best->predicted->physical_bound_s;
     best->optimality_gap_fraction = time_ns > 0 ? 1.0 - (double)bound_ns / (double)time_ns : 0.0;
     best->search.considered = run->total.considered;
     best->search.pruned = run->total.pruned;

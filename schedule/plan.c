@@ -31,6 +31,7 @@ plan_new(void)
     plan->prefetch_layers = PLAN_PREFETCH_AUTO;
     plan->conventions = plan_conventions(PLAN_FRAMEWORK_DEGAS);
     plan->lower_bound_s = NAN;
+    plan->physical_bound_s = NAN;
     plan->optimality_gap_fraction = NAN;
     return plan;
 }
@@ -457,6 +458,8 @@ static const JsonField convention_fields[] = {
 
 static const JsonField bound_fields[] = {
     {"lower_bound_s", PLAN(lower_bound_s), 0, G_MAXDOUBLE, SPARSE | JSON_NULLABLE, .usual = NAN},
+    {"physical_bound_s", PLAN(physical_bound_s), 0, G_MAXDOUBLE, SPARSE | JSON_NULLABLE,
+     .usual = NAN},
     {"optimality_gap_fraction", PLAN(optimality_gap_fraction), 0, G_MAXDOUBLE,
      SPARSE | JSON_NULLABLE, .usual = NAN},
     {.key = NULL},

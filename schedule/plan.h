@@ -117,8 +117,9 @@ typedef struct Plan {
     PlanConventions conventions;
 
     /* Filled by the planner; absent (NULL, NaN, 0) in hand-written plans. */
-    Report *predicted;    /* (owned, nullable) */
-    double lower_bound_s; /* NaN: none */
+    Report *predicted;       /* (owned, nullable) */
+    double lower_bound_s;    /* NaN: none */
+    double physical_bound_s; /* that of predicted; NaN: none */
     double optimality_gap_fraction;
     struct {
         int64_t considered, pruned, simulated, infeasible;

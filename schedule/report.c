@@ -13,6 +13,7 @@ report_new(int32_t n_ranks)
 {
     Report *report = g_new0(Report, 1);
 
+    report->physical_bound_s = NAN;
     report->tokens_per_s = NAN;
     report->model_flops_per_s_per_device = NAN;
     report->model_flops_utilization_fraction = NAN;
@@ -85,6 +86,8 @@ const char *const report_share_names[REPORT_SHARES_N + 1] = {"p10", "p50", "p90"
 static const JsonField report_fields[] = {
     {"iteration_s", JSON_FIELD_AS(JSON_NS, Report, iteration_ns), 0, TIME_MAX_S},
     {"span_s", JSON_FIELD_AS(JSON_NS, Report, span_ns), 0, TIME_MAX_S},
+    {"physical_bound_s", REPORT(physical_bound_s), 0, G_MAXDOUBLE, UNKNOWN | JSON_SPARSE,
+     .usual = NAN},
     {"tokens_per_s", REPORT(tokens_per_s), 0, G_MAXDOUBLE, UNKNOWN},
     {"model_flops_per_s_per_device", REPORT(model_flops_per_s_per_device), 0, G_MAXDOUBLE, UNKNOWN},
     {"model_flops_utilization_fraction", REPORT(model_flops_utilization_fraction), 0, G_MAXDOUBLE,

@@ -41,7 +41,9 @@ typedef struct {
 typedef struct {
     int64_t iteration_ns; /* makespan */
     int64_t span_ns;      /* longest first-start-to-last-end of a rank's compute stream */
-    double tokens_per_s;  /* NaN where no model is known: printed as null */
+    /* No program on the machine takes less (profiles/workload/physical.h); NaN: no model is known. */
+    double physical_bound_s;
+    double tokens_per_s; /* NaN where no model is known: printed as null */
     double model_flops_per_s_per_device;
     double model_flops_utilization_fraction;
     double bubble_fraction;

@@ -175,6 +175,8 @@ account_rates(const Workload *workload, Report *report)
 
     for (int32_t rank = 0; rank < workload->n_ranks; rank++)
         device_flops_per_s += workload->ranks[rank].device_flops_per_s / workload->n_ranks;
+    if (workload->physical_bound_s > 0)
+        report->physical_bound_s = workload->physical_bound_s;
     if (iteration_s <= 0)
         return;
     if (workload->tokens > 0)

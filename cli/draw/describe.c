@@ -444,6 +444,12 @@ print_totals(const Report *report, const Plan *plan, const char *currency, doubl
                       units_format_flops(report->model_flops_per_s_per_device).text,
                       output_percent(report->model_flops_utilization_fraction).text);
     output_text("\n");
+    if (isfinite(report->physical_bound_s) && report->physical_bound_s > 0.0)
+        output_printf(
+            "no program on these devices, of any split, takes less than %s by their data "
+            "sheets: this takes %s times that\n",
+            output_seconds(report->physical_bound_s).text,
+            output_number(units_s_from_ns(report->iteration_ns) / report->physical_bound_s).text);
     print_breakdown(report, plan);
     print_sources(report);
     print_memory(report, fit_fraction);

@@ -9,6 +9,7 @@
 #include "cli/request/command.h"
 #include "cli/request/output.h"
 #include "cli/request/request.h"
+#include "profiles/workload/physical.h"
 
 /* Causal attention is counted in full by model FLOPs, so a real run may look up to twice as fast as
  * it is. */
@@ -133,6 +134,13 @@ impossibility(const ValidationCase *one)
                                "devices; is it in milliseconds?",
                                row->iteration_s * 1e3,
                                flops / (n_devices * row->iteration_s * peak));
+    const double least_s =
+        workload_physical_bound_s(job->arch, job->profile->cluster, plan_n_devices(job->plan),
+                                  job->plan->global_batch, job->plan->seq_len, job->plan->dtype);
+    if (isfinite(row->iteration_s) && row->iteration_s < least_s)
+        return g_strdup_printf("measured_iter_ms: %.3g ms is less than any program takes on these "
+                               "devices, %.3g ms",
+                               row->iteration_s * 1e3, least_s * 1e3);
     if (isfinite(row->memory_bytes) &&
         row->memory_bytes > MEMORY_SLACK * (double)device->memory_bytes)
         return g_strdup_printf("measured_mem_GiB: %s is more than a device has, %s",

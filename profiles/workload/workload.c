@@ -4,6 +4,7 @@
 #include "profiles/cost/measured.h"
 #include "profiles/workload/build.h"
 #include "profiles/workload/matrices.h"
+#include "profiles/workload/physical.h"
 #include "profiles/workload/step.h"
 
 #include <math.h>
@@ -329,6 +330,9 @@ build_workload(WorkloadBuild *build, int64_t memory_limit_bytes, GError **error)
         model_flops_per_iteration(build->arch, (double)plan->global_batch, plan->seq_len);
     workload->tokens = (double)plan->global_batch * (double)plan->seq_len;
     workload->n_devices = plan_n_devices(plan);
+    workload->physical_bound_s =
+        workload_physical_bound_s(build->arch, build->profile->cluster, workload->n_devices,
+                                  plan->global_batch, plan->seq_len, plan->dtype);
     workload_build_set_rates(build, workload);
     return g_steal_pointer(&workload);
 }
@@ -403,6 +407,7 @@ workload_new_plain(const Schedule *schedule, const int64_t time_ns[SCHEDULE_OP_N
     workload->ranks = g_new0(WorkloadRank, workload->n_ranks);
     workload->pair_ns = -1;
     workload->model_flops = NAN;
+    workload->physical_bound_s = NAN;
     workload->tokens = NAN;
     return workload;
 }

@@ -119,6 +119,7 @@ typedef struct {
     int64_t op_overhead_ns; /* measured: what the executor needs for each op besides computing */
     /* For reports; 0 or NaN where no model is known. */
     double model_flops, tokens; /* of one iteration, over all replicas */
+    double physical_bound_s;    /* workload_physical_bound_s() */
     int64_t n_devices;
     double price_per_device_hour, power_w_per_device; /* means over the devices */
 } Workload;

@@ -31,6 +31,7 @@ assert [s['first_layer'] for s in d['stages']] == [0, d['stages'][0]['n_layers']
 json "the bound is below the time, the gap between" "
 t = d['predicted']['iteration_s']
 assert 0 < d['lower_bound_s'] <= t
+assert 0 < d['physical_bound_s'] == d['predicted']['physical_bound_s'] < t
 assert abs(d['optimality_gap_fraction'] - (1 - d['lower_bound_s'] / t)) < 1e-9"
 json "alternatives are complete plans without model and cluster, none better" "
 for a in d.get('alternatives', []):
