@@ -76,7 +76,7 @@ static bool
 has_name(const char *const *names, const char *name)
 {
     for (; names != NULL && *names != NULL; names++)
-        if (strcmp(*names, name) == 0)
+        if ((*names)[0] == name[0] && strcmp(*names, name) == 0)
             return true;
     return false;
 }
@@ -88,10 +88,10 @@ present(const OpsList *list, uint32_t set)
     uint32_t found = 0;
 
     for (int m = 0; m < MODEL_MODULE_N; m++)
-        for (size_t i = 0; i < list->n; i++)
+        for (size_t i = 0; (set & ~found) >> m & 1 && i < list->n; i++)
             if (modules[m].core || has_name(modules[m].freed, list->ops[i].name))
                 found |= UINT32_C(1) << m;
-    return found & set;
+    return found;
 }
 
 void
