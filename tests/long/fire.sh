@@ -19,11 +19,11 @@ if [ -n "$reason" ] || ! ${CC:-cc} -O1 -D_GNU_SOURCE -shared -fPIC -o "$W/local.
     finish
 fi
 
-# What a run leaves behind lies here; what it says goes by a pipe, which is never full.
+# What a run leaves behind lies here, and in the folder that the faulty rank tells; what it says goes by a pipe, which is never full.
 mkdir "$W/tmp"
 mkfifo "$W/pipe"
-TMPDIR=$W/tmp OMPI_MCA_btl_vader_backing_directory=$W/tmp
-export TMPDIR OMPI_MCA_btl_vader_backing_directory
+TMPDIR=$W/tmp
+export TMPDIR
 
 # undisturbed NAME FLAG...: a plan and the checkpoints of its run
 undisturbed() {
@@ -110,7 +110,8 @@ while [ $i -lt "$N" ]; do
     [ "$took" -le $LIMIT_S ] || problem="$problem, $took s"
     [ $got = 0 ] || [ $got = 137 ] || { [ "$(grep -c '^degas: ' "$W/words")" = 1 ] &&
         grep -qE '^degas: .*(rank [0-9]|step-0)' "$W/words"; } || problem="$problem, not one line that names a rank"
-    left=$(pgrep -af "run $W/" || true)$(find "$W/tmp" -type f)
+    folder=$(cat "$W/time" 2>/dev/null)
+    left=$(pgrep -af "run $W/" || true)$(find "$W/tmp" ${folder:+"$folder"} -type f 2>/dev/null)
     [ -z "$left" ] || problem="$problem, left: $left"
     resume=
     [ -z "$(find "$W/dir" -maxdepth 1 -name 'step-*' 2>/dev/null)" ] || resume=--resume

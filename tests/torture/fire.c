@@ -4,7 +4,7 @@
  *   FIRE      kill, stop, full (files may not grow any more), clock (the time of day is a day later),
  *             at the FIRE_AT-th moment: a message of some bytes sent by MPI, or a write to a file where there is no MPI;
  *             drop, delay, corrupt: what is done to that message
- *   FIRE_TIME a file that is made when it happens */
+ *   FIRE_TIME a file that is made when it happens; it names the folder of Open MPI's files, if there is one */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -36,13 +36,17 @@ static bool
 strikes(void)
 {
     const char *rank = getenv("OMPI_COMM_WORLD_RANK");
+    const char *folder = getenv("OMPI_MCA_orte_tmpdir_base");
     const struct rlimit nothing = {.rlim_cur = 0, .rlim_max = 0};
 
     if (getenv("FIRE") == NULL || strcmp(program_invocation_short_name, "degas") != 0 ||
         (rank != NULL && strcmp(rank, getenv("FIRE_RANK")) != 0) ||
         atomic_fetch_add(&n_moments, 1) + 1 != atol(getenv("FIRE_AT")))
         return false;
-    close(open(getenv("FIRE_TIME"), O_CREAT | O_WRONLY, 0600));
+    const int fd = open(getenv("FIRE_TIME"), O_CREAT | O_WRONLY, 0600);
+    if (folder != NULL)
+        syscall(SYS_write, fd, folder, strlen(folder));
+    close(fd);
     if (is("kill"))
         raise(SIGKILL);
     if (is("stop"))
