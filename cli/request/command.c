@@ -49,7 +49,9 @@ const CmdStatus cmd_statuses[] = {
      "a file cannot be read or written (it does not exist, the disk is full, stdout is closed)"},
     {CMD_ERROR_LIMIT, "memory ran out, or the request is beyond a stated limit"},
     {CMD_ERROR_MISSING, "a program, library or device that is needed is missing or failed"},
-    {CMD_ERROR_RANK_DIED, "a rank died during a run"},
+    {CMD_ERROR_RANK_DIED,
+     "a rank died during a run, or failed: a message to it was damaged on its way, or another rank "
+     "is of another version of degas"},
     {CMD_ERROR_RANK_HUNG, "a rank hung during a run"},
     {CMD_ERROR_INTERRUPTED, "the command was interrupted (Ctrl-C); what was done until then is "
                             "written, such as the best plan so far"},

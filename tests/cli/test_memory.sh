@@ -32,7 +32,10 @@ RUN=""
 # Layers of the first of two stages, in place of the number that the profile's times lead to.
 FIRST=""
 
-# peaks NAME FLAG...: measured within 3 % of predicted, on every rank
+# Bytes of messages that may come before their time, where a rank is ahead because it has a core to itself.
+EARLY=0
+
+# peaks NAME FLAG...: measured within 3 % of predicted, on every rank, but for messages that come early
 peaks() {
     name=$1
     shift
@@ -52,8 +55,8 @@ json.dump(p, open('$W/plan.json', 'w'))"
     json "$name: peaks within 3 % of the prediction" "
 s = [r['peak_memory_bytes'] for r in json.load(open('$W/simulated'))['ranks']]
 m = [r['peak_memory_bytes'] for r in d['ranks']]
-off = [a / s[i * len(s) // len(m)] - 1 for i, a in enumerate(m)]
-assert all(abs(x) <= 0.03 for x in off), (off, m, s)"
+p = [s[i * len(s) // len(m)] for i in range(len(m))]
+assert all(0.97 * b <= a <= 1.03 * b + $EARLY for a, b in zip(m, p)), (m, s)"
 }
 
 # rare NAME FLAG...: the same in the long test alone
@@ -100,13 +103,16 @@ if [ -z "$LONG" ] || [ "$LONG" = corners ]; then
     for ahead in 0 2; do
         rare "dp 2, zero 3, $ahead ahead" $D --zero 3 --recompute none --prefetch-layers $ahead
     done
-    # One layer a stage, whose next gathering is the next op's: a layer, a table, or none.
+    # One layer a stage, whose next gathering is the next op's: a layer, a table, or none.  All forwards come first, so
+    # that messages of later micro-batches, of 192 tokens each, may wait.
+    EARLY=$((4 * 192 * 192 * 4))
     for ahead in 1 2; do
         [ $ahead = 2 ] || [ -n "$LONG" ] || continue
         peaks "dp 2, zero 3, one layer a stage, $ahead ahead" --gpus 4 --dp 2 --tp 1 --pp 2 \
             --slices off --schedule looped-bfs --vpp 3 --zero 3 --recompute full \
             --prefetch-layers $ahead
     done
+    EARLY=0
     for offload in cpu nvme; do
         [ $offload = nvme ] || [ -n "$LONG" ] || continue
         peaks "dp 2, parameters offloaded to $offload" $D --zero 3 --recompute none \
