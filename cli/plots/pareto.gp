@@ -49,11 +49,14 @@ if (limit > 0 && limit < y_high) {
     set label 3 'memory of a device' at graph 1,first limit right offset 0,0.6 font face(11) \
         tc rgb '#d55e00' front
 }
+# A label stands right above its point, or left below it where it would end outside of the picture.
+share(x) = x_is_log ? log(x/x_low)/log(x_high/x_low) : (x-x_low)/(x_high-x_low)
+fits(x,text) = share(x)*(width-left-right)+5.6*strlen(text) < width-left
 plot 'data.tsv' using ($3 == 1 ? $1 : NaN):2 with steps lw 1.6*unit lc rgb '#9cc3dc', \
     'data.tsv' using ($3 == 0 ? $1 : NaN):2 with points pt 7 ps 0.7 lc rgb '#bbbbbb', \
     'data.tsv' using ($3 == 1 ? $1 : NaN):2 with points pt 7 ps 0.9 lc rgb blue, \
-    'data.tsv' using ($4 == 1 && $3 == 1 ? $1 : NaN):2:5 with labels left offset 0.8,0.7 \
-        font face(10) tc rgb ink, \
-    'data.tsv' using ($4 == 1 && $3 == 0 ? $1 : NaN):2:5 with labels left offset 0.8,0.7 \
-        font face(10) tc rgb faint
+    for [front=0:1] 'data.tsv' using ($4 == 1 && $3 == front && fits($1,strcol(5)) ? $1 : NaN):2:5 \
+        with labels left offset 0.8,0.7 font face(10) tc rgb (front ? ink : faint), \
+    for [front=0:1] 'data.tsv' using ($4 == 1 && $3 == front && !fits($1,strcol(5)) ? $1 : NaN):2:5 \
+        with labels right offset -0.8,-0.7 font face(10) tc rgb (front ? ink : faint)
 set output
