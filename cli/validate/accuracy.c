@@ -17,6 +17,15 @@ static const JsonField fields[] = {
     {.key = NULL},
 };
 
+static const JsonField utilization_fields[] = {
+    {"device", JSON_FIELD_OF(Utilization, device)},
+    {"dtype", JSON_FIELD_OF(Utilization, dtype)},
+    {"n", JSON_FIELD_OF(Utilization, n), 1, JSON_MAX_INT},
+    {"highest_fraction", JSON_FIELD_OF(Utilization, highest_fraction), 0, 1e9},
+    {"source", JSON_FIELD_OF(Utilization, source)},
+    {.key = NULL},
+};
+
 /* The quantities of the file, and what they are called there. */
 static const struct {
     ValidationQuantity quantity;
@@ -30,12 +39,21 @@ accuracy_clear(Accuracy *accuracy)
     g_clear_pointer(&accuracy->device, g_free);
 }
 
+void
+utilization_clear(Utilization *utilization)
+{
+    g_clear_pointer(&utilization->device, g_free);
+    g_clear_pointer(&utilization->dtype, g_free);
+    g_clear_pointer(&utilization->source, g_free);
+}
+
 /* --- writing --- */
 
 /* One run: whose it is, and how far the prediction was off. */
 typedef struct {
-    const char *framework, *device; /* (borrowed) */
+    const char *framework, *device, *dtype, *source; /* (borrowed) */
     double error;
+    double utilization_fraction; /* measured; NaN: not known */
 } Run;
 
 static int
@@ -123,13 +141,64 @@ runs_of(const GPtrArray *cases, const ValidationPrediction *predictions,
 
         if (!isfinite(error) || !(error > -1))
             continue;
-        const Run run = {plan_framework(one->job->plan->conventions.framework)->name,
-                         g_array_index(one->job->profile->cluster->devices, ModelDevice, 0).name,
-                         error};
+        const Run run = {
+            .framework = plan_framework(one->job->plan->conventions.framework)->name,
+            .device = g_array_index(one->job->profile->cluster->devices, ModelDevice, 0).name,
+            .dtype = dtype_names[one->job->plan->dtype],
+            .source = one->row->source,
+            .error = error,
+            .utilization_fraction = (1 + error) * predictions[i].utilization_fraction *
+                                    model_causal_fraction(one->job->arch, one->job->plan->seq_len),
+        };
         g_array_append_val(runs, run);
     }
     g_array_sort(runs, compare_runs);
     return runs;
+}
+
+/* The highest comes last; of equal ones the last source by name. */
+static int
+compare_utilizations(const void *a, const void *b)
+{
+    const Run *x = a, *y = b;
+
+    ORDER_BY(strcmp(x->device, y->device), 0);
+    ORDER_BY(strcmp(x->dtype, y->dtype), 0);
+    ORDER_BY(x->utilization_fraction, y->utilization_fraction);
+    return ORDER(strcmp(x->source, y->source), 0);
+}
+
+/* Writes the highest utilisation of each device and number format of @runs, of which those without
+ * one are left out. */
+static void
+write_utilizations(JsonWriter *writer, const GArray *runs, bool any_device)
+{
+    g_autoptr(GArray) sorted = g_array_new(FALSE, FALSE, sizeof(Run));
+    int64_t n = 0;
+
+    for (guint i = 0; i < runs->len; i++) {
+        Run run = g_array_index(runs, Run, i);
+
+        if (any_device)
+            run.device = "";
+        if (isfinite(run.utilization_fraction))
+            g_array_append_val(sorted, run);
+    }
+    g_array_sort(sorted, compare_utilizations);
+    for (guint i = 0; i < sorted->len; i++) {
+        const Run *run = &g_array_index(sorted, Run, i), *after = run + 1;
+
+        n++;
+        if (i + 1 < sorted->len && strcmp(run->device, after->device) == 0 &&
+            strcmp(run->dtype, after->dtype) == 0)
+            continue;
+        const Utilization row = {(char *)run->device, (char *)run->dtype, (char *)run->source, n,
+                                 rounded(run->utilization_fraction)};
+        json_write_object_inline(writer, NULL);
+        json_fields_write(writer, utilization_fields, &row);
+        json_write_object_end(writer);
+        n = 0;
+    }
 }
 
 JsonWriter *
@@ -155,11 +224,27 @@ accuracy_write(const GPtrArray *cases, const ValidationPrediction *predictions)
         write_row(writer, runs, NULL, NULL);
         json_write_array_end(writer);
     }
+    g_autoptr(GArray) times = runs_of(cases, predictions, VALIDATION_TIME);
+
+    json_write_array(writer, "utilization");
+    write_utilizations(writer, times, false);
+    write_utilizations(writer, times, true);
+    json_write_array_end(writer);
     json_write_object_end(writer);
     return writer;
 }
 
 /* --- finding --- */
+
+/* (owned) The file that the program carries. */
+static JsonDoc *
+read_built_in(GError **error)
+{
+    const EmbeddedFile *file = embedded_find("cli/validate/accuracy.json");
+
+    g_return_val_if_fail(file != NULL, NULL);
+    return json_doc_parse(file->path, file->text, (size_t)(file->end - file->text), error);
+}
 
 /* Reads the row of @object if it is that of @framework and @device. */
 static bool
@@ -187,12 +272,9 @@ accuracy_find(ValidationQuantity quantity, const char *framework, const char *de
     const struct {
         const char *framework, *device;
     } tries[] = {{framework, device}, {"", device}, {"", ""}};
-    const EmbeddedFile *file = embedded_find("cli/validate/accuracy.json");
 
     *accuracy = (Accuracy){0};
-    g_return_val_if_fail(file != NULL, false);
-    g_autoptr(JsonDoc) doc =
-        json_doc_parse(file->path, file->text, (size_t)(file->end - file->text), error);
+    g_autoptr(JsonDoc) doc = read_built_in(error);
     if (doc == NULL)
         return false;
     const JsonValue *rows = json_array(doc, json_doc_root(doc, NULL, 1),
@@ -203,6 +285,30 @@ accuracy_find(ValidationQuantity quantity, const char *framework, const char *de
                 return true;
             accuracy_clear(accuracy);
             *accuracy = (Accuracy){0};
+        }
+    return true;
+}
+
+bool
+utilization_find(const char *device, const char *dtype, Utilization *utilization, GError **error)
+{
+    const char *const devices[] = {device, ""};
+
+    *utilization = (Utilization){0};
+    g_autoptr(JsonDoc) doc = read_built_in(error);
+    if (doc == NULL)
+        return false;
+    const JsonValue *rows = json_array(doc, json_doc_root(doc, NULL, 1), "utilization");
+    for (size_t i = 0; i < G_N_ELEMENTS(devices); i++)
+        JSON_EACH (v, rows, doc) {
+            if (strcmp(json_string(doc, v, "device"), devices[i]) != 0 ||
+                strcmp(json_string(doc, v, "dtype"), dtype) != 0)
+                continue;
+            json_fields_read(doc, v, utilization_fields, utilization);
+            if (utilization->n >= ACCURACY_LEAST_RUNS)
+                return true;
+            utilization_clear(utilization);
+            *utilization = (Utilization){0};
         }
     return true;
 }

@@ -5,7 +5,9 @@
  * cli/validate/accuracy.json, which the program carries, has a row for each framework and device of
  * the published runs that `make validation-page` predicts with built-in profiles, raw; "" stands
  * for all frameworks or all devices.  Rows of sources that are functional tests (sources.json) do
- * not count for times.  `degas validate --accuracy FILE` writes such a file.
+ * not count for times.  "utilization" has a row for each device and number format: the highest model
+FLOP utilisation that any of these runs measured.  `degas validate --accuracy FILE` writes such a
+file.
  *
  * Thread-safety: values; no globals.
  */
@@ -39,6 +41,25 @@ JsonWriter *accuracy_write(const GPtrArray *cases, const ValidationPrediction *p
 #define ACCURACY_LEAST_RUNS 5
 bool accuracy_find(ValidationQuantity quantity, const char *framework, const char *device,
                    bool anywhere, Accuracy *accuracy, GError **error);
+
+/*
+ * The highest measured model FLOP utilisation.  Of attention's scores it counts those that a causal
+ * model needs: what is published counts all, so that long sequences seem to do more than is
+ * computed (model_causal_fraction()).
+ */
+typedef struct {
+    char *device, *dtype; /* (owned) "" as device: of all */
+    char *source;         /* (owned) who measured it */
+    int64_t n;            /* runs that are compared */
+    double highest_fraction;
+} Utilization;
+
+void utilization_clear(Utilization *utilization);
+
+/* Finds the row of @device and @dtype, else of all devices; rows of fewer than ACCURACY_LEAST_RUNS
+ * runs do not count.  @utilization (out) and what is returned are as in accuracy_find(). */
+bool utilization_find(const char *device, const char *dtype, Utilization *utilization,
+                      GError **error);
 
 /* The share of runs whose measured figure was at most @ratio of the predicted one. */
 double accuracy_share(const Accuracy *accuracy, double ratio);

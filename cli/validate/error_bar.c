@@ -9,6 +9,7 @@ error_bar_clear(ErrorBar *bar)
 {
     accuracy_clear(&bar->time);
     accuracy_clear(&bar->memory);
+    utilization_clear(&bar->highest);
 }
 
 bool
@@ -21,11 +22,16 @@ error_bar_find(const Job *job, const Report *report, ErrorBar *bar, GError **err
     *bar = (ErrorBar){
         .device = g_array_index(devices, ModelDevice, 0).name,
         .is_known = report != NULL && !is_measured && devices->len == 1,
+        .causal_utilization_fraction =
+            report == NULL ? NAN
+                           : report->model_flops_utilization_fraction *
+                                 model_causal_fraction(job->arch, job->plan->seq_len),
         .is_mixed = report != NULL && !is_measured && devices->len > 1,
     };
     return !bar->is_known ||
            (accuracy_find(VALIDATION_TIME, framework, bar->device, false, &bar->time, error) &&
-            accuracy_find(VALIDATION_MEMORY, framework, bar->device, true, &bar->memory, error));
+            accuracy_find(VALIDATION_MEMORY, framework, bar->device, true, &bar->memory, error) &&
+            utilization_find(bar->device, dtype_names[job->plan->dtype], &bar->highest, error));
 }
 
 double
@@ -49,6 +55,18 @@ runs_text(const Accuracy *accuracy)
                            *accuracy->device == 0 ? "any device" : accuracy->device);
 }
 
+static void
+print_highest(const Utilization *highest, double fraction)
+{
+    if (highest->n == 0 || !(fraction > highest->highest_fraction))
+        return;
+    output_printf("causal MFU %s is more than any published run reached: the highest of " INT
+                  " in %s on %s is %s (%s)\n",
+                  output_percent(fraction).text, highest->n, highest->dtype,
+                  *highest->device == 0 ? "any device" : highest->device,
+                  output_percent(highest->highest_fraction).text, highest->source);
+}
+
 void
 error_bar_print(const ErrorBar *bar, double fit_fraction)
 {
@@ -68,6 +86,7 @@ error_bar_print(const ErrorBar *bar, double fit_fraction)
         output_printf("error of such predictions: not known, no published run on %s was compared\n",
                       bar->device);
     }
+    print_highest(&bar->highest, bar->causal_utilization_fraction);
     if (!isnan(fit_fraction)) {
         g_autofree char *runs = runs_text(&bar->memory);
 
@@ -97,6 +116,17 @@ error_bar_write(JsonWriter *writer, const ErrorBar *bar, double fit_fraction)
     json_write_object(writer, "error");
     write_accuracy(writer, "time", &bar->time);
     write_accuracy(writer, "memory", &bar->memory);
+    if (bar->highest.n == 0) {
+        json_write_null(writer, "highest_utilization");
+    } else {
+        json_write_object_inline(writer, "highest_utilization");
+        json_write_string(writer, "device", bar->highest.device);
+        json_write_string(writer, "dtype", bar->highest.dtype);
+        json_write_int64(writer, "runs", bar->highest.n);
+        json_write_double(writer, "fraction", bar->highest.highest_fraction);
+        json_write_string(writer, "source", bar->highest.source);
+        json_write_object_end(writer);
+    }
     json_write_double(writer, "fit_fraction", fit_fraction);
     json_write_object_end(writer);
 }

@@ -363,7 +363,7 @@ counted_memory(const ValidationCase *one, const Profile *profile)
 static ValidationPrediction
 predict(const ValidationCase *one)
 {
-    ValidationPrediction prediction = {NAN, NAN, false};
+    ValidationPrediction prediction = {NAN, NAN, NAN, false};
 
     if (one->job == NULL)
         return prediction;
@@ -371,6 +371,7 @@ predict(const ValidationCase *one)
     if (report == NULL)
         return prediction;
     prediction.iteration_s = units_s_from_ns(report->iteration_ns);
+    prediction.utilization_fraction = report->model_flops_utilization_fraction;
     prediction.fits = report->fits;
     if (isfinite(one->row->memory_bytes))
         prediction.memory_bytes = counted_memory(one, one->job->profile);

@@ -59,7 +59,8 @@ ValidationCase *validation_case_of_run(const char *plan_path, const char *run_pa
 /* The prediction of a case; NaN where it cannot be predicted. */
 typedef struct {
     double iteration_s;
-    double memory_bytes; /* of what the source's figure counts */
+    double memory_bytes;         /* of what the source's figure counts */
+    double utilization_fraction; /* model FLOPs over the devices' peak, as of the report */
     bool fits;
 } ValidationPrediction;
 

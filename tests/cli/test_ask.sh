@@ -187,6 +187,22 @@ assert b['dp'] > a['dp'] > 0 and b['compute'] == a['compute'], (a, b)"
 
 # --- how right it is ---
 
+# A utilisation that nobody measured is told, one that was is not: 13B with and without recompute.
+for recompute in none full; do
+    runs 0 "13B on A100 of 40 GB, recompute $recompute" plan llama2-13b dgx-a100-40g --gpus 64 --global-batch 512 --seq-len 2048 \
+        --schedule 1f1b --slices off --cp 1 --recompute $recompute
+    cp "$W/out" "$W/told"
+    json "a causal MFU above every measured one is told" "
+import re
+told = open('$W/told').read()
+highest = [r for r in d['utilization'] if (r['device'], r['dtype']) == ('A100-SXM4-40GB', 'bf16')][0]
+causal = float(re.search(r'; (\S+) % counts those that a causal', told)[1])
+said = re.search(r'causal MFU (\S+) % is more than any published run reached: '
+                 r'the highest of (\d+) in bf16 on A100-SXM4-40GB is (\S+) % \((\S+)\)', told)
+assert bool(said) == (causal > 100 * highest['highest_fraction']) == ('$recompute' == 'none'), (said, causal, highest)
+assert not said or (float(said[1]), int(said[2]), said[4]) == (causal, highest['n'], highest['source']), (said, highest)
+assert not said or abs(float(said[3]) - 100 * highest['highest_fraction']) < 0.06" cli/validate/accuracy.json
+done
 # shellcheck disable=SC2086
 runs 0 "a plan of a framework and a device with published runs" plan gpt3-13b dgx-h100 --gpus 16 --global-batch 32 --tp 4 --pp 2 \
     --schedule 1f1b --slices off --framework megatron-core
@@ -224,6 +240,7 @@ row = [r for r in json.load(open('cli/validate/accuracy.json'))['time']
        if (r['framework'], r['device']) == ('megatron-core', 'H100-SXM5-80GB')][0]
 assert e['time'] == {'framework': row['framework'], 'device': row['device'], 'runs': row['n'],
                      'mean_fraction': row['mean_fraction'], 'p90_fraction': row['p90_fraction']}
+assert (e['highest_utilization']['device'], e['highest_utilization']['dtype']) == ('H100-SXM5-80GB', 'bf16')
 assert abs(e['fit_fraction'] - float(re.search(r'P\\(fits\\) (\\S+) %', told)[1]) / 100) < 0.01
 r = d['predicted']
 assert r['peak_memory_bytes'] < r['memory_usable_bytes'] < r['memory_limit_bytes'] == 80 * 2**30
