@@ -251,8 +251,8 @@ install: all
 uninstall:
 	@scripts/install.sh --remove "$(PREFIX)" "$(DESTDIR)"
 
-# A Debian package, in the build folder.
-deb: all
+# Debian packages of the program and the library, in the build folder.
+deb: all libdegas
 	@scripts/deb.sh $(B) $(notdir $(PLUGINS))
 
 check: all

@@ -81,12 +81,12 @@ if [ -e "$build/libdegas.so.$version" ]; then
     put 644 include/degas.h <cli/library/degas.h
     put 644 lib/pkgconfig/degas.pc <<END
 prefix=$prefix
+libdir=\${prefix}/lib
 Name: degas
 Description: plans and simulates parallel training of large models
 Version: $version
-Requires.private: glib-2.0 libcjson yaml-0.1 zlib
 Cflags: -I\${prefix}/include
-Libs: -L\${prefix}/lib -ldegas
+Libs: -L\${libdir} -ldegas
 END
     for example in plan.c plan.py; do
         put 644 "share/doc/degas/examples/$example" <"examples/$example"
