@@ -34,6 +34,28 @@ scan_flops(const ModelArch *arch)
     }
 }
 
+/*
+ * Bytes that the kernels of Mamba-2's scan move, forward or backward (cost-model.md 2.7): mamba_ssm runs
+ * five of them forward, and these again and nine more backward.  The states of all chunks, in fp32,
+ * pass through memory @n_states times; and each head's blocks read keys, queries and values of
+ * their chunk @n_tiles times, though heads of a group share keys and queries.
+ */
+static double
+mamba2_scan_bytes(const OpsList *list, double heads, double chunk_states, double n_tiles,
+                  double n_states)
+{
+    const ModelState *s = &list->arch->state;
+    const double tile = list->e * (double)(s->key_dim + s->value_dim);
+
+    return n_tiles * list->rows * heads * tile + n_states * chunk_states;
+}
+
+#define MAMBA2_FORWARD_STATES 4.0 /* written, passed on (read and written), read */
+#define MAMBA2_BACKWARD_STATES                                                                     \
+    12.0 /* these again; gradients written, passed on with the states, read by three */
+#define MAMBA2_FORWARD_TILES 8.0 /* both by three measured runs, cost-model.md 2.7 */
+#define MAMBA2_BACKWARD_TILES 24.0
+
 /* Rows before the slice that its convolution reads. */
 static double
 before_elements(const OpsList *list, const ModelStateWidths *w)
@@ -70,6 +92,12 @@ add_scan(OpsList *list, const ModelStateWidths *w)
     /* The state of each chunk is written and read again. */
     op->forward_bytes = ops_bytes(in + out + 2.0 * n_chunks * state);
     op->backward_bytes = ops_bytes(2.0 * in + out + 4.0 * n_chunks * state);
+    if (model_state_mixer(arch) == MODEL_MIXER_MAMBA2) {
+        op->forward_bytes = ops_bytes(mamba2_scan_bytes(
+            list, heads, n_chunks * state, MAMBA2_FORWARD_TILES, MAMBA2_FORWARD_STATES));
+        op->backward_bytes = ops_bytes(mamba2_scan_bytes(
+            list, heads, n_chunks * state, MAMBA2_BACKWARD_TILES, MAMBA2_BACKWARD_STATES));
+    }
     /* What it reads is kept by what made it; its result here, and the state that the slice begins
      * with, as K and V are, for all slices together. */
     if (shape->context > 0)
@@ -113,8 +141,7 @@ add_narrow(OpsList *list, const ModelStateWidths *w)
     ModelOp *up = ops_add_gemm(list, "mixer_up", list->rows, w->up_rows, w->up, false);
     ops_keep_input(list, up, list->rows * (double)w->down);
     /* The gate of the result. */
-    up->saved_bytes =
-        ops_bytes((double)up->saved_bytes + list->rows * (double)w->values * list->e);
+    up->saved_bytes = ops_bytes((double)up->saved_bytes + list->rows * (double)w->values * list->e);
 }
 
 /* Mamba's: of the values, after the convolution; a sum over tp ranks makes the middle whole. */
@@ -158,8 +185,8 @@ ops_add_state_mixer(OpsList *list, bool keeps_input)
         ops_keep_input(list, in, list->local_rows * (double)arch->hidden);
     /* What the convolution does not take over: gates; without one, everything.  And what becomes of
      * these, in fp32. */
-    const double kept = (double)(w.in - (s->conv > 0 ? w.conv : 0)) * list->e +
-                        4.0 * (double)(w.gates + w.rates);
+    const double kept =
+        (double)(w.in - (s->conv > 0 ? w.conv : 0)) * list->e + 4.0 * (double)(w.gates + w.rates);
     in->saved_bytes = ops_bytes((double)in->saved_bytes + list->rows * kept);
     add_narrow(list, &w);
     ops_add_tp_input_again(list, "mixer_input_again", arch->hidden);

@@ -364,3 +364,25 @@ measured_text(const MeasuredRow *row, const char *name)
     }
     return measured_note(row->notes, name);
 }
+
+bool
+measured_note_is(const MeasuredRow *row, const char *key, const char *value)
+{
+    g_autofree char *note = measured_note(row->notes, key);
+
+    return note != NULL && strcmp(note, value) == 0;
+}
+
+int64_t
+measured_note_count(const MeasuredRow *row, const char *key, int64_t fallback)
+{
+    g_autofree char *note = measured_note(row->notes, key);
+
+    return note == NULL ? fallback : g_ascii_strtoll(note, NULL, 10);
+}
+
+int64_t
+measured_count(const MeasuredRow *row, int64_t stated, const char *key, int64_t fallback)
+{
+    return stated > 0 ? stated : measured_note_count(row, key, fallback);
+}

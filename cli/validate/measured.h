@@ -77,3 +77,12 @@ char *measured_text(const MeasuredRow *row, const char *name);
 /* Returns: (owned, nullable) the value of "@key=value" in notes ("a=b; c=d; free text"): up to the
  * next "; ", without the blanks around it; NULL if there is none. */
 char *measured_note(const char *notes, const char *key);
+
+/* Whether the notes say "@key=@value". */
+bool measured_note_is(const MeasuredRow *row, const char *key, const char *value);
+
+/* The count in the note "@key=...", or @fallback. */
+int64_t measured_note_count(const MeasuredRow *row, const char *key, int64_t fallback);
+
+/* A count that the column @stated says, or (where it is 0) the note @key, or @fallback. */
+int64_t measured_count(const MeasuredRow *row, int64_t stated, const char *key, int64_t fallback);

@@ -3,7 +3,7 @@
 
 #include "base/json.h"
 #include "cli/recipe/layout_string.h"
-#include "models/arch.h"
+#include "cli/validate/row_model.h"
 #include "profiles/profile.h"
 #include "schedule/framework.h"
 #include "schedule/schedule.h"
@@ -13,40 +13,13 @@
 
 G_DEFINE_QUARK(validation_error, validation_error)
 
-static bool G_GNUC_PRINTF(2, 3) unstated(GError **error, const char *format, ...)
-{
-    va_list args;
-
-    va_start(args, format);
-    if (error != NULL)
-        *error = g_error_new_valist(VALIDATION_ERROR, VALIDATION_ERROR_UNSTATED, format, args);
-    va_end(args);
-    return false;
-}
-
-static bool
-note_is(const MeasuredRow *row, const char *key, const char *value)
-{
-    g_autofree char *note = measured_note(row->notes, key);
-
-    return note != NULL && strcmp(note, value) == 0;
-}
-
-static int64_t
-note_count(const MeasuredRow *row, const char *key, int64_t fallback)
-{
-    g_autofree char *note = measured_note(row->notes, key);
-
-    return note == NULL ? fallback : g_ascii_strtoll(note, NULL, 10);
-}
-
 /* --- what a row leaves open --- */
 
 /* The row with its blanks filled where something stated implies them. */
 static bool
 fill_degrees(MeasuredRow *row, GError **error)
 {
-    const int64_t model_parallel = note_count(row, "model-parallel size", 0);
+    const int64_t model_parallel = measured_note_count(row, "model-parallel size", 0);
 
     row->cp = MAX(1, row->cp);
     row->ep = MAX(1, row->ep);
@@ -56,15 +29,15 @@ fill_degrees(MeasuredRow *row, GError **error)
         row->pp = model_parallel / row->tp;
     }
     if (row->tp == 0 || row->pp == 0)
-        return unstated(error, "tp or pp is not stated");
+        return validation_unstated(error, "tp or pp is not stated");
     if (row->dp == 0 && row->n_devices > 0)
         row->dp = row->n_devices / (row->tp * row->pp * row->cp);
     if (row->dp == 0)
-        return unstated(error, "the number of devices is not stated");
+        return validation_unstated(error, "the number of devices is not stated");
     if (row->micro_batch == 0)
-        return unstated(error, "micro_batch is not stated");
+        return validation_unstated(error, "micro_batch is not stated");
     if (row->seq_len == 0)
-        return unstated(error, "seq is not stated");
+        return validation_unstated(error, "seq is not stated");
     /* Where only memory is shown: enough micro-batches to fill the pipeline. */
     if (row->global_batch == 0)
         row->global_batch = row->dp * row->micro_batch *
@@ -84,160 +57,6 @@ usual_chunks(const MeasuredRow *row)
     while (chunks < layers && layers % chunks != 0)
         chunks++;
     return chunks;
-}
-
-/* --- the model --- */
-
-/* A count that the column @stated (> 0, or >= 0 where 0 is not blank) or the note @key says. */
-static int64_t
-stated_or_note(const MeasuredRow *row, int64_t stated, const char *key, int64_t fallback)
-{
-    return stated > 0 ? stated : note_count(row, key, fallback);
-}
-
-/* What the row says of experts, in place of what @experts has; n_experts == 0: the model has
- * none. */
-static void
-read_experts(const MeasuredRow *row, ModelExperts *experts)
-{
-    const int64_t ffn = row->ffn_hidden > 0 ? row->ffn_hidden : 4 * row->hidden;
-
-    experts->n_experts = stated_or_note(row, row->n_experts, "num-experts", experts->n_experts);
-    if (experts->n_experts == 0)
-        return;
-    experts->top_k =
-        stated_or_note(row, row->top_k, "moe-router-topk", experts->top_k > 0 ? experts->top_k : 2);
-    experts->ffn_hidden = stated_or_note(row, row->expert_ffn, "moe-ffn-hidden-size",
-                                         experts->ffn_hidden > 0 ? experts->ffn_hidden : ffn);
-    if (row->n_shared >= 0)
-        experts->n_shared = row->n_shared;
-    if (row->dense_layers >= 0)
-        experts->first_dense_layers = row->dense_layers;
-}
-
-/* MTP modules count as layers more. */
-static int64_t
-layers_of(const MeasuredRow *row)
-{
-    return row->n_layers == 0 ? 0 : row->n_layers + MAX(0, row->n_mtp);
-}
-
-/* The built-in model with what the columns say: a width that a row states is never the model's. */
-static bool
-write_builtin(JsonWriter *writer, const MeasuredRow *row, const char *name, GError **error)
-{
-    g_autoptr(ModelArch) arch = model_arch_load(name, NULL, error);
-    bool is_mla;
-
-    if (arch == NULL)
-        return false;
-    is_mla = arch->mla.kv_lora_rank > 0;
-    const struct {
-        int64_t stated, *width;
-    } widths[] = {
-        {layers_of(row), &arch->n_layers},
-        {row->hidden, &arch->hidden},
-        {row->n_heads, &arch->n_heads},
-        {is_mla ? row->n_heads : row->n_kv_heads, &arch->n_kv_heads},
-        {row->ffn_hidden, &arch->ffn_hidden},
-        {is_mla ? 0 : row->head_dim, &arch->head_dim},
-    };
-
-    g_free(arch->name);
-    arch->name = g_strdup(row->model);
-    if (!is_mla && row->head_dim == 0 && row->hidden > 0 && row->n_heads > 0 &&
-        (row->hidden != arch->hidden || row->n_heads != arch->n_heads))
-        arch->head_dim = row->hidden / row->n_heads;
-    for (size_t i = 0; i < G_N_ELEMENTS(widths); i++)
-        if (widths[i].stated > 0)
-            *widths[i].width = widths[i].stated;
-    if (row->vocab >= 0)
-        arch->vocab = row->vocab;
-    read_experts(row, &arch->experts);
-    arch->experts.first_dense_layers = MIN(arch->experts.first_dense_layers, arch->n_layers);
-    model_arch_write(writer, "model", arch);
-    return true;
-}
-
-static void
-write_experts(JsonWriter *writer, const MeasuredRow *row)
-{
-    ModelExperts experts = {0};
-
-    read_experts(row, &experts);
-    if (experts.n_experts == 0)
-        return;
-    json_write_object(writer, "experts");
-    json_write_int64(writer, "n_experts", experts.n_experts);
-    json_write_int64(writer, "top_k", experts.top_k);
-    json_write_int64(writer, "ffn_hidden", experts.ffn_hidden);
-    if (experts.n_shared > 0)
-        json_write_int64(writer, "n_shared", experts.n_shared);
-    if (experts.first_dense_layers > 0)
-        json_write_int64(writer, "first_dense_layers", experts.first_dense_layers);
-    json_write_object_end(writer);
-}
-
-static void
-write_widths(JsonWriter *writer, const MeasuredRow *row, const ValidationSource *source,
-             const ValidationWord *model)
-{
-    const char *family = model->family;
-    const bool gated = note_is(row, "swiglu", "True") || strcmp(family, "llama") == 0;
-    int64_t vocab = row->vocab >= 0 ? row->vocab : source->vocab;
-
-    if (source->vocab_multiple > 0) {
-        const int64_t multiple = source->vocab_multiple * row->tp;
-
-        vocab = (vocab + multiple - 1) / multiple * multiple;
-    } else if (source->vocab_cut) {
-        vocab = vocab / row->tp * row->tp;
-    }
-    json_write_object(writer, "model");
-    json_write_string(writer, "name", row->model);
-    json_write_string(writer, "family", gated ? "llama" : family);
-    json_write_int64(writer, "n_layers", layers_of(row));
-    json_write_int64(writer, "hidden", row->hidden);
-    json_write_int64(writer, "n_heads", row->n_heads);
-    if (row->n_kv_heads > 0)
-        json_write_int64(writer, "n_kv_heads", row->n_kv_heads);
-    if (row->head_dim > 0)
-        json_write_int64(writer, "head_dim", row->head_dim);
-    if (model->qk_norm)
-        json_write_bool(writer, "qk_norm", true);
-    if (model->qkv_bias)
-        json_write_bool(writer, "qkv_bias", true);
-    if (row->ffn_hidden > 0)
-        json_write_int64(writer, "ffn_hidden", row->ffn_hidden);
-    else if (gated) /* --ffn-hidden-size of Megatron's --swiglu: 2/3 of 4 h */
-        json_write_int64(writer, "ffn_hidden", row->hidden * 8 / 3 / 64 * 64);
-    json_write_int64(writer, "vocab", vocab);
-    json_write_int64(writer, "max_seq_len", row->seq_len);
-    if (note_is(row, "untie-embeddings-and-output-weights", "True"))
-        json_write_bool(writer, "tied_embeddings", false);
-    else if (gated && strcmp(family, "llama") != 0)
-        json_write_bool(writer, "tied_embeddings", true);
-    write_experts(writer, row);
-    json_write_object_end(writer);
-}
-
-static bool
-write_model(JsonWriter *writer, const MeasuredRow *row, const ValidationSource *source,
-            GError **error)
-{
-    const ValidationWord *model =
-        validation_word(validation_conventions()->models, row->model, true);
-
-    if (model == NULL)
-        return unstated(error, "no family is known for the model");
-    if (model->refused != NULL)
-        return unstated(error, "%s", model->refused);
-    if (model->builtin != NULL)
-        return write_builtin(writer, row, model->builtin, error);
-    if (row->n_layers == 0 || row->hidden == 0 || row->n_heads == 0)
-        return unstated(error, "layers, hidden or heads are not stated");
-    write_widths(writer, row, source, model);
-    return true;
 }
 
 /* --- how it was run --- */
@@ -375,7 +194,7 @@ write_slices(JsonWriter *writer, const MeasuredRow *row, GError **error)
         return true;
     }
     if (scheme == NULL)
-        return unstated(error, "the slices are not stated");
+        return validation_unstated(error, "the slices are not stated");
     char *p = (char *)scheme + strlen("slicing scheme [(1, [");
     for (;;) {
         const int64_t tokens = g_ascii_strtoll(p, &p, 10);
@@ -404,12 +223,12 @@ write_slices(JsonWriter *writer, const MeasuredRow *row, GError **error)
 static bool
 write_short_ends(JsonWriter *writer, const MeasuredRow *row, int64_t vpp, GError **error)
 {
-    const int64_t n_stages = row->pp * vpp, layers = layers_of(row);
+    const int64_t n_stages = row->pp * vpp, layers = validation_n_stacked(row);
 
     if (n_stages < 2)
         return true;
-    if ((layers + 2) % n_stages != 0 || layers + 2 == n_stages)
-        return unstated(error, "stages of no layers are not modelled");
+    if ((layers + 2) % n_stages != 0)
+        return validation_unstated(error, "the layers of each stage are not stated");
     json_write_array_inline(writer, "stage_layers");
     for (int64_t i = 0; i < n_stages; i++)
         json_write_int64(writer, NULL, (layers + 2) / n_stages - (i == 0 || i == n_stages - 1));
@@ -425,9 +244,9 @@ write_layout(JsonWriter *writer, const MeasuredRow *row, int64_t vpp, GError **e
     g_autoptr(GArray) stages = layout_string_read(row->pp_layout, &message);
 
     if (stages == NULL)
-        return unstated(error, "pp_layout is none that we read: %s", message);
+        return validation_unstated(error, "pp_layout is none that we read: %s", message);
     if (stages->len != row->pp * vpp)
-        return unstated(error, "pp_layout has other stages than pp x vpp");
+        return validation_unstated(error, "pp_layout has other stages than pp x vpp");
     json_write_array_inline(writer, "stage_layers");
     for (guint i = 0; i < stages->len; i++) {
         const LayoutStage *stage = &g_array_index(stages, LayoutStage, i);
@@ -444,7 +263,7 @@ static bool
 write_stages(JsonWriter *writer, const MeasuredRow *row, const ValidationSource *source,
              int64_t vpp, GError **error)
 {
-    const int64_t n_stages = row->pp * vpp, layers = layers_of(row);
+    const int64_t n_stages = row->pp * vpp, layers = validation_n_stacked(row);
 
     if (row->pp_layout[0] == 'E')
         return write_layout(writer, row, vpp, error);
@@ -479,7 +298,7 @@ write_schedule(JsonWriter *writer, const MeasuredRow *row, const ValidationSourc
     const char *family = schedule_of(row, source, &vpp);
 
     if (family == NULL)
-        return unstated(error, "the schedule is none that we know");
+        return validation_unstated(error, "the schedule is none that we know");
     json_write_string(writer, "schedule", family);
     if (vpp > 1)
         json_write_int64(writer, "vpp", vpp);
@@ -548,9 +367,9 @@ write_split(JsonWriter *writer, const MeasuredRow *row, const ValidationSource *
     if (row->sequence_parallel == 1 ||
         (row->sequence_parallel < 0 && source->sequence_parallel && row->tp > 1))
         json_write_bool(writer, "sequence_parallel", true);
-    if (stated_or_note(row, row->n_experts, "num-experts", 0) > 0)
+    if (measured_count(row, row->n_experts, "num-experts", 0) > 0)
         json_write_int64(writer, "expert_tp",
-                         stated_or_note(row, row->expert_tp, "expert-tensor-parallel-size",
+                         measured_count(row, row->expert_tp, "expert-tensor-parallel-size",
                                         source->expert_tp ? row->tp : 1));
     if (row->rank_order[0] != 0)
         write_rank_order(writer, row);
@@ -563,9 +382,9 @@ write_flags(JsonWriter *writer, const MeasuredRow *row, const ValidationSource *
     const char *dtype = dtype_of(row, source), *recompute = recompute_of(row, source);
 
     if (dtype == NULL)
-        return unstated(error, "the number format is none that we know");
+        return validation_unstated(error, "the number format is none that we know");
     if (recompute == NULL)
-        return unstated(error, "the recompute is none that we know");
+        return validation_unstated(error, "the recompute is none that we know");
     json_write_int64(writer, "global_batch", row->global_batch);
     json_write_int64(writer, "seq_len", row->seq_len);
     if (is_searched)
@@ -618,13 +437,13 @@ request_of(const MeasuredRow *row, const char *cluster, bool is_searched, GError
 
     if (cluster == NULL) {
         if (of_device == NULL || of_device->cluster == NULL) {
-            unstated(error, "no cluster of these devices is built in");
+            validation_unstated(error, "no cluster of these devices is built in");
             return NULL;
         }
         cluster = of_device->cluster;
     }
     if (row->peft[0] != 0 && strcmp(row->peft, "none") != 0) {
-        unstated(error, "adapters alone are trained: no full training");
+        validation_unstated(error, "adapters alone are trained: no full training");
         return NULL;
     }
     if (!fill_degrees(&filled, error))
@@ -633,7 +452,7 @@ request_of(const MeasuredRow *row, const char *cluster, bool is_searched, GError
         filled.micro_batch = source->pipeline_batch;
     json_write_object(writer, NULL);
     json_write_string(writer, "id", row->id);
-    if (!write_model(writer, &filled, source, error))
+    if (!validation_write_model(writer, &filled, source, error))
         return NULL;
     json_write_string(writer, "cluster", cluster);
     if (of_device != NULL && of_device->node_devices > 0)

@@ -229,15 +229,33 @@ validation_source(const MeasuredRow *row)
     return find_source(validation_conventions(), row->source, row->zero_stage);
 }
 
-const ValidationWord *
-validation_word(const ValidationWord *words, const char *text, bool ignore_case)
+/* The first character of a name from @text on that is no blank, "-" or "_". */
+static const char *
+skip_separators(const char *text)
 {
-    for (const ValidationWord *word = words; word->prefix != NULL; word++) {
-        const size_t n = strlen(word->prefix);
+    return text + strspn(text, " -_");
+}
 
-        if ((ignore_case ? g_ascii_strncasecmp : strncmp)(text, word->prefix, n) == 0)
-            return word;
+/* Whether @text begins with @prefix, where case and what separates words do not matter. */
+static bool
+begins_loosely(const char *text, const char *prefix)
+{
+    for (;;) {
+        text = skip_separators(text);
+        prefix = skip_separators(prefix);
+        if (*prefix == 0)
+            return true;
+        if (g_ascii_tolower(*text++) != g_ascii_tolower(*prefix++))
+            return false;
     }
+}
+
+const ValidationWord *
+validation_word(const ValidationWord *words, const char *text, bool is_name)
+{
+    for (const ValidationWord *word = words; word->prefix != NULL; word++)
+        if (is_name ? begins_loosely(text, word->prefix) : g_str_has_prefix(text, word->prefix))
+            return word;
     return NULL;
 }
 

@@ -133,9 +133,9 @@ G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(ValidationConventions, validation_conventions_c
 /* The source of a run.  Never NULL. */
 const ValidationSource *validation_source(const MeasuredRow *row);
 
-/* The first row of @words that @text begins with; NULL: unknown words.  @ignore_case  of ASCII. */
-const ValidationWord *validation_word(const ValidationWord *words, const char *text,
-                                      bool ignore_case);
+/* The first row of @words that @text begins with; NULL: unknown words.
+ * @is_name  of a model: neither the case of ASCII letters nor blanks, "-" and "_" matter. */
+const ValidationWord *validation_word(const ValidationWord *words, const char *text, bool is_name);
 
 /* The row of "clusters" that fits a run; NULL: unknown words. */
 const ValidationWord *validation_cluster(const MeasuredRow *row);

@@ -169,9 +169,15 @@ assert d["dispatcher"] == "hybridep" and d["cuda_graphs"] == "attention" and "ep
 '
 ep=1
 stated Qwen3 9 4 2 pp_layout,mtp_layers 'Et*3|(tt|)*2ttmL,1'
-json "a layout: t and m are layers" 'assert d["stage_layers"] == [3, 2, 2, 3] and d["model"]["n_layers"] == 10, d'
+json "a layout: m is a module, and stands in a stage" '
+assert d["stage_layers"] == [3, 2, 2, 3] and d["model"]["n_layers"] == 9 and d["model"]["mtp"] == {"n": 1}, d
+'
 stated Qwen3 10 4 2 stack_date 2026-04
 json "layers that divide with embedding and loss alone" 'assert d["stage_layers"] == [2, 3, 3, 2], d'
+stated Qwen3 2 4 2 stack_date 2026-04
+json "as many stages as layers, embedding and loss: the ends have none" 'assert d["stage_layers"] == [0, 1, 1, 0], d'
+runs 0 "and such a row is predicted" validate dgx-h100 "$W/c.csv" --json
+json "and such a row is predicted" 'assert d["predictions"][0]["predicted_s"] > 0, d'
 stated LLAMA3_70B 8 4 2 fsdp,recompute_modules true,core_attn+mlp
 json "FSDP is ZeRO 3, and core_attn selective recompute" 'assert d["zero"] == 3 and d["recompute"] == "selective", d'
 refused() { # NAME REASON MODEL COLUMNS VALUES
@@ -183,7 +189,42 @@ assert '$2' in p['not_predicted'], p
 "
 }
 refused "adapters" 'adapters alone are trained' LLAMA3_70B peft lora
-refused "hybrids" 'a hybrid of Mamba' Nemotron_3_Nano peft ''
+refused "hybrids of no known widths" 'a hybrid whose layers and widths are not stated' Nemotron_3_Mini peft ''
+refused "widths that are not those of a hybrid" 'hidden is not that of the built-in' Nemotron_3_Nano peft ''
+refused "layers that no model of ours has" 'compressed sparse attention' DeepSeek_V4_Flash peft ''
+
+# Names that rows of the same sources can have: what a row leaves blank is the built-in model's.
+named() { # MODEL BUILT-IN
+    {
+        echo 'source,id,gpu,gpus,model,layers,hidden,heads,kv_heads,ffn,vocab,seq,global_batch,micro_batch,dp,tp,pp,ep,mtp_layers,dtype,measured_iter_ms'
+        echo "nvidia_megatron_bridge,a,GB300,64,$1,,,,,,,8192,512,1,64,1,1,,1,MXFP8,900000"
+    } >"$W/c.csv"
+    runs 0 "a row of $1" validate "$W/c.csv" --json --requests "$W/out2"
+    json "it is read" 'assert d["predictions"][0]["predicted_s"] > 0, d'
+    "$DEGAS" show "$2" --json >"$W/builtin.json" 2>/dev/null
+    cp "$W/out2" "$W/out"
+    json "with the layers of $2, and its module" "
+import json
+m = json.load(open('$W/builtin.json'))
+m = m.get('model', m)
+assert d['model']['mtp']['n'] == 1, d
+for key in ('n_layers', 'hidden', 'n_heads', 'n_kv_heads', 'head_dim', 'layers'):
+    assert d['model'].get(key) == m.get(key), (key, d['model'].get(key), m.get(key))
+"
+}
+named Nemotron_3_Nano nemotron3-nano
+named Nemotron-3-Super nemotron3-super
+named 'NEMOTRON 3 Ultra' nemotron3-ultra
+named Nemotron_3_5_Lightning nemotron3-nano
+named 'DeepSeek V3' deepseek-v3
+named Kimi-K2 kimi-k2
+named Qwen3_235B_a22B qwen3-235b-a22b
+named Qwen3_30B_a3B qwen3-30b-a3b
+named Qwen3_Next_80B qwen3-next-80b
+named 'GPT-OSS 120B' gpt-oss-120b
+named llama3_8b llama3-8b
+named LLAMA3_70B llama3-70b
+named LLAMA3.1-405B llama3-405b
 refused "layouts of other stages" 'pp_layout has other stages' Qwen3 pp_layout 'Et|tttL'
 refused "letters that no layout has" 'none of E, t, m and L' Qwen3 pp_layout 'Et|txtL'
 stated Qwen3 8 4 2 stack_date 2026-04

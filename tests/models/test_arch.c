@@ -38,7 +38,8 @@ test_parameters_round_to_the_published_ones(void)
 {
     /* 2104.04473 table 1 and 2205.05198 table 3 (one digit after the point), 2102.07988 table 1
      * (whole 10^9, without embedding: 0.12e9 for 1b), 2412.19437 (671B; 37B active), 2401.04088
-     * (12.9B active). */
+     * (12.9B active), 2512.20848 (31.6B; 3.6B active with embeddings); of the larger Nemotron 3 their
+     * names (120B-A12B, 550B-A55B, which may leave a table of 1.07B out). */
     static const struct {
         const char *name;
         bool active;
@@ -53,7 +54,10 @@ test_parameters_round_to_the_published_ones(void)
         {"gpt3-13b", false, 13.0, 0.5},          {"gpt3-44b", false, 44.0, 0.5},
         {"gpt3-175b", false, 175.0, 0.5},        {"deepseek-v3", false, 671.0, 0.5},
         {"deepseek-v3", true, 37.0, 0.6},        {"mixtral-8x7b", true, 12.9, 0.05},
-        {"llama2-7b", true, 6.74, 0.005},
+        {"llama2-7b", true, 6.74, 0.005},        {"nemotron3-nano", false, 31.6, 0.05},
+        {"nemotron3-nano", true, 3.6, 0.05},     {"nemotron3-super", false, 120.0, 1.0},
+        {"nemotron3-super", true, 12.0, 1.0},    {"nemotron3-ultra", false, 550.0, 5.0},
+        {"nemotron3-ultra", true, 55.0, 1.2},
     };
 
     for (size_t i = 0; i < G_N_ELEMENTS(cases); i++) {

@@ -254,8 +254,7 @@ test_a_scan_does_not_depend_on_what_was_before(void)
     for (size_t i = 0; i < n; i++) {
         g_assert_cmpfloat(first[i].forward_flops, ==, later[i].forward_flops);
         g_assert_cmpint(first[i].forward_bytes, ==, later[i].forward_bytes);
-        const int64_t handed =
-            first[i].kind == MODEL_OP_SCAN ? 2 * 4 * (4 * 8 * 32 + 3 * 160) : 0;
+        const int64_t handed = first[i].kind == MODEL_OP_SCAN ? 2 * 4 * (4 * 8 * 32 + 3 * 160) : 0;
         g_assert_cmpint(first[i].saved_bytes, ==, later[i].saved_bytes - handed);
         g_assert_cmpint(first[i].saved_kv_bytes, ==, 0);
         g_assert_cmpint(later[i].saved_kv_bytes, ==, handed);
@@ -272,6 +271,32 @@ test_a_scan_does_not_depend_on_what_was_before(void)
         64.0 * 40.0 + 4.0 * 256.0 + 64.0 * 8.0 + 64.0 * 64.0 / 3.0 + 64.0 * 40.0 + 2.0 * 256.0;
     const ModelOp scan = op_of(arch, 2, &shape, "scan");
     g_assert_cmpfloat_with_epsilon(scan.forward_flops, 2.0 * 4.0 * 512.0 * flops, 1.0);
+}
+
+/*
+ * Mamba-2's kernels, 512 tokens of 2 sequences, 4 heads of keys of 8 and values of 32, chunks of 64: by
+ * token and head 8 tiles of 40 elements of 2 bytes forward, 24 backward (cost-model.md 2.7); states of
+ * 2 x 4 x 8 chunks of 8 x 32 numbers of 4 bytes, moved 4 and 12 times.
+ */
+static void
+test_a_scan_of_mamba2_moves_tiles_and_states(void)
+{
+    g_autoptr(GError) error = NULL;
+    g_autoptr(ModelArch) arch =
+        parse(TOP "\"mixer\":\"mamba2\",\"ffn\":\"none\"," STATE "}", &error);
+    const ModelShape shape = {.batch = 2,
+                              .tokens = 512,
+                              .tp = 1,
+                              .cp = 1,
+                              .ep = 1,
+                              .dtype = DTYPE_BF16,
+                              .expert_imbalance = 1.0};
+    const int64_t tile = 2 * 512 * 4 * 40 * 2, states = 2 * 4 * 8 * 8 * 32 * 4;
+
+    g_assert_no_error(error);
+    const ModelOp scan = op_of(arch, 0, &shape, "scan");
+    g_assert_cmpint(scan.forward_bytes, ==, 8 * tile + 4 * states);
+    g_assert_cmpint(scan.backward_bytes, ==, 24 * tile + 12 * states);
 }
 
 static void
@@ -384,6 +409,8 @@ main(int argc, char **argv)
                     test_attention_needs_the_pairs_that_its_window_has);
     g_test_add_func("/models/kinds/a-scan-does-not-depend-on-what-was-before",
                     test_a_scan_does_not_depend_on_what_was_before);
+    g_test_add_func("/models/kinds/a-scan-of-mamba2-moves-tiles-and-states",
+                    test_a_scan_of_mamba2_moves_tiles_and_states);
     g_test_add_func("/models/kinds/degrees-divide-what-every-kind-has",
                     test_degrees_divide_what_every_kind_has);
     g_test_add_func("/models/kinds/weights-of-ops-are-the-parameters",
