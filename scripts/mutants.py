@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Mutation testing: how many small mistakes in a file its unit tests notice.
 
-usage: scripts/mutants.py [--build DIR] [--n N] [--seed S] [--survivors FILE] FOLDER|FILE.c...
+usage: scripts/mutants.py [--build DIR] [--n N] [--first K] [--seed S] [--survivors FILE] FOLDER|FILE.c...
 
 A mutant is a file with one operator, constant or condition changed, or one statement left out.  It is compiled
 alone, linked before the archives of the build folder (which `make test` or `make run-tests` has filled) with each
@@ -9,22 +9,23 @@ test program that belongs to its folder, and these run until one fails: the muta
 file is the original's is equivalent and does not count; nor does one that does not compile.  The sample is drawn
 from all places of all files with the seed.  Prints a line for each survivor and the sums of each folder; one core.
 """
-import argparse, collections, os, random, re, resource, shlex, subprocess, sys, tempfile, time
+import argparse, collections, glob, os, random, re, resource, shlex, subprocess, sys, tempfile, time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-# Test programs of a folder's files, by pattern; archives that they link, in order.
+# Test programs of a folder's files, by pattern.
 TESTS = {
-    'schedule': ('tests/schedule/test_*.c', 'schedule base'),
-    'profiles/cost': ('tests/profiles/test_c*.c tests/profiles/test_mea*.c tests/profiles/test_me*.c '
-                      'tests/profiles/test_w*.c', 'profiles schedule models base'),
-    'planner/bounds': ('tests/planner/test_*.c',
-                       'executor simulator planner profiles schedule models base'),
-    'simulator': ('tests/simulator/test_*.c', 'executor simulator planner profiles schedule models base'),
-    'executor/run': ('tests/executor/test_run.c tests/executor/test_checkpoint.c tests/executor/test_data.c '
-                     'tests/executor/test_optimize.c tests/executor/test_disturbed.c tests/executor/test_matrix.c '
-                     'tests/executor/test_offload.c tests/executor/test_faults.c',
-                     'executor simulator planner profiles schedule models base'),
+    'schedule': 'tests/schedule/test_*.c tests/simulator/test_z*.c',
+    'profiles/cost': 'tests/profiles/test_c*.c tests/profiles/test_m*.c tests/profiles/test_ph*.c tests/profiles/test_r*.c '
+                     'tests/profiles/test_w*.c',
+    'planner/bounds': 'tests/planner/test_*.c',
+    'simulator': 'tests/simulator/test_*.c',
+    'executor/run': 'tests/executor/test_run.c tests/executor/test_checkpoint.c tests/executor/test_data.c '
+                    'tests/executor/test_optimize.c tests/executor/test_disturbed.c tests/executor/test_matrix.c '
+                    'tests/executor/test_offload.c tests/executor/test_faults.c tests/executor/test_state_mixer.c',
 }
+# Archives that a folder's tests link, in order: the Makefile's.
+ARCHIVES = {'schedule': 'schedule base', 'profiles': 'profiles schedule models base'}
+ALL_ARCHIVES = 'executor simulator planner profiles schedule models base'
 SWAPS = {'<': '<=', '<=': '<', '>': '>=', '>=': '>', '==': '!=', '!=': '==', '&&': '||', '||': '&&', '+': '-', '-': '+',
          '*': '/', '/': '*', '%': '*', '+=': '-=', '-=': '+=', '&': '|', '|': '&', '<<': '>>', '>>': '<<',
          'MIN': 'MAX', 'MAX': 'MIN', 'true': 'false', 'false': 'true', '++': '--', 'continue': 'break', 'break': 'continue'}
@@ -74,7 +75,7 @@ def run(command, seconds, **keywords):
     def limit():
         resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
+        resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
     try:
         return subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL,
                               preexec_fn=limit, timeout=20 * seconds, **keywords).returncode
@@ -86,10 +87,7 @@ class Folder:
     """A folder's tests: the fastest first, then those that have killed most."""
     def __init__(self, name, build, work):
         self.name, self.build, self.work = name, build, work
-        patterns, archives = TESTS[name]
-        import glob
-        sources = sorted({s for p in patterns.split() for s in glob.glob(os.path.join(ROOT, p))})
-        self.archives = [f'{build}/libdegas-{a}.a' for a in archives.split()]
+        sources = sorted({s for p in TESTS[name].split() for s in glob.glob(os.path.join(ROOT, p))})
         self.seconds, self.kills, self.objects = {}, collections.Counter(), {}
         for source in sources:
             test = os.path.relpath(source, ROOT)[:-2]
@@ -104,16 +102,21 @@ class Folder:
             self.seconds[test] = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
             self.objects[test] = object_file
 
-    def order(self):
-        return sorted(self.seconds, key=lambda t: (self.seconds[t] + 0.3) / (self.kills[t] + 0.5))
+    def order(self, file):
+        """Those of the file's name first, then those that are quick or have killed mutants of this file or folder."""
+        stem = os.path.basename(file)[:-2]
+        return sorted(self.seconds, key=lambda t: (self.seconds[t] + 0.3) /
+                      (self.kills[t] + 4 * self.kills[t, file] + (20 if stem in t else 0.5)))
 
-    def kill(self, mutated, libraries):
-        for test in self.order():
+    def kill(self, file, mutated, libraries):
+        for test in self.order(file):
             program = os.path.join(self.work, 'test')
-            if run(['gcc', '-o', program, self.objects[test], mutated, *self.archives, *libraries], 120) != 0:
+            archives = [f'{self.build}/libdegas-{a}.a' for a in ARCHIVES.get(test.split('/')[1], ALL_ARCHIVES).split()]
+            if run(['gcc', '-s', '-o', program, self.objects[test], mutated, *archives, *libraries], 120) != 0:
                 continue  # the test has its own copy of the file
-            if run([program, '-q'], int(5 + 10 * self.seconds[test])) != 0:
+            if run([program, '-q'], int(4 + 4 * self.seconds[test])) != 0:
                 self.kills[test] += 1
+                self.kills[test, file] += 1
                 return test
         return None
 
@@ -123,6 +126,7 @@ def main():
     parser.add_argument('--build', default='build/release')
     parser.add_argument('--n', type=int, default=500)
     parser.add_argument('--seed', type=int, default=23)
+    parser.add_argument('--first', type=int, default=0, help='leaves out so many of the sample, which another run tried')
     parser.add_argument('--survivors')
     parser.add_argument('what', nargs='*', default=sorted(TESTS))
     arguments = parser.parse_args()
@@ -147,7 +151,7 @@ def main():
     with tempfile.TemporaryDirectory() as work:
         folders, originals, n, begin = {}, {}, 0, time.time()
         for file, at, length, new in places:
-            if n == arguments.n:
+            if n == arguments.first + arguments.n:
                 break
             name = os.path.dirname(file)
             if name not in folders:
@@ -169,15 +173,19 @@ def main():
                 sums[name]['does not compile' if code is None else 'equivalent'] += 1
                 continue
             n += 1
-            killer = folders[name].kill(object_file, libraries)
+            if n <= arguments.first:
+                continue
+            killer = folders[name].kill(file, object_file, libraries)
             sums[name]['killed' if killer else 'survived'] += 1
             if killer is None:
                 line = text.count('\n', 0, at) + 1
                 shown = f'{file}:{line}: {shlex.quote(text[at:at + length].strip())} -> {shlex.quote(new)}'
                 survivors.append(shown)
                 print(f'survivor {shown}    | {text.splitlines()[line - 1].strip()}', flush=True)
-            if n % 25 == 0:
-                print(f'# {n} mutants after {time.time() - begin:.0f} s', flush=True)
+            if n % 10 == 0:
+                tried = sum(f['killed'] + f['survived'] for f in sums.values())
+                print(f'# {n}: {sum(f["killed"] for f in sums.values())} of {tried} killed after {time.time() - begin:.0f} s',
+                      flush=True)
     for name, s in sorted(sums.items()):
         total = s['killed'] + s['survived']
         print(f'{name}: {total} mutants, {s["killed"]} killed ({100 * s["killed"] / max(total, 1):.0f} %), '

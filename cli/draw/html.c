@@ -352,9 +352,11 @@ append_axis(GString *html, const View *view)
 
     g_string_append(html, "<g id=\"axis\">");
     for (int64_t t = 0; t <= view->end_ns; t += step) {
-        const UnitsText time = t == 0 ? (UnitsText){"0"} : units_format_s(units_s_from_ns(t));
+        UnitsText time = {"0"};
         const double x = x_of(view, t);
 
+        if (t > 0)
+            time = units_format_s(units_s_from_ns(t));
         g_string_append_printf(html,
                                "<line class=\"grid\" x1=\"%.2f\" x2=\"%.2f\" y1=\"%d\" y2=\"%d\"/>"
                                "<text x=\"%.2f\" y=\"%d\" text-anchor=\"middle\">%s</text>",

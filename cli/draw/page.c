@@ -328,8 +328,10 @@ page_text(const HtmlPage *page, const char *footer)
 
         g_assert(end != NULL);
         const size_t n = (size_t)(end - mark - 2);
-        while (strlen(values[i].name) != n || strncmp(mark + 2, values[i].name, n) != 0)
-            g_assert(++i < G_N_ELEMENTS(values));
+        while (i < G_N_ELEMENTS(values) &&
+               (strlen(values[i].name) != n || strncmp(mark + 2, values[i].name, n) != 0))
+            i++;
+        g_assert(i < G_N_ELEMENTS(values));
         g_string_append_len(html, rest, mark - rest);
         g_string_append_len(html, values[i].value->str, (gssize)values[i].value->len);
         rest = end + 2;

@@ -44,7 +44,7 @@ options_new(const OptionInfo *const *tables)
 {
     Options *options = g_new0(Options, 1);
 
-    for (size_t i = 0; tables[i] != NULL && i < CMD_MAX_TABLES; i++)
+    for (size_t i = 0; i < CMD_MAX_TABLES && tables[i] != NULL; i++)
         options->tables[i] = tables[i];
     options->given = g_array_new(FALSE, FALSE, sizeof(Given));
     g_array_set_clear_func(options->given, given_clear);

@@ -211,10 +211,11 @@ step_parameter(ExecRank *rank, guint number, ExecBackend *host, float learning_r
     s.n = exec_model_own_elements(model, p, &s.begin);
     s.first = is_expert ? p->shard.row_begin * p->shard.cols : 0;
     s.n_whole = (is_expert ? p->shard.n_rows : p->shard.rows) * p->shard.cols;
-    g_autofree float *whole = s.whole = g_new(float, (size_t)s.n_whole);
+    g_autofree float *whole = g_new(float, (size_t)s.n_whole);
     g_autofree float *own = g_new(float, (size_t)MAX(1, s.n));
     g_autofree float *other = g_new(float, (size_t)MAX(1, s.n));
 
+    s.whole = whole;
     if (!update(&s, factor, contributes, own, other, error) ||
         !exchange(&s, region->sharded[EXEC_CONTENT_OPTIMIZER], split, error))
         return false;

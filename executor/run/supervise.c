@@ -137,6 +137,10 @@ obey(ExecShared *shared, Line *line, int wait_ms)
     case EXEC_ORDER_ABORT:
         line->told = true;
         break;
+    case EXEC_ORDER_UNREADABLE: /* the watcher is told of it */
+        g_clear_error(&shared->error);
+        shared->error = why;
+        return;
     case EXEC_ORDER_LOST: /* nobody is left to tell it, but one speaks for all */
         line->told = shared->own_rank != 0;
         break;

@@ -9,6 +9,7 @@
 
 #include "executor/device/clock.h"
 #include "executor/transport/addresses.h"
+#include "executor/transport/seal.h"
 #include "executor/watch/starting.h"
 
 /* How long a watcher may take to read what a rank tells it, before it is as good as gone. */
@@ -123,10 +124,10 @@ exec_member_tell(ExecMember *member, ExecWatchRecord *record)
 {
     size_t done = 0;
 
-    record->magic = EXEC_WATCH_MAGIC;
     record->rank = member->rank;
     record->pid = (int32_t)getpid();
     tell_of_starter(member, record);
+    exec_watch_seal(record);
     while (done < sizeof *record) {
         const ssize_t n =
             send(member->fd, (const char *)record + done, sizeof *record - done, MSG_NOSIGNAL);
@@ -143,6 +144,33 @@ exec_member_tell(ExecMember *member, ExecWatchRecord *record)
     }
 }
 
+static uint64_t
+seal_of(const ExecWatchRecord *record)
+{
+    const ExecMessage message = {.from = record->rank, .n_bytes = sizeof *record};
+    ExecWatchRecord bare = *record;
+
+    bare.seal = 0;
+    return exec_seal(&message, &bare);
+}
+
+void
+exec_watch_seal(ExecWatchRecord *record)
+{
+    record->magic = EXEC_WATCH_MAGIC;
+    record->version = EXEC_WATCH_VERSION;
+    record->seal = seal_of(record);
+}
+
+GError *
+exec_watch_version_error(int32_t rank, uint32_t rank_version, uint32_t watcher_version)
+{
+    return g_error_new(EXEC_ERROR, EXEC_ERROR_FAILED,
+                       "rank %d speaks version %u to the watcher of its run, which speaks version "
+                       "%u: all ranks need the same degas",
+                       rank, rank_version, watcher_version);
+}
+
 ExecWatchRead
 exec_watch_read(int fd, ExecWatchRecord *record, size_t *n_bytes)
 {
@@ -156,8 +184,14 @@ exec_watch_read(int fd, ExecWatchRecord *record, size_t *n_bytes)
     if (*n_bytes < sizeof *record)
         return EXEC_WATCH_READ_NOTHING;
     *n_bytes = 0;
+    const bool is_whole = record->seal == seal_of(record);
     record->text[sizeof record->text - 1] = 0;
-    return record->magic == EXEC_WATCH_MAGIC ? EXEC_WATCH_READ_RECORD : EXEC_WATCH_READ_END;
+    record->starter[sizeof record->starter - 1] = 0;
+    if (record->magic != EXEC_WATCH_MAGIC)
+        return EXEC_WATCH_READ_DAMAGED;
+    if (record->version != EXEC_WATCH_VERSION)
+        return EXEC_WATCH_READ_VERSION;
+    return is_whole ? EXEC_WATCH_READ_RECORD : EXEC_WATCH_READ_DAMAGED;
 }
 
 ExecOrder
@@ -173,6 +207,18 @@ exec_member_order(ExecMember *member, int wait_ms, GError **error)
         return EXEC_ORDER_STOP;
     if (read == EXEC_WATCH_READ_RECORD && member->in.kind == EXEC_WATCH_BYE)
         return EXEC_ORDER_BYE;
+    if (read == EXEC_WATCH_READ_DAMAGED) {
+        g_set_error(error, EXEC_ERROR, EXEC_ERROR_FAILED,
+                    "what the watcher of this run told rank %d was damaged on its way: its "
+                    "checksum is not the one that was sent",
+                    member->rank);
+        return EXEC_ORDER_UNREADABLE;
+    }
+    if (read == EXEC_WATCH_READ_VERSION) {
+        g_propagate_error(
+            error, exec_watch_version_error(member->rank, EXEC_WATCH_VERSION, member->in.version));
+        return EXEC_ORDER_UNREADABLE;
+    }
     wake_starter();
     if (read == EXEC_WATCH_READ_RECORD) {
         g_set_error_literal(error, EXEC_ERROR, member->in.code, member->in.text);

@@ -28,6 +28,9 @@
 /* How long the first failure that a rank tells is not yet believed to be the cause: it may be the
  * consequence of another rank's death, which shows a moment later. */
 #define FAILURE_SETTLES_NS 200000000
+/* How many connections may be open that have not said hello, besides one for each rank.  Whoever can
+ * reach the port may open more: the oldest is closed then, which a rank is only for a moment. */
+#define MAX_GUESTS 64
 /* What a rank is doing that has not said more than hello. */
 #define PREPARATIONS "its preparations"
 
@@ -166,7 +169,7 @@ exec_watcher_set_starter(ExecWatcher *watcher, int32_t pid)
 static void
 tell(const Line *line, ExecWatchRecord record)
 {
-    record.magic = EXEC_WATCH_MAGIC;
+    exec_watch_seal(&record);
     if (line->fd >= 0)
         (void)!send(line->fd, &record, sizeof record, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
@@ -471,9 +474,10 @@ judge(ExecWatcher *watcher, int64_t now_ns)
 
 /* --- reading --- */
 
-/* Makes a guest that knows the secret its rank's line; closes the connection of any other. */
+/* Makes a guest that knows the secret its rank's line; closes the connection of any other.  A rank
+ * that knows the secret and speaks another version is kept in @error unless one is known already. */
 static void
-admit(ExecWatcher *watcher, Line *guest)
+admit(ExecWatcher *watcher, Line *guest, bool is_our_version, GError **error)
 {
     g_auto(GStrv) parts = g_strsplit(guest->in.text, "\n", 3);
     const int32_t rank = guest->in.rank;
@@ -482,6 +486,12 @@ admit(ExecWatcher *watcher, Line *guest)
         !g_str_equal(parts[0], watcher->secret) || rank < 0 || rank >= watcher->o.n_ranks ||
         watcher->lines[rank].said_hello) {
         close(guest->fd);
+        return;
+    }
+    if (!is_our_version) {
+        close(guest->fd);
+        if (*error == NULL)
+            *error = exec_watch_version_error(rank, guest->in.version, EXEC_WATCH_VERSION);
         return;
     }
     watcher->lines[rank] = (Line){
@@ -502,25 +512,46 @@ admit(ExecWatcher *watcher, Line *guest)
 }
 
 static void
-read_guests(ExecWatcher *watcher)
+read_guests(ExecWatcher *watcher, GError **error)
 {
+    GArray *guests = watcher->guests;
     int fd;
 
-    while ((fd = accept4(watcher->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK)) >= 0) {
+    /* As many at a time as may stay: a flood of callers never takes all of the process's files. */
+    for (guint n = 0; n < MAX_GUESTS + (guint)watcher->o.n_ranks; n++) {
+        fd = accept4(watcher->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (fd < 0)
+            break;
         const Line guest = {.fd = fd};
-        g_array_append_val(watcher->guests, guest);
+        g_array_append_val(guests, guest);
     }
-    for (guint i = watcher->guests->len; i-- > 0;) {
-        Line *guest = &g_array_index(watcher->guests, Line, i);
+    for (guint i = guests->len; i-- > 0;) {
+        Line *guest = &g_array_index(guests, Line, i);
         const ExecWatchRead read = exec_watch_read(guest->fd, &guest->in, &guest->in_bytes);
         if (read == EXEC_WATCH_READ_NOTHING)
             continue;
-        if (read == EXEC_WATCH_READ_RECORD)
-            admit(watcher, guest);
+        if (read == EXEC_WATCH_READ_RECORD || read == EXEC_WATCH_READ_VERSION)
+            admit(watcher, guest, read == EXEC_WATCH_READ_RECORD, error);
         else
             close(guest->fd);
-        g_array_remove_index_fast(watcher->guests, i);
+        g_array_remove_index(guests, i);
     }
+    while (guests->len > MAX_GUESTS + (guint)watcher->o.n_ranks) {
+        close(g_array_index(guests, Line, 0).fd);
+        g_array_remove_index(guests, 0);
+    }
+}
+
+/* Returns: (owned) what is wrong with bytes that a rank told us and that are no record of ours. */
+static GError *
+unreadable(int32_t rank, ExecWatchRead read, const ExecWatchRecord *record)
+{
+    if (read == EXEC_WATCH_READ_VERSION)
+        return exec_watch_version_error(rank, record->version, EXEC_WATCH_VERSION);
+    return g_error_new(EXEC_ERROR, EXEC_ERROR_FAILED,
+                       "what rank %d told the watcher of its run was damaged on its way: its "
+                       "checksum is not the one that was sent",
+                       rank);
 }
 
 /* Reads everything that has arrived on a rank's line.  A line that closes without a word is the
@@ -539,6 +570,11 @@ read_line(ExecWatcher *watcher, int32_t rank, GError **error)
             if (!line->done && line->last.kind != EXEC_WATCH_FAILED && *error == NULL)
                 *error = death_of(watcher, rank);
             return;
+        }
+        if (read != EXEC_WATCH_READ_RECORD) {
+            if (*error == NULL)
+                *error = unreadable(rank, read, &line->in);
+            continue;
         }
         line->last = line->in;
         line->heard_ns = exec_now_ns();
@@ -561,7 +597,7 @@ exec_watcher_look(ExecWatcher *watcher, GError **error)
     GError *found = NULL;
     int32_t n_done = 0;
 
-    read_guests(watcher);
+    read_guests(watcher, &found);
     for (int32_t r = 0; r < watcher->o.n_ranks; r++) {
         Line *line = &watcher->lines[r];
         if (now - watcher->looked_ns > EXEC_WATCH_OWN_PAUSE_NS)

@@ -156,7 +156,7 @@ breaks_modules(const PlanRuleCase *c, PlanBreach *breach)
 static bool
 breaks_optimizer(const PlanRuleCase *c, PlanBreach *breach)
 {
-    const PlanOptimizer optimizer = c->conventions->optimizer;
+    const int optimizer = (int)c->conventions->optimizer;
 
     if (c->rules->optimizers == 0 || in_set(c->rules->optimizers, optimizer))
         return false;
