@@ -2,7 +2,7 @@
 # The executor under fire: random faults over transports local and mpi at 2 to 8 ranks (tests/torture/fire.c).  Every run
 # ends within its limit with the documented status and a line that names a rank or a file, leaves no process and no
 # temporary file, and is then resumed to the bits of a run that nobody disturbs.  N runs (8), drawn by SEED (1);
-# make fire N=1000 does more.
+# make fire N=1000 does more; ONLY=K repeats the K-th of them.
 # shellcheck source=tests/cli/tap.sh
 . tests/cli/tap.sh
 # shellcheck source=tests/cli/mpi.sh
@@ -81,6 +81,7 @@ while [ $i -lt "$N" ]; do
     # shellcheck disable=SC2046
     draw $(seq 1 $most)
     at=$drawn
+    [ -z "${ONLY:-}" ] || [ "$i" = "$ONLY" ] || continue
     name="$i: $fault at $at in rank $rank of $ranks, $transport"
     rm -rf "$W/time" "$W/dir"
     beats_begin
@@ -123,7 +124,7 @@ while [ $i -lt "$N" ]; do
     [ -z "$differences" ] || problem="$problem, other bits: $differences"
     struck=$([ -e "$W/time" ] && echo struck || echo "not struck")
     [ -z "$problem" ]
-    report $? "$name: status $got, $struck" "$problem
+    report $? "$name: status $got, $struck, $took s" "$problem
 $(cat "$W/words")"
 done
 finish
