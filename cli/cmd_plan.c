@@ -46,12 +46,12 @@ static const OptionInfo options_table[] = {
 
 /* Adds the search for the fastest plan of @request within @limit_bytes; 0: for the smallest. */
 static void
-add_search(GPtrArray *searches, const Request *request, int64_t limit_bytes, PlanMemo *memo)
+add_search(GPtrArray *searches, const Request *request, int64_t limit_bytes)
 {
     Request *changed = request_copy(request);
 
     changed->plan.top = 0;
-    changed->plan.memo = memo;
+    changed->plan.skips_bound = true;
     if (limit_bytes == 0)
         changed->plan.objective = PLAN_OBJECTIVE_MEMORY;
     else
@@ -101,11 +101,10 @@ find_front(const Request *request, Plan *plan, int64_t n, GError **error)
 {
     g_autoptr(GPtrArray) searches = searches_new();
     g_autoptr(GPtrArray) found = g_ptr_array_new();
-    g_autoptr(PlanMemo) memo = plan_memo_new();
     const double most = (double)plan->predicted->peak_memory_bytes;
     const int64_t threads = request->plan.threads;
 
-    add_search(searches, request, 0, memo);
+    add_search(searches, request, 0);
     if (!searches_run(searches, threads, "searches for the least memory", error))
         return false;
     const Plan *smallest = searches_at(searches, 0)->plan;
@@ -116,8 +115,7 @@ find_front(const Request *request, Plan *plan, int64_t n, GError **error)
     for (int64_t i = 1; i <= n; i++)
         add_search(searches, request,
                    i == n ? (int64_t)least
-                          : (int64_t)(most * pow(least / most, (double)i / (double)n)),
-                   memo);
+                          : (int64_t)(most * pow(least / most, (double)i / (double)n)));
     bool is_done = searches_run(searches, threads, "points of the front", error);
     for (guint i = 1; i < searches->len; i++)
         if (searches_at(searches, i)->plan != NULL)
@@ -150,6 +148,7 @@ find_any(const Request *request, const Plan *plan, bool is_explained, GError **e
     changed->plan.rules = NULL;
     changed->plan.slices_mode = request->any_slices;
     changed->plan.top = 0;
+    changed->plan.skips_bound = true;
     changed->plan.near_tp = plan->degrees.tp;
     changed->plan.near_pp = plan->degrees.pp;
     searches_add(searches, changed, 1);
@@ -538,6 +537,8 @@ run(Options *options, GError **error)
     if (n_front == 0 && !options_has(options, "top"))
         request->plan.top = USUAL_TOP;
     const int64_t top = request->plan.top;
+    /* Shared by all searches here. */
+    g_autoptr(PlanMemo) memo = request->plan.memo = plan_memo_new();
     g_autoptr(Plan) plan = search(request, options, &sizes, &interrupted, error);
     const bool is_interrupted = interrupted != NULL;
     if (plan == NULL)

@@ -370,7 +370,8 @@ search_slices(PlanRun *run)
         n_tried += wave->n;
         plan_run_wave(run, wave);
     }
-    bound_points(run);
+    if (!run->request->skips_bound)
+        bound_points(run);
 }
 
 /* --- the answer --- */
@@ -398,9 +399,12 @@ answer(PlanRun *run)
     const int64_t bound_ns = MIN(time_ns, MIN(run->lower_bound_ns, run->total.least_pruned_ns));
 
     /* Another objective's plan may be slower than what its search pruned. */
-    best->lower_bound_s = units_s_from_ns(bound_ns);
     best->physical_bound_s = best->predicted->physical_bound_s;
-    best->optimality_gap_fraction = time_ns > 0 ? 1.0 - (double)bound_ns / (double)time_ns : 0.0;
+    if (!run->request->skips_bound) {
+        best->lower_bound_s = units_s_from_ns(bound_ns);
+        best->optimality_gap_fraction =
+            time_ns > 0 ? 1.0 - (double)bound_ns / (double)time_ns : 0.0;
+    }
     best->search.considered = run->total.considered;
     best->search.pruned = run->total.pruned;
     best->search.simulated = run->total.simulated;
@@ -755,7 +759,7 @@ plan_search(const PlanRequest *asked, PlanEvaluateFunc evaluate, void *user_data
 {
     g_return_val_if_fail(asked != NULL && evaluate != NULL, NULL);
     g_return_val_if_fail(asked->threads >= 1 && asked->top >= 0, NULL);
-    g_autoptr(PlanMemo) own = asked->memo == NULL ? plan_memo_new() : NULL;
+    g_autoptr(PlanMemo) own = asked->memo == NULL ? plan_memo_new_beside(asked->beside) : NULL;
     PlanRequest request = *asked;
 
     if (own != NULL)

@@ -296,6 +296,8 @@ add_search(Explanation *explanation, Request *request, double weight)
 
     request->plan.top = 0;
     request->plan.is_terse = true;
+    request->plan.skips_bound = true;
+    request->plan.beside = explanation->request->plan.memo;
     request->plan.near_tp = chosen->tp;
     request->plan.near_pp = chosen->pp;
     return searches_add(explanation->searches, request, weight);
@@ -316,7 +318,6 @@ add_choices(Explanation *explanation, ExplainDimension dimension)
             continue;
         }
         Request *request = request_copy(explanation->request);
-        request->plan.memo = explanation->memo;
         fix(request, dimension, n);
         choice.search = add_search(explanation, request, 1);
         g_array_append_val(explanation->choices, choice);
@@ -336,10 +337,20 @@ add_resource(Explanation *explanation, Request *request, const char *resource, c
     g_array_append_val(explanation->resources, added);
 }
 
+/* (owned) the request on devices or links of other speeds, of which its memo knows nothing. */
+static Request *
+copy_for_others(const Explanation *explanation)
+{
+    Request *request = request_copy(explanation->request);
+
+    request->plan.memo = NULL;
+    return request;
+}
+
 static void
 add_links(Explanation *explanation, guint level, double factor, const char *change)
 {
-    Request *request = request_copy(explanation->request);
+    Request *request = copy_for_others(explanation);
     ModelCluster *cluster = request->profile->cluster;
     ModelLevel *link = &g_array_index(cluster->levels, ModelLevel, level);
 
@@ -364,7 +375,6 @@ add_memory(Explanation *explanation, double factor, int64_t more_bytes, const ch
     ModelCluster *cluster = request->profile->cluster;
     int64_t after = request->plan.memory_limit_bytes;
 
-    request->plan.memo = explanation->memo;
     if (after > 0) {
         after = (int64_t)((double)after * factor) + more_bytes;
         request->plan.memory_limit_bytes = after;
@@ -382,7 +392,7 @@ add_memory(Explanation *explanation, double factor, int64_t more_bytes, const ch
 static void
 add_compute(Explanation *explanation, double factor, const char *change)
 {
-    Request *request = request_copy(explanation->request);
+    Request *request = copy_for_others(explanation);
     ModelCluster *cluster = request->profile->cluster;
 
     for (guint i = 0; i < cluster->devices->len; i++) {
@@ -401,7 +411,7 @@ add_compute(Explanation *explanation, double factor, const char *change)
 static void
 add_devices(Explanation *explanation)
 {
-    Request *request = request_copy(explanation->request);
+    Request *request = copy_for_others(explanation);
     const int64_t n = 2 * model_cluster_n_devices(request->profile->cluster);
 
     if (n > MODEL_CLUSTER_MAX_DEVICES) {
@@ -422,7 +432,6 @@ add_batch(Explanation *explanation)
     Request *request = request_copy(explanation->request);
 
     request->plan.global_batch *= 2;
-    request->plan.memo = explanation->memo;
     add_resource(explanation, request, "batch", "x2",
                  output_int64(request->plan.global_batch).text);
 }
@@ -439,7 +448,6 @@ add_optimizers(Explanation *explanation)
         if (i == (int)chosen->optimizer || (set & UINT32_C(1) << i) == 0)
             continue;
         Request *request = request_copy(explanation->request);
-        request->plan.memo = explanation->memo;
         request->plan.conventions.optimizer = (PlanOptimizer)i;
         add_resource(explanation, request, "optimizer", "another", plan_optimizer_names[i]);
     }
@@ -600,7 +608,6 @@ explanation_new(const Request *request, const Plan *plan, const Plan *runner_up)
     explanation->runner_up = runner_up;
     explanation->equal = divide_equally(request, plan);
     explanation->searches = searches_new();
-    explanation->memo = plan_memo_new();
     explanation->choices = g_array_new(FALSE, FALSE, sizeof(ExplainChoice));
     explanation->resources = g_array_new(FALSE, FALSE, sizeof(ExplainResource));
     explanation->limits = g_array_new(FALSE, FALSE, sizeof(ExplainLimit));
@@ -620,7 +627,6 @@ explanation_free(Explanation *explanation)
         return;
     plan_free(explanation->equal);
     g_ptr_array_unref(explanation->searches);
-    plan_memo_free(explanation->memo);
     g_array_unref(explanation->choices);
     g_array_unref(explanation->resources);
     g_array_unref(explanation->limits);

@@ -72,14 +72,14 @@ typedef struct {
     /* (owned, nullable) The plan with its layers divided equally by count; NULL: it has them so. */
     Plan *equal;
     GPtrArray *searches;          /* of Search * */
-    PlanMemo *memo;               /* (owned) shared by searches with the same devices and links */
     GArray *choices;              /* of ExplainChoice, by dimension, values ascending */
     GArray *resources;            /* of ExplainResource */
     GArray *limits;               /* of ExplainLimit, the largest first */
 } Explanation;
 
-/* Sets up the searches that explain @plan, the best of @request.  Both, and @runner_up (nullable),
- * the second best, must outlive the explanation. */
+/* Sets up the searches that explain @plan, the best of @request, which share its memo where devices
+ * and links stay as they are.  Both, and @runner_up (nullable), the second best, must outlive the
+ * explanation. */
 Explanation *explanation_new(const Request *request, const Plan *plan, const Plan *runner_up);
 void explanation_free(Explanation *explanation);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(Explanation, explanation_free)

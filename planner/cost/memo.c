@@ -5,6 +5,7 @@
 struct PlanMemo {
     GMutex lock;
     GHashTable *answers; /* of (owned) PlanMemoKey * -> (owned) Answer *; looked up only */
+    PlanMemo *shapes;    /* (borrowed, nullable) has what depends on the shape of schedules alone */
 };
 
 typedef struct {
@@ -50,6 +51,15 @@ plan_memo_new(void)
     return memo;
 }
 
+PlanMemo *
+plan_memo_new_beside(PlanMemo *other)
+{
+    PlanMemo *memo = plan_memo_new();
+
+    memo->shapes = other;
+    return memo;
+}
+
 void
 plan_memo_free(PlanMemo *memo)
 {
@@ -64,6 +74,8 @@ const void *
 plan_memo_get(PlanMemo *memo, const PlanMemoKey *key, PlanMemoMakeFunc make, const void *question,
               GDestroyNotify free_answer)
 {
+    if (memo->shapes != NULL && key->kind == PLAN_MEMO_FLIGHT)
+        return plan_memo_get(memo->shapes, key, make, question, free_answer);
     g_mutex_lock(&memo->lock);
     const Answer *known = g_hash_table_lookup(memo->answers, key);
     g_mutex_unlock(&memo->lock);

@@ -20,6 +20,10 @@
 typedef struct PlanMemo PlanMemo;
 
 PlanMemo *plan_memo_new(void);
+
+/* Returns: (owned) one for other devices, that has the answers which do not depend on devices in
+ * common with @other (borrowed, nullable), which outlives it. */
+PlanMemo *plan_memo_new_beside(PlanMemo *other);
 void plan_memo_free(PlanMemo *memo);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(PlanMemo, plan_memo_free)
 

@@ -65,7 +65,10 @@ typedef struct {
     /* Degrees at which a plan may be good, where they are open; 0: nothing is known.  A search that
      * is told so ends sooner, with the same plan and other counts. */
     int64_t near_tp, near_pp;
-    PlanMemo *memo; /* (borrowed, nullable) shared with other searches; NULL: its own */
+    PlanMemo *memo;   /* (borrowed, nullable) shared with other searches; NULL: its own */
+    PlanMemo *beside; /* (borrowed, nullable) where memo is NULL: of plan_memo_new_beside() */
+    /* Nobody asks how much faster a plan could be: slices are not bounded, and lower_bound_s is NaN. */
+    bool skips_bound;
 } PlanRequest;
 
 /*

@@ -12,6 +12,15 @@
 #include "profiles/workload/prefetch.h"
 #include "profiles/workload/zero3.h"
 
+/* What parts hold, as far as it was asked: whatever their stage, layers of a kind hold the same.  All
+ * bits are 0 at first. */
+typedef struct {
+    WorkloadParameters layers[MODEL_MAX_KINDS], ends[2][2]; /* [part][tied copy] */
+    bool knows_layers[MODEL_MAX_KINDS], knows_ends[2][2];
+    WorkloadPartBytes *bytes; /* [(class * n_slices + slice) * n_kinds + kind] */
+    bool *knows_bytes;        /* likewise */
+} WorkloadPartMemo;
+
 /* What a Workload is made of.  All pointers are borrowed. */
 typedef struct {
     const ModelArch *arch;
@@ -22,6 +31,7 @@ typedef struct {
     const int64_t *class_sequences;   /* [n_classes] */
     const int64_t *contexts;          /* [n_slices] tokens before each slice */
     const WorkloadPrefetch *prefetch; /* (nullable) that of the Workload */
+    WorkloadPartMemo *memo;           /* (nullable) written by one thread */
 } WorkloadBuild;
 
 /* Bytes of a weight or an activation as it is stored. */

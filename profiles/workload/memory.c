@@ -86,9 +86,8 @@ workload_parameters_least(int64_t dense, int64_t expert)
         .dense = dense, .expert = expert, .own_dense = dense, .own_expert = expert};
 }
 
-WorkloadParameters
-workload_build_part_parameters(const WorkloadBuild *build, ModelPart part, int64_t layer,
-                               bool tied_copy)
+static WorkloadParameters
+part_parameters(const WorkloadBuild *build, ModelPart part, int64_t layer, bool tied_copy)
 {
     const PlanDegrees *d = &build->plan->degrees;
     const PlanConventions *c = &build->plan->conventions;
@@ -103,6 +102,26 @@ workload_build_part_parameters(const WorkloadBuild *build, ModelPart part, int64
     };
     set_own(build, part, layer, tied_copy, &n);
     return n;
+}
+
+WorkloadParameters
+workload_build_part_parameters(const WorkloadBuild *build, ModelPart part, int64_t layer,
+                               bool tied_copy)
+{
+    WorkloadPartMemo *memo = build->memo;
+
+    if (memo == NULL)
+        return part_parameters(build, part, layer, tied_copy);
+    const bool is_layer = part == MODEL_PART_LAYER;
+    const int32_t kind = is_layer ? model_layer_kind(build->arch, layer) : 0;
+    const int end = part == MODEL_PART_HEAD;
+    WorkloadParameters *n = is_layer ? &memo->layers[kind] : &memo->ends[end][tied_copy];
+    bool *knows = is_layer ? &memo->knows_layers[kind] : &memo->knows_ends[end][tied_copy];
+
+    if (!*knows)
+        *n = part_parameters(build, part, layer, tied_copy);
+    *knows = true;
+    return *n;
 }
 
 /* A tied table is there once on a rank that has both the embedding and the head, be it in two
@@ -672,6 +691,24 @@ join_unit(const WorkloadBuild *build, const PlanStage *stage, int64_t i, int64_t
     }
 }
 
+/* workload_part_bytes() of a layer on a slice of a micro-batch. */
+static WorkloadPartBytes
+layer_bytes(const WorkloadBuild *build, int64_t layer, int32_t class_, int32_t slice,
+            const ModelShape *shape)
+{
+    WorkloadPartMemo *memo = build->memo;
+
+    if (memo == NULL)
+        return workload_part_bytes(build->arch, MODEL_PART_LAYER, layer, shape);
+    const size_t i = ((size_t)class_ * (size_t)build->n_slices + (size_t)slice) *
+                         (size_t)model_n_kinds(build->arch) +
+                     (size_t)model_layer_kind(build->arch, layer);
+    if (!memo->knows_bytes[i])
+        memo->bytes[i] = workload_part_bytes(build->arch, MODEL_PART_LAYER, layer, shape);
+    memo->knows_bytes[i] = true;
+    return memo->bytes[i];
+}
+
 void
 workload_build_op_memory(const WorkloadBuild *build, const PlanStage *stage, int32_t class_,
                          int32_t slice, WorkloadOp *op, int64_t *last_bytes)
@@ -679,8 +716,11 @@ workload_build_op_memory(const WorkloadBuild *build, const PlanStage *stage, int
     ModelShape shape = workload_build_shape(build, class_, slice);
     int64_t boundary_bytes = model_boundary_bytes(build->arch, &shape);
     int64_t again[SCHEDULE_OP_N] = {0};
-    const WorkloadKeptBytes head = end_held(build, MODEL_PART_HEAD, &shape);
-    const WorkloadKeptBytes embedding = end_held(build, MODEL_PART_EMBEDDING, &shape);
+    const WorkloadKeptBytes none = {0};
+    const WorkloadKeptBytes head =
+        stage->head ? end_held(build, MODEL_PART_HEAD, &shape) : none;
+    const WorkloadKeptBytes embedding =
+        stage->embedding ? end_held(build, MODEL_PART_EMBEDDING, &shape) : none;
     g_autoptr(GArray) whole =
         build->facts->row_blocks ? g_array_new(false, false, sizeof(WorkloadCoursePart)) : NULL;
     WorkloadKeptBytes kinds[MODEL_MAX_KINDS] = {0}, plain[MODEL_MAX_KINDS] = {0};
@@ -695,8 +735,7 @@ workload_build_op_memory(const WorkloadBuild *build, const PlanStage *stage, int
         int kind = model_layer_kind(build->arch, layer);
 
         if (!known[kind]) {
-            const WorkloadPartBytes bytes =
-                workload_part_bytes(build->arch, MODEL_PART_LAYER, layer, &shape);
+            const WorkloadPartBytes bytes = layer_bytes(build, layer, class_, slice, &shape);
             kinds[kind] =
                 workload_kept_bytes(&bytes, stage->recompute, build->n_slices > 1, boundary_bytes);
             plain[kind] = workload_kept_bytes(&bytes, PLAN_RECOMPUTE_NONE, build->n_slices > 1,

@@ -368,6 +368,12 @@ workload_new(const ModelArch *arch, const Profile *profile, const Plan *plan,
     if (!check_model(&build, error) || !check_shapes(&build, error) ||
         !check_devices(&build, error))
         return NULL;
+    const size_t n_bytes =
+        (size_t)classes->len * (size_t)plan->slices->len * (size_t)model_n_kinds(arch);
+    g_autofree WorkloadPartBytes *bytes = g_new(WorkloadPartBytes, n_bytes);
+    g_autofree bool *knows_bytes = g_new0(bool, n_bytes);
+    WorkloadPartMemo memo = {.bytes = bytes, .knows_bytes = knows_bytes};
+    build.memo = &memo;
     Workload *workload = build_workload(&build, memory_limit_bytes, error);
     if (workload != NULL)
         workload->class_of_micro_batch = g_steal_pointer(&class_of_micro_batch);
