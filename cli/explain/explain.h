@@ -71,10 +71,10 @@ typedef struct {
     const Plan *plan, *runner_up; /* (borrowed; nullable) */
     /* (owned, nullable) The plan with its layers divided equally by count; NULL: it has them so. */
     Plan *equal;
-    GPtrArray *searches;          /* of Search * */
-    GArray *choices;              /* of ExplainChoice, by dimension, values ascending */
-    GArray *resources;            /* of ExplainResource */
-    GArray *limits;               /* of ExplainLimit, the largest first */
+    GPtrArray *searches; /* of Search * */
+    GArray *choices;     /* of ExplainChoice, by dimension, values ascending */
+    GArray *resources;   /* of ExplainResource */
+    GArray *limits;      /* of ExplainLimit, the largest first */
 } Explanation;
 
 /* Sets up the searches that explain @plan, the best of @request, which share its memo where devices

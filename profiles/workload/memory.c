@@ -717,8 +717,7 @@ workload_build_op_memory(const WorkloadBuild *build, const PlanStage *stage, int
     int64_t boundary_bytes = model_boundary_bytes(build->arch, &shape);
     int64_t again[SCHEDULE_OP_N] = {0};
     const WorkloadKeptBytes none = {0};
-    const WorkloadKeptBytes head =
-        stage->head ? end_held(build, MODEL_PART_HEAD, &shape) : none;
+    const WorkloadKeptBytes head = stage->head ? end_held(build, MODEL_PART_HEAD, &shape) : none;
     const WorkloadKeptBytes embedding =
         stage->embedding ? end_held(build, MODEL_PART_EMBEDDING, &shape) : none;
     g_autoptr(GArray) whole =
