@@ -585,8 +585,8 @@ run(Options *options, GError **error)
         return run_rank(&asked, error);
     const bool json = options_has(options, "json");
     const bool is_kept = json || output != NULL;
-    /* Somebody who waits wants to know before, a program nothing besides an error. */
-    if (!is_kept && isatty(STDERR_FILENO))
+    /* Said before, as measuring takes a minute. */
+    if (!is_kept)
         output_note("profile: what is measured will be shown, but not kept; -o FILE writes it");
     g_autoptr(Profile) profile = measure(&asked, error);
     if (profile == NULL)
@@ -603,8 +603,6 @@ run(Options *options, GError **error)
     if (asked.why_not != NULL)
         output_note("profile: messages and collectives between GPUs were not timed: %s",
                     asked.why_not);
-    if (!is_kept && !isatty(STDERR_FILENO))
-        output_note("profile: not kept; write it with -o FILE");
     return 0;
 }
 

@@ -145,3 +145,15 @@ exec_grid_note(ExecGrid *grid, size_t candidate, double error, double seconds)
     if (!isnan(error))
         grid->n_good = error < EXEC_GRID_TARGET ? grid->n_good + 1 : 0;
 }
+
+double
+exec_grid_all_s(const ExecGrid *grid)
+{
+    double sum_s = 0.0;
+
+    for (size_t i = 0; grid->timed->len > 0 && i < grid->n; i++) {
+        const ExecGridCandidate *candidate = &grid->candidates[i];
+        sum_s += candidate->is_timed ? candidate->seconds : nearest(grid, candidate).seconds;
+    }
+    return sum_s;
+}

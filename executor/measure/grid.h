@@ -62,3 +62,7 @@ int exec_grid_next(const ExecGrid *grid, double corners_s, double others_s);
 /* Notes that @candidate was timed, in @seconds.  @error is how far off the others predicted it; NaN
  * where they could not, because it lies outside of them. */
 void exec_grid_note(ExecGrid *grid, size_t candidate, double error, double seconds);
+
+/* Returns how long all candidates take, @grid's timed ones as they took and the others as they are
+ * expected to; 0 before the first is timed. */
+double exec_grid_all_s(const ExecGrid *grid);

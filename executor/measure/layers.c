@@ -289,6 +289,17 @@ begin_round(const ExecMeasureShared *shared, ExecMeasureLayers *job)
     note_kept_points(shared, job);
 }
 
+/* How long a round takes in which the grid has time for all points, and all are then repeated. */
+static double
+wanted_s(const ExecMeasureLayers *job)
+{
+    const double grid_s = exec_grid_all_s(job->grid);
+    const double once_s = grid_s / (1.0 + FIRST_REPETITIONS) + job->links_s;
+
+    return fmax((grid_s + 2.0 * job->links_s) / GRID_SHARE,
+                grid_s + (job->min_repetitions + 2.0) * once_s);
+}
+
 /* Copies come after the grid: then layers have the memory that they need. */
 bool
 exec_measure_layers(ExecMeasureRank *rank, GError **error)
@@ -299,7 +310,9 @@ exec_measure_layers(ExecMeasureRank *rank, GError **error)
         begin_round(rank->shared, job);
     if (!time_links(rank, job, false, error) || !grow_grid(rank, job, error))
         return false;
-    if (rank->transport.rank == 0)
+    if (rank->transport.rank == 0) {
         job->has_all_points = exec_grid_next(job->grid, INFINITY, INFINITY) < 0;
+        job->wanted_s = wanted_s(job);
+    }
     return time_copies(rank, job, false, error) && repeat(rank, job, error);
 }

@@ -35,6 +35,7 @@ typedef struct {
     double points_s[2];  /* what timing all points took the last time: whole, and by kind too */
     double required_s;   /* (out) what the points took that are timed whatever they take */
     bool has_all_points; /* (out) no point is missing for want of time */
+    double wanted_s;     /* (out) about what a round takes that has all points and repetitions */
     double setup_s;      /* (out) what making the ranks took */
 } ExecMeasureLayers;
 

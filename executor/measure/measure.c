@@ -338,6 +338,7 @@ typedef struct {
     double before_s;   /* what came before the rounds took */
     double beside_s;   /* what came after them took */
     double required_s; /* what was timed whatever it took */
+    double wanted_s;   /* about how long the rounds would take to leave nothing out */
     GString *without;  /* (owned) what there was no time for, in words */
 } Measure;
 
@@ -552,6 +553,7 @@ time_round(Measure *m, GError **error)
     if (ok) {
         m->budget.setup_s = m->layers.setup_s;
         m->required_s += m->layers.required_s;
+        m->wanted_s += m->layers.wanted_s;
         tell_round(m, grid, &shared);
     }
     m->workspace_bytes = MAX(m->workspace_bytes, shared.workspace_bytes);
@@ -635,6 +637,9 @@ time_interference(Measure *m, int64_t begin_ns, GError **error)
     return true;
 }
 
+/* To which seconds the advice for a budget is rounded. */
+#define ROUND_UP_S 10.0
+
 /* Tells what there was no time for, and by how much a limit was overrun. */
 static void
 note_time(const Measure *m)
@@ -643,6 +648,11 @@ note_time(const Measure *m)
 
     if (m->without->len > 0)
         note(&m->o, "in %g s there was no time for %s", m->budget.total_s, m->without->str);
+    if (m->without->len > 0 && m->wanted_s > m->budget.total_s)
+        note(&m->o,
+             "what lies between the shapes that were timed is interpolated; --budget %.0f would "
+             "have time for about all",
+             ROUND_UP_S * ceil(m->wanted_s / ROUND_UP_S));
     if (m->budget.is_limit && spent_s > (1.0 + TOLD_BEYOND) * m->budget.total_s)
         note(&m->o,
              "took %.1f s, not %g; %.1f s of them for shapes that are timed whatever they take",

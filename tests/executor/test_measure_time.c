@@ -133,6 +133,8 @@ test_what_is_timed_in_any_case(void)
                                                 "of 3 repetitions; "));
     g_assert_nonnull(strstr(measured.told->str, "a layer beside others on 1 rank and more\n"));
     g_assert_nonnull(strstr(measured.told->str, " s, not 0.001; 0.0"));
+    /* The advice is no less than what is enough, and no more than what that leaves over. */
+    g_assert_nonnull(strstr(measured.told->str, "; --budget 10 would have time for about all\n"));
     /* With enough time there is nothing to tell. */
     g_assert_cmpuint(enough.n_beside, >, 0);
     g_assert_cmpstr(enough.told->str, ==, "");
