@@ -49,10 +49,16 @@ typedef struct {
     char *asker;      /* (owned, nullable) whose question is being answered */
     int *stop_of;     /* (nullable) stops that search */
     bool is_ending;
-    /* Degrees of the last answer: the next is near.  Answers by their command line; both of lock. */
-    int64_t near_tp, near_pp;
-    GHashTable *known; /* (owned) of (owned) char *, char * */
+    /* The split of the last answer: the next is near.  Answers by their command line; both of lock. */
+    PlanDegrees near;    /* tp is 0 before the first answer */
+    char *near_schedule; /* (owned, nullable) */
+    GHashTable *known;   /* (owned) of (owned) char *, char * */
 } Serve;
+
+/* Before the best plan of a question the page asks for the best with the split of the answer before,
+ * which is found in milliseconds; such an answer begins with this line. */
+#define FIRST_ANSWER                                                                               \
+    "<p class=\"faint\">With the split of the answer before; the best is being looked for.</p>\n"
 
 /* Answers that are kept. */
 #define MAX_KNOWN 256
@@ -148,6 +154,23 @@ is_number(const char *text)
     return *text != 0 && strlen(text) <= 12 && strspn(text, "0123456789.") == strlen(text);
 }
 
+/* (owned) @options with the split of the answer before, which leaves recompute, ZeRO stage,
+ * micro-batch and slices open, and dp to the number of devices. */
+static Options *
+options_near(const Serve *serve, const Options *options)
+{
+    const PlanDegrees *near = &serve->near;
+    const UnitsText tp = output_int64(near->tp), pp = output_int64(near->pp),
+                    vpp = output_int64(near->vpp), cp = output_int64(near->cp),
+                    ep = output_int64(near->ep);
+    const char *const pairs[][2] = {
+        {"tp", tp.text}, {"pp", pp.text}, {"vpp", vpp.text},
+        {"cp", cp.text}, {"ep", ep.text}, {"schedule", serve->near_schedule},
+    };
+
+    return options_copy_with(options, pairs, G_N_ELEMENTS(pairs));
+}
+
 /* (owned, nullable) The options of a question; NULL: it is none. */
 static Options *
 options_of(const Serve *serve, const HttpRequest *request)
@@ -193,7 +216,8 @@ add_price(HtmlPage *page, const Job *job)
         page_card(page, name, output_number(report->cost_per_iteration / tokens * 1e9).text);
 }
 
-/* (owned) The best plan of @request, simulated, as a part of a page. */
+/* (owned) The best plan of @request, simulated, as a part of a page.
+ * @command  NULL: it is a first answer, FIRST_ANSWER. */
 static char *
 answer_with_plan(Serve *serve, const Request *request, const char *command, GError **error)
 {
@@ -208,8 +232,11 @@ answer_with_plan(Serve *serve, const Request *request, const char *command, GErr
     const JobOptions how = {.memory_limit_bytes = request->plan.memory_limit_bytes,
                             .want_trace = true};
 
-    serve->near_tp = job->plan->degrees.tp;
-    serve->near_pp = job->plan->degrees.pp;
+    if (command != NULL) {
+        serve->near = job->plan->degrees;
+        g_free(serve->near_schedule);
+        serve->near_schedule = g_strdup(job->plan->schedule);
+    }
     if (!job_simulate(job, &how, &simulation, error))
         return NULL;
     html_add_iteration(page, job, simulation.result.report, simulation.result.trace);
@@ -224,9 +251,12 @@ answer_with_plan(Serve *serve, const Request *request, const char *command, GErr
     describe_stages(job->plan);
     page_heading(page, "The best plans", NULL);
     page_kept(page);
-    page_heading(page, "The same as a command", NULL);
-    page_paragraph(page, command);
-    return page_fragment(page);
+    if (command != NULL) {
+        page_heading(page, "The same as a command", NULL);
+        page_paragraph(page, command);
+    }
+    g_autofree char *fragment = page_fragment(page);
+    return g_strconcat(command == NULL ? FIRST_ANSWER : "", fragment, NULL);
 }
 
 /* Ends the search for an older question of @asker, if that is the one that runs. */
@@ -251,39 +281,51 @@ set_asker(Serve *serve, const char *asker, int *stop)
     g_mutex_unlock(&serve->who);
 }
 
+/* (owned, nullable) The answer to the question of @options, which is kept unless it was stopped, or
+ * with @is_near only that with the split of the answer before, if the whole one is not known. */
+static char *
+find_answer(Serve *serve, const char *asker, const Options *options, bool is_near, int *stop,
+            GError **error)
+{
+    g_autofree char *command = options_command_line(options, "plan", no_products);
+    char *body = g_strdup(g_hash_table_lookup(serve->known, command));
+
+    if (body != NULL)
+        return body;
+    g_autoptr(Options) asked =
+        is_near ? options_near(serve, options) : options_copy_with(options, NULL, 0);
+    g_autoptr(Request) request = request_new(
+        model_arch_copy(serve->arch), profile_copy(serve->profile), asked, REQUEST_SEARCHED, error);
+    if (request == NULL)
+        return NULL;
+    request->plan.stop = stop;
+    request->plan.top = is_near ? 0 : MAX(request->plan.top, 2);
+    request->plan.near_tp = serve->near.tp;
+    request->plan.near_pp = serve->near.pp;
+    set_asker(serve, asker, stop);
+    body = answer_with_plan(serve, request, is_near ? NULL : command, error);
+    set_asker(serve, NULL, NULL);
+    if (body == NULL || is_near || g_atomic_int_get(stop) != 0)
+        return body;
+    if (g_hash_table_size(serve->known) >= MAX_KNOWN)
+        g_hash_table_remove_all(serve->known);
+    g_hash_table_insert(serve->known, g_steal_pointer(&command), g_strdup(body));
+    return body;
+}
+
 static void
 answer_plan(Serve *serve, const HttpRequest *asked, HttpAnswer *answer)
 {
     const char *asker = asked->get(asked->request, "page");
+    const bool is_near = asked->get(asked->request, "near") != NULL;
     g_autoptr(GError) error = NULL;
     int stop = 0;
 
     stop_older(serve, asker);
     g_mutex_lock(&serve->lock);
     g_autoptr(Options) options = options_of(serve, asked);
-    g_autoptr(Request) request =
-        options == NULL ? NULL
-                        : request_new(model_arch_copy(serve->arch), profile_copy(serve->profile),
-                                      options, REQUEST_SEARCHED, &error);
-    if (request != NULL) {
-        g_autofree char *command = options_command_line(options, "plan", no_products);
-
-        answer->body = g_strdup(g_hash_table_lookup(serve->known, command));
-        if (answer->body == NULL) {
-            request->plan.stop = &stop;
-            request->plan.top = MAX(request->plan.top, 2);
-            request->plan.near_tp = serve->near_tp;
-            request->plan.near_pp = serve->near_pp;
-            set_asker(serve, asker, &stop);
-            answer->body = answer_with_plan(serve, request, command, &error);
-            set_asker(serve, NULL, NULL);
-            if (g_hash_table_size(serve->known) >= MAX_KNOWN)
-                g_hash_table_remove_all(serve->known);
-            if (answer->body != NULL && g_atomic_int_get(&stop) == 0)
-                g_hash_table_insert(serve->known, g_steal_pointer(&command),
-                                    g_strdup(answer->body));
-        }
-    }
+    if (options != NULL && (!is_near || serve->near.tp > 0))
+        answer->body = find_answer(serve, asker, options, is_near, &stop, &error);
     g_mutex_unlock(&serve->lock);
     answer->status = answer->body != NULL ? 200 : 400;
     if (answer->body != NULL)
@@ -317,6 +359,7 @@ serve_clear(Serve *serve)
     profile_free(serve->profile);
     request_free(serve->first);
     g_free(serve->asker);
+    g_free(serve->near_schedule);
     g_clear_pointer(&serve->known, g_hash_table_unref);
     g_mutex_clear(&serve->lock);
     g_mutex_clear(&serve->who);

@@ -78,6 +78,15 @@ draw_throughput(const void *content, const char *path, GError **error)
     return plot_sweep_throughput(content, &how, path, error);
 }
 
+/* (owned) "days on 64 devices of dgx-h100, the fastest" */
+static char *
+card_name(const char *what, const SweepPoint *point, const char *why)
+{
+    return g_strdup_printf("%s on " INT " devices%s%s, %s", what, point->n_devices,
+                           point->cluster == NULL ? "" : " of ",
+                           point->cluster == NULL ? "" : point->cluster, why);
+}
+
 static void
 add_cards(HtmlPage *page, const Sweep *sweep)
 {
@@ -86,18 +95,15 @@ add_cards(HtmlPage *page, const Sweep *sweep)
     const SweepPoint *cheapest = sweep_best(sweep, offsetof(SweepPoint, effective_cost), 1);
 
     if (quickest != NULL) {
-        g_autofree char *name =
-            g_strdup_printf("days on " INT " devices, the fastest", quickest->n_devices);
+        g_autofree char *name = card_name("days", quickest, "the fastest");
         page_card(page, name, describe_days(quickest->effective_days).text);
     } else if (fastest != NULL) {
-        g_autofree char *name = g_strdup_printf("tokens per second on " INT " devices, the fastest",
-                                                fastest->n_devices);
+        g_autofree char *name = card_name("tokens per second", fastest, "the fastest");
         page_card(page, name, units_format_count(fastest->effective_tokens_per_s).text);
     }
     if (cheapest != NULL) {
         g_autofree char *name =
-            g_strdup_printf("%s on " INT " devices, the cheapest",
-                            sweep->currency == NULL ? "?" : sweep->currency, cheapest->n_devices);
+            card_name(sweep->currency == NULL ? "?" : sweep->currency, cheapest, "the cheapest");
         page_card(page, name, units_format_count(cheapest->effective_cost).text);
         page_card(page, "days at the cheapest", describe_days(cheapest->effective_days).text);
     }
@@ -113,7 +119,7 @@ write_page(const Sweep *sweep, Options *options, GError **error)
 
     add_cards(page, sweep);
     page_kept(page);
-    if (has_feasible(sweep) && strchr(sweep->cluster, ',') == NULL &&
+    if (has_feasible(sweep) &&
         !page_picture(page, "tokens per second over devices, and how well they scale",
                       draw_throughput, sweep, error))
         return false;
@@ -146,8 +152,6 @@ run(Options *options, GError **error)
 
     if (options_has(options, "top"))
         options_fail(options, "top", "a sweep has one plan of each point");
-    if (strchr(options_argument(options, 1), ',') != NULL && options_has(options, "plot"))
-        options_fail(options, "plot", "draws one cluster, not several");
     if (!check_paths(options, error) || !options_finish(options, error) ||
         !sizes_run(&sizes, options, &interrupted, error) ||
         !write_files(sizes.sweep, options, error) || !print(sizes.sweep, options, error))

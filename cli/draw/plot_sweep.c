@@ -42,10 +42,12 @@ along(const SweepPoint *point, size_t axis)
     return *(const int64_t *)(const void *)((const char *)point + axes[axis].offset);
 }
 
-/* Whether both are on one curve. */
+/* Whether both are on one curve: of one cluster, and of one size in what is not drawn along. */
 static bool
 is_same_series(const Scaling *scaling, const SweepPoint *a, const SweepPoint *b)
 {
+    if (g_strcmp0(a->cluster, b->cluster) != 0)
+        return false;
     for (size_t axis = 0; axis < N_AXES; axis++)
         if (axis != scaling->x && along(a, axis) != along(b, axis))
             return false;
@@ -147,6 +149,7 @@ add_row(Table *table, const Scaling *scaling, const SweepPoint *point, guint k)
     table_add_double(table, efficiency(scaling, point, k) * point->goodput.goodput_fraction);
     table_add_int64(table, point->peak_memory_bytes);
     table_add_text(table, *text == 0 ? "-" : text);
+    table_add_text(table, point->cluster == NULL ? scaling->sweep->cluster : point->cluster);
 }
 
 static Table *
@@ -155,7 +158,7 @@ data_new(const Scaling *scaling)
     Table *table = table_new_line("series\tx\tn_devices\tglobal_batch\tseq_len\ttokens_per_s\t"
                                   "effective_tokens_per_s\tideal_tokens_per_s\t"
                                   "efficiency_fraction\teffective_efficiency_fraction\t"
-                                  "peak_memory_bytes\tlabel");
+                                  "peak_memory_bytes\tlabel\tcluster");
 
     for (guint k = 0; k < scaling->n_series; k++)
         for (guint i = 0; i < scaling->sweep->points->len; i++)
@@ -169,13 +172,18 @@ data_new(const Scaling *scaling)
 static char *
 series_name(const Scaling *scaling, guint k)
 {
-    GString *text = g_string_new(NULL);
+    const char *cluster = scaling->series[k]->cluster;
+    GString *text = g_string_new(cluster);
 
     for (size_t axis = 0; axis < N_AXES; axis++) {
         if (axis == scaling->x ||
             (!sweep_varies(scaling->sweep, axes[axis].offset) && scaling->n_all > 1))
             continue;
-        g_string_append_printf(text, "%s" INT " %s", text->len == 0 ? "" : " x ",
+        g_string_append_printf(text, "%s" INT " %s",
+                               text->len == 0 ? ""
+                               : cluster != NULL && *cluster != 0 && g_str_equal(text->str, cluster)
+                                   ? ", "
+                                   : " x ",
                                along(scaling->series[k], axis), axes[axis].unit);
     }
     return g_string_free(text, FALSE);

@@ -4,13 +4,27 @@
 format = ARG1
 load 'settings.gp'
 width = 1160
-height = footer eq '' ? 560 : 578
 left = 78
 right = 26
 middle = 690
 top = 104
 bottom = 472
 legend_y = 536
+# Rows of the legend: what an entry takes, and where the next one begins.
+entry(text) = 58 + 6.6 * strlen(text)
+fits(x, text) = (x == left || x + entry(text) <= width)
+ideal_name = 'as many per device as the best size'
+effective_name = 'after failures and checkpoints'
+x = left
+rows = 1
+do for [k=1:n_series+2] {
+    name = k <= n_series ? series_name[k] : k == n_series+1 ? ideal_name : effective_name
+    if (k <= n_series || (k == n_series+1 ? has_ideal : has_effective)) {
+        if (!fits(x, name)) { x = left; rows = rows + 1 }
+        x = x + entry(name)
+    }
+}
+height = (footer eq '' ? 560 : 578) + 17 * (rows - 1)
 load 'common.gp'
 load 'axes.gp'
 
@@ -19,22 +33,25 @@ set multiplot
 # The legend, below the axes: a line and a point for each series, then what the strokes mean.
 x = left
 do for [k=1:n_series] {
+    if (!fits(x, series_name[k])) { x = left; legend_y = legend_y + 17 }
     set arrow 100+k from screen x_at(x),y_at(legend_y) to screen x_at(x+24),y_at(legend_y) nohead \
         lw 2.2*unit lc rgb series_color[k] front
     set label 100+k series_name[k] at screen x_at(x+31),y_at(legend_y) font face(11) tc rgb ink \
         front
-    x = x + 58 + 6.6 * strlen(series_name[k])
+    x = x + entry(series_name[k])
 }
 if (has_ideal) {
+    if (!fits(x, ideal_name)) { x = left; legend_y = legend_y + 17 }
     set arrow 120 from screen x_at(x),y_at(legend_y) to screen x_at(x+24),y_at(legend_y) nohead \
         lw 1.2*unit dt (5,4) lc rgb '#999999' front
-    set label 120 'as many per device as the best size' at screen x_at(x+31),y_at(legend_y) font face(11) tc rgb ink front
-    x = x + 58 + 6.6 * 35
+    set label 120 ideal_name at screen x_at(x+31),y_at(legend_y) font face(11) tc rgb ink front
+    x = x + entry(ideal_name)
 }
 if (has_effective) {
+    if (!fits(x, effective_name)) { x = left; legend_y = legend_y + 17 }
     set arrow 121 from screen x_at(x),y_at(legend_y) to screen x_at(x+24),y_at(legend_y) nohead \
         lw 1.2*unit dt (1.5,2.5) lc rgb ink front
-    set label 121 'after failures and checkpoints' at screen x_at(x+31),y_at(legend_y) \
+    set label 121 effective_name at screen x_at(x+31),y_at(legend_y) \
         font face(11) tc rgb ink front
 }
 

@@ -24,7 +24,7 @@ fi
 runs 0 "the same question by command" plan llama3-8b dgx-h100 --gpus 16 --global-batch 32 --set network=100Gbps,price=2.5
 iteration=$(sed -n 's/^iteration \([^,]*\),.*/\1/p' "$W/out")
 cat >"$W/ask.py" <<'P'
-import http.client, json, re, sys
+import http.client, json, re, statistics, subprocess, sys, time
 port, iteration = int(sys.argv[1].split(':')[2].strip('/\n')), sys.argv[2]
 n = 0
 def ask(path, headers={}, method='GET', body=None, host=None):
@@ -49,11 +49,38 @@ asks = {a['key']: a for a in json.loads(re.search(r'id="asks">(.*?)</script>', p
 report({k: asks[k]['values'][asks[k]['at']] for k in asks} ==
        {'gpus': '8', 'batch': '16', 'seq': '8192', 'network': '', 'price': ''},
        'its sliders begin at the job', asks)
+status, answer, _ = ask('/plan?gpus=16&batch=32&seq=8192&near=1')
+report(status == 400, 'before the first answer there is no split to be near', (status, answer[:200]))
 status, answer, _ = ask('/plan?gpus=16&batch=32&seq=8192&network=100&price=2.5&page=a')
 report(status == 200 and f'<b>{iteration}</b><span class="faint">iteration<' in answer and
        'USD per billion tokens' in answer, 'the answer is that of degas plan', (status, answer[:400]))
 report('degas plan llama3-8b dgx-h100 --gpus 16 --global-batch 32 --set network=100Gbps,price=2.5 --seq-len 8192'
        in answer or 'network=100Gbps,price=2.5' in answer, 'and says its command', answer[-300:])
+# A first answer, with the split of the one before: what degas plan says when that is given.
+first = '<p class="faint">With the split of the answer before'
+tp, pp, vpp, cp, ep, schedule = re.search(r'>best[^<]*<td>\d+' + r'<td>(\d+)' * 5 + r'<td>\d+<td class="left">([a-z0-9-]+)', answer).groups()
+split = ['--tp', tp, '--pp', pp, '--vpp', vpp, '--cp', cp, '--ep', ep, '--schedule', schedule]
+def seconds(path):
+    begin = time.monotonic()
+    got = ask(path)
+    return time.monotonic() - begin, got
+times = {0: [], 1: []}
+for gpus in 32, 64, 128, 256, 512:
+    question = f'/plan?gpus={gpus}&batch=1024&seq=8192'
+    took, (status, near, _) = seconds(question + '&near=1')
+    times[1].append(took)
+    if gpus == 32:
+        told = subprocess.run([sys.argv[3], 'plan', 'llama3-8b', 'dgx-h100', '--gpus', '32', '--global-batch', '1024', *split, '--top', '0'],
+                              capture_output=True, text=True).stdout
+        want = re.search(r'^iteration ([^,]*),', told, re.M)[1]
+        report(status == 200 and near.startswith(first) and f'<b>{want}</b>' in near and 'degas plan' not in near,
+               'a first answer is the best with that split', (status, near[:300], split, want))
+    took, (status, whole, _) = seconds(question)
+    times[0].append(took)
+    report(status == 200 and not whole.startswith(first), f'the answer is the best of all for {gpus} devices', whole[:200])
+status, again, _ = ask('/plan?gpus=512&batch=1024&seq=8192&near=1')
+report(again == whole, 'an answer that is known is not looked for again', again[:200])
+report(statistics.median(times[1]) < statistics.median(times[0]) / 3, 'the first answer comes much earlier', times)
 status, answer, _ = ask('/plan?gpus=5&batch=16&seq=8192')
 report(status in (200, 400) and answer, 'a job that does not divide is answered', (status, answer))
 for name, kind, want, more in (
@@ -73,7 +100,7 @@ for name, kind, want, more in (
     status, answer, _ = ask(kind, **more)
     report(status == want and '<script>' not in answer[:200] or want == 200 and status == 200, name, (status, answer[:200]))
 P
-python3 "$W/ask.py" "$(cat "$W/address")" "$iteration" >"$W/told" 2>&1
+python3 "$W/ask.py" "$(cat "$W/address")" "$iteration" "$DEGAS" >"$W/told" 2>&1
 report $? "all are answered" "$(cat "$W/told")"
 # shellcheck disable=SC2094
 while read -r word rest; do
