@@ -88,6 +88,25 @@ qk_norm_elements(const ModelArch *arch, const Heads *heads)
     }
 }
 
+/* Norms of queries and keys. */
+static void
+add_qk_norm(OpsList *list, const Heads *heads)
+{
+    const ModelArch *arch = list->arch;
+
+    if (!arch->qk_norm)
+        return;
+    double bytes = list->rows * (heads->q_width + heads->k_width) * list->e;
+    ModelOp *op = ops_add_memory(list, "qk_norm", 2.0 * bytes, 3.0 * bytes, bytes, 2, 4);
+
+    op->weight_bytes = ops_bytes(qk_norm_elements(arch, heads) * list->e);
+    op->stored_operands = true;
+    /* Sums of squares over all heads of a token, of queries and of keys, in fp32. */
+    if (arch->qk_norm_kind == MODEL_QK_NORM_ROW)
+        ops_add_collective(list, "qk_norm_sum", MODEL_GROUP_TP, MODEL_COMM_ALL_REDUCE,
+                           MODEL_COMM_ALL_REDUCE, 8.0 * list->rows);
+}
+
 static void
 add_qkv(OpsList *list, const Heads *heads)
 {
@@ -107,17 +126,6 @@ add_qkv(OpsList *list, const Heads *heads)
         gemm = add_queries(list, heads, "qkv", q + k + v, heads->k_width + heads->v_width);
     }
     ops_keep_input(list, gemm, list->local_rows * (double)arch->hidden);
-    if (arch->qk_norm) {
-        double bytes = list->rows * (heads->q_width + heads->k_width) * list->e;
-        ModelOp *op = ops_add_memory(list, "qk_norm", 2.0 * bytes, 3.0 * bytes, bytes, 2, 4);
-
-        op->weight_bytes = ops_bytes(qk_norm_elements(arch, heads) * list->e);
-        op->stored_operands = true;
-        /* Sums of squares over all heads of a token, of queries and of keys, in fp32. */
-        if (arch->qk_norm_kind == MODEL_QK_NORM_ROW)
-            ops_add_collective(list, "qk_norm_sum", MODEL_GROUP_TP, MODEL_COMM_ALL_REDUCE,
-                               MODEL_COMM_ALL_REDUCE, 8.0 * list->rows);
-    }
 }
 
 /* The sigmoid of the gate's columns, and the product with attention's result, each way; the gate is
@@ -466,6 +474,7 @@ ops_add_attention(OpsList *list)
         add_mla(list, &heads);
     else
         add_qkv(list, &heads);
+    add_qk_norm(list, &heads);
     if (model_positions(arch) == MODEL_POSITIONS_ROTARY)
         add_rope(list, &heads);
     add_indexer(list);

@@ -125,19 +125,30 @@ add_router(OpsList *list, double rows, bool keeps_input)
                           4.0 * scores + 8.0 * chosen, 8, 5);
 }
 
-/* Columns, on one tp rank, of queries, of keys and values, of the experts that see every row. */
+/* Columns, on one tp rank, of queries, of keys and values, of the experts that see every row; where
+ * these come through latents, of the latents and of what they are decompressed to. */
 typedef struct {
     double q, kv, shared;
+    double latent, kv_up;
 } Columns;
 
 static Columns
 columns_of(const ModelArch *arch, const ModelShape *shape)
 {
-    return (Columns){
-        .q = (double)(model_ceil_div(arch->n_heads, shape->tp) * arch->head_dim),
-        .kv = 2.0 * (double)(model_ceil_div(arch->n_kv_heads, shape->tp) * arch->head_dim),
+    const int64_t heads = model_ceil_div(arch->n_heads, shape->tp);
+    const int64_t kv_heads = model_ceil_div(arch->n_kv_heads, shape->tp);
+    const ModelMla *mla = &arch->mla;
+    Columns c = {
+        .q = (double)(heads * arch->head_dim),
+        .kv = (double)(kv_heads * (arch->head_dim + model_v_dim(arch))),
         .shared = (double)model_ceil_div(model_shared_hidden(&arch->experts), shape->tp),
     };
+
+    if (!model_has_mla(arch))
+        return c;
+    c.latent = (double)(mla->q_lora_rank + mla->kv_lora_rank + mla->qk_rope_head_dim);
+    c.kv_up = (double)(heads * (mla->qk_nope_head_dim + mla->v_head_dim));
+    return c;
 }
 
 /* Of a mixer with a state, by row: the gradients of its result and of the convolution's, decays
@@ -148,7 +159,10 @@ state_scratch(const OpsList *list)
     const ModelStateWidths w = model_state_widths(list->arch, list->shape->tp);
     const double narrow = w.up_rows > 0 ? (double)MAX(w.gates, w.rates) : 0.0;
 
-    return (double)w.values + (list->arch->state.conv > 0 ? (double)w.conv : 0.0) + narrow +
+    /* Mamba's values are there twice with or without a convolution. */
+    const bool convolved = list->arch->state.conv > 0 || w.middle > 0;
+
+    return (double)w.values + (convolved ? (double)w.conv : 0.0) + narrow +
            4.0 / list->e * (double)(w.gates + w.rates);
 }
 
@@ -161,6 +175,28 @@ state_gradients(const ModelArch *arch, int64_t tp)
     return (double)(w.in + w.down + w.middle + w.up);
 }
 
+/* Of attention, by row: the gradient of its result; through latents, those of keys and values and, of
+ * all tp ranks' rows, latents and their gradients; and of cp ranks what passes between them, K and V,
+ * either on its way, and the gradients in fp32. */
+static double
+attention_scratch(const OpsList *list, const Columns *c)
+{
+    const ModelShape *shape = list->shape;
+    const double ring = shape->cp > 1 ? (2.0 + 4.0 / list->e) * (double)shape->cp * c->kv : 0.0;
+    const double latents = shape->sequence_parallel ? 2.0 * c->latent : 0.0;
+
+    return c->q + ring + (c->latent > 0.0 ? fmax(c->kv, c->kv_up) + latents : 0.0);
+}
+
+/* ... and the gradients of its products' outputs. */
+static double
+attention_gradients(const OpsList *list, const Columns *c)
+{
+    if (c->latent > 0.0)
+        return c->q + c->kv_up + c->latent * list->local_rows / list->rows;
+    return c->q + c->kv;
+}
+
 /* Elements of a row that is at its experts, or on its way. */
 static int64_t
 row_elements(const ModelArch *arch)
@@ -169,16 +205,18 @@ row_elements(const ModelArch *arch)
 }
 
 /* How many gradients of the width of a layer its backward has besides that of its input: of results
- * that are normed, or scaled, of the second of parallel halves, of what shared experts' gate passes. */
+ * that are normed, or scaled, of the second of parallel halves, of the first of mixers beside each other, of
+ * what shared experts' gate passes. */
 static int64_t
 n_more_gradients(const ModelArch *arch)
 {
     const ModelExperts *experts = &arch->experts;
+    const bool is_beside = model_has_attention(arch) && model_has_state(arch);
     const bool is_parallel = arch->blocks != MODEL_BLOCKS_SERIAL &&
                              arch->mixer != MODEL_MIXER_NONE && arch->ffn != MODEL_FFN_NONE;
 
     return (arch->norm_place != MODEL_NORM_PLACE_PRE) + (arch->residual_scale > 0.0) + is_parallel +
-           (experts->shared_gate && experts->n_shared > 0);
+           is_beside + (experts->shared_gate && experts->n_shared > 0);
 }
 
 static ModelScratchBytes
@@ -191,15 +229,15 @@ kind_scratch_bytes(const ModelArch *arch, const ModelShape *shape)
                              ? 0.0
                              : (double)model_ceil_div(arch->ffn_hidden, shape->tp);
     const double mlp = fmax(dense, c.shared);
-    /* Of all cp ranks: K and V, either on its way, and the gradients in fp32. */
-    const double ring = shape->cp > 1 ? (2.0 + 4.0 / list.e) * (double)shape->cp * c.kv : 0.0;
     /* GELU's gradient takes its result's place. */
     const double active = model_is_gated(arch) ? mlp : 0.0;
     const double common = fmax(h, active) + (shape->sequence_parallel ? h : 0.0);
     const double up = (double)n_inputs(arch) * mlp;
-    const bool attends = model_has_attention(arch);
-    const double mixer = attends ? c.q + ring : state_scratch(&list);
-    const double kept = attends ? c.q + c.kv : state_gradients(arch, shape->tp);
+    const bool attends = model_has_attention(arch), states = model_has_state(arch);
+    const double mixer =
+        fmax(attends ? attention_scratch(&list, &c) : 0.0, states ? state_scratch(&list) : 0.0);
+    const double kept = (attends ? attention_gradients(&list, &c) : 0.0) +
+                        (states ? state_gradients(arch, shape->tp) : 0.0);
     const double more = (double)n_more_gradients(arch) * list.local_rows * h;
 
     return (ModelScratchBytes){

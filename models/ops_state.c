@@ -109,6 +109,14 @@ add_scan(OpsList *list, const ModelStateWidths *w)
     op->core_attention = true;
 }
 
+/* Whether the scan reads another tensor than the first product wrote: a convolution's result, or, of
+ * Mamba, whose values a product reads, too, that of SiLU alone. */
+static bool
+has_conv(const ModelArch *arch, const ModelStateWidths *w)
+{
+    return arch->state.conv > 0 || w->middle > 0;
+}
+
 /* The convolution of every channel over a few tokens, with its activation. */
 static void
 add_conv(OpsList *list, const ModelStateWidths *w)
@@ -116,7 +124,7 @@ add_conv(OpsList *list, const ModelStateWidths *w)
     const ModelState *s = &list->arch->state;
     const double bytes = list->rows * (double)w->conv * list->e;
 
-    if (s->conv == 0)
+    if (!has_conv(list->arch, w))
         return;
     /* Its input is kept, and its result, which the scan reads. */
     ModelOp *op = ops_add_memory(list, "conv", 2.0 * bytes, 4.0 * bytes, 2.0 * bytes, 1, 2);
@@ -153,6 +161,11 @@ add_steps(OpsList *list, const ModelStateWidths *w)
     ops_add_gemm(list, "mixer_middle", list->rows, w->values, w->middle, false);
     ops_add_collective(list, "mixer_middle_sum", MODEL_GROUP_TP, MODEL_COMM_ALL_REDUCE,
                        MODEL_COMM_ALL_REDUCE, list->rows * (double)w->middle * list->e);
+    if (list->arch->state.inner_norms) { /* of time steps, B and C by themselves */
+        const double bytes = list->rows * (double)w->middle * list->e;
+        ops_add_memory(list, "mixer_inner_norms", 2.0 * bytes, 3.0 * bytes,
+                       bytes + 12.0 * list->rows, 3, 6);
+    }
     ModelOp *steps = ops_add_gemm(list, "mixer_steps", list->rows, w->up_rows, w->up, false);
     ops_keep_input(list, steps, list->rows * (double)w->middle);
 }
@@ -185,8 +198,8 @@ ops_add_state_mixer(OpsList *list, bool keeps_input)
         ops_keep_input(list, in, list->local_rows * (double)arch->hidden);
     /* What the convolution does not take over: gates; without one, everything.  And what becomes of
      * these, in fp32. */
-    const double kept =
-        (double)(w.in - (s->conv > 0 ? w.conv : 0)) * list->e + 4.0 * (double)(w.gates + w.rates);
+    const double kept = (double)(w.in - (has_conv(arch, &w) ? w.conv : 0)) * list->e +
+                        4.0 * (double)(w.gates + w.rates);
     in->saved_bytes = ops_bytes((double)in->saved_bytes + list->rows * kept);
     add_narrow(list, &w);
     ops_add_tp_input_again(list, "mixer_input_again", arch->hidden);

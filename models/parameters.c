@@ -85,19 +85,21 @@ attention_parameters(const ModelArch *arch, int64_t tp)
     const int64_t heads = model_ceil_div(arch->n_heads, tp);
     const int64_t kv_heads = model_ceil_div(arch->n_kv_heads, tp);
 
-    if (model_has_mla(arch))
-        return mla_parameters(arch, heads) + indexer_parameters(arch);
-    const int64_t columns = model_qkv_columns(arch, tp);
-    int64_t n = arch->hidden * columns + heads * model_v_dim(arch) * arch->hidden;
-    if (arch->qkv_bias)
-        n += columns;
+    int64_t n = indexer_parameters(arch);
+
     if (arch->qk_norm)
         n += qk_norm_parameters(arch, heads + kv_heads);
     if (arch->sinks)
         n += heads;
+    if (model_has_mla(arch))
+        return n + mla_parameters(arch, heads);
+    const int64_t columns = model_qkv_columns(arch, tp);
+    n += arch->hidden * columns + heads * model_v_dim(arch) * arch->hidden;
+    if (arch->qkv_bias)
+        n += columns;
     if (model_has_proj_bias(arch))
         n += arch->hidden;
-    return n + indexer_parameters(arch);
+    return n;
 }
 
 int64_t

@@ -330,7 +330,7 @@ embedding_forward(ExecEmbedding e, const T *table, const T *positions, T *x)
         positions == NULL ? NULL : positions + (int64_t)e.position[row / e.sequences] * e.cols;
 
     for (int64_t j = threadIdx.x; j < e.cols; j += THREADS)
-        x[row * e.cols + j] = from_float<T>((here ? to_float(from[j]) : 0.0f) +
+        x[row * e.cols + j] = from_float<T>((here ? e.scale * to_float(from[j]) : 0.0f) +
                                             (place != NULL ? to_float(place[j]) : 0.0f));
 }
 
@@ -361,7 +361,7 @@ embedding_backward_tokens(ExecEmbedding e, const T *dx, float *dtable)
             const int64_t at = __shfl_sync(FULL, (int)token, (unsigned)source);
             if (col < e.cols)
                 atomicAdd(&dtable[at * e.cols + col],
-                          to_float(dx[(first + source) * e.cols + col]));
+                          e.scale * to_float(dx[(first + source) * e.cols + col]));
         }
     }
 }

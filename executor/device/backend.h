@@ -281,6 +281,7 @@ typedef struct {
     int64_t first_token, n_tokens;
     const int32_t *token;    /* [rows] */
     const int32_t *position; /* [rows / sequences]: row r has position[r / sequences] */
+    float scale;             /* of the rows of the table, not of positions */
 } ExecEmbedding;
 
 /*
@@ -389,7 +390,7 @@ typedef struct {
     void (*attention_forward)(ExecBackend *backend, const ExecAttention *attention);
     void (*attention_backward)(ExecBackend *backend, const ExecAttention *attention,
                                const ExecAttentionGradients *gradients);
-    /* x[row] = table[token[row] - first_token] + positions[position of row] */
+    /* x[row] = scale table[token[row] - first_token] + positions[position of row] */
     void (*embedding_forward)(ExecBackend *backend, const ExecEmbedding *embedding,
                               const void *table, const void *positions, void *x);
     /* Adds in the order of rows, so that the bits are the same every time.  @dpositions is
@@ -497,9 +498,10 @@ typedef struct {
     void (*result_squares)(ExecBackend *backend, const ExecResult *result);
     void (*result_forward)(ExecBackend *backend, const ExecResult *result, void *y);
     /* The same of the dot products of what is normed with its gain and gradient. */
-    void (*result_dots)(ExecBackend *backend, const ExecResult *result, const void *dy, float *dots);
+    void (*result_dots)(ExecBackend *backend, const ExecResult *result, const void *dy,
+                        float *dots);
     void (*result_backward)(ExecBackend *backend, const ExecResult *result,
-                          const ExecResultGradients *gradients);
+                            const ExecResultGradients *gradients);
 
     /* --- asynchronous devices (optional; NULL: work is done when a slot returns) --- */
 

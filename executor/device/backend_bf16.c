@@ -470,7 +470,7 @@ embedding_forward(ExecBackend *backend, const ExecEmbedding *e, const void *tabl
         if (position != NULL)
             position += e->position[row / e->sequences] * e->cols;
         for (int64_t j = 0; j < e->cols; j++)
-            to[j] = bf16_from_float((here ? bf16_to_float(from[j]) : 0.0f) +
+            to[j] = bf16_from_float((here ? e->scale * bf16_to_float(from[j]) : 0.0f) +
                                     (position != NULL ? bf16_to_float(position[j]) : 0.0f));
     }
 }

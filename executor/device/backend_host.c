@@ -131,7 +131,7 @@ exec_host_embedding_forward(ExecBackend *backend, const ExecEmbedding *e, const 
         float *to = (float *)x + row * e->cols;
         const float *from = (const float *)table + at * e->cols;
         for (int64_t i = 0; i < e->cols; i++)
-            to[i] = at < 0 ? 0.0f : from[i];
+            to[i] = at < 0 ? 0.0f : e->scale * from[i];
         if (positions == NULL)
             continue;
         from = (const float *)positions + e->position[row / e->sequences] * e->cols;
@@ -148,7 +148,7 @@ exec_host_embedding_backward(ExecBackend *backend, const ExecEmbedding *e, const
         const int64_t at = table_row(e, row);
         const float *from = (const float *)dx + row * e->cols;
         for (int64_t i = 0; at >= 0 && i < e->cols; i++)
-            dtable[at * e->cols + i] += from[i];
+            dtable[at * e->cols + i] += e->scale * from[i];
         if (dpositions == NULL)
             continue;
         float *to = dpositions + e->position[row / e->sequences] * e->cols;

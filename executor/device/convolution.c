@@ -172,7 +172,9 @@ load_weights(const Work *work, Block *b)
     memset(b->bias, 0, sizeof b->bias);
     if (c->bias != NULL)
         exec_row_load(work->backend->storage, c->bias, b->first, b->n, b->bias);
-    for (int64_t j = 0; j < c->width; j++)
+    for (int64_t i = 0; c->weight == NULL && i < b->n; i++)
+        b->weight[i] = 1.0f;
+    for (int64_t j = 0; c->weight != NULL && j < c->width; j++)
         exec_row_load(work->backend->storage, c->weight, j * c->channels + b->first, b->n,
                       b->weight + j * b->n);
 }
@@ -182,7 +184,7 @@ add_weight_gradients(const Work *work, const Block *b)
 {
     const ExecConvolution *c = work->c;
 
-    for (int64_t j = 0; j < c->width; j++)
+    for (int64_t j = 0; c->weight != NULL && j < c->width; j++)
         for (int64_t i = 0; i < b->n; i++)
             work->g->d_weight[j * c->channels + b->first + i] += b->d_weight[j * b->n + i];
     for (int64_t i = 0; c->bias != NULL && i < b->n; i++)

@@ -28,7 +28,7 @@ typedef struct {
     const void *x;
     int64_t stride;      /* elements between rows of x */
     const void *gate;    /* (nullable) strides of x: x is multiplied by it first */
-    const void *weight;  /* [width, channels] */
+    const void *weight;  /* (nullable: ones; width is 1 then) [width, channels] */
     const void *bias;    /* (nullable) [channels] */
     const float *before; /* (nullable: zeros) [width - 1, sequences, channels], gate and all */
     float *after;        /* (nullable) of that form: what the next slice has before it */
@@ -39,7 +39,7 @@ typedef struct {
     const void *dy;           /* [rows, channels] */
     void *dx;                 /* strides of x; overwritten */
     void *d_gate;             /* like dx, where there is a gate */
-    float *d_weight, *d_bias; /* added to; d_bias only where there is one */
+    float *d_weight, *d_bias; /* added to; only where there is a weight, a bias */
     float *d_state;           /* (nullable) in: the gradient of @after; out: that of @before */
 } ExecConvolutionGradients;
 

@@ -226,14 +226,22 @@ backward(const ExecLayer *layer, void *kept, const void *dy)
 }
 
 static void
-weight(const ExecLayer *layer, const void *x, void *kept, const void *dy)
+weight_out(const ExecLayer *layer, void *kept, const void *dy)
 {
-    const ExecWidths *w = layer->widths;
-    const ExecLinear proj = proj_of(layer), gate = gate_linear(layer);
+    const ExecLinear proj = proj_of(layer);
     const ExecAttentionTensors t = tensors_of(layer, kept);
 
-    exec_linear_weight(layer->backend, &proj, has_gate(w) ? t.gated : t.attention, dy);
+    exec_linear_weight(layer->backend, &proj, has_gate(layer->widths) ? t.gated : t.attention, dy);
+}
+
+static void
+weight_in(const ExecLayer *layer, const void *x, void *kept)
+{
+    const ExecWidths *w = layer->widths;
+    const ExecLinear gate = gate_linear(layer);
+    const ExecAttentionTensors t = tensors_of(layer, kept);
     const void *all = reads_all(w) ? exec_gather_rows(layer, x) : NULL;
+
     if (has_gate(w))
         exec_linear_weight(layer->backend, &gate, all, t.d_gate);
     queries_of(w)->weight(layer, &t, x, all);
@@ -245,5 +253,6 @@ const ExecMixer exec_mixer_attention = {
     .memory_bytes = memory_bytes,
     .forward = forward,
     .backward = backward,
-    .weight = weight,
+    .weight_out = weight_out,
+    .weight_in = weight_in,
 };

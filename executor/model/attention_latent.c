@@ -73,6 +73,7 @@ add_parameters(ExecLayoutBuilder *b)
                          exec_shard_whole(1, mla->kv_lora_rank), share, EXEC_INIT_ONE);
     exec_layout_add_weight(b, "kv_up.weight", EXEC_LAYER_TENSOR(kv_up_weight), up, EXEC_SHARE_OWN,
                            b->deviation);
+    exec_attention_norms_add(b);
     if (!w->arch.qkv_bias)
         return;
     if (mla->q_lora_rank > 0)
@@ -93,17 +94,18 @@ cut(const ExecLayerShape *shape, ExecMixerCutters *c, ExecAttentionTensors *t)
     const bool backward = exec_is_backward(shape), forward = exec_is_forward(shape);
 
     t->raw_latent = exec_cut(&c->inputs, local * width);
-    t->q_sums = exec_cut_words(&c->inputs, local);
-    t->k_sums = exec_cut_words(&c->inputs, local);
+    t->latent_sums[0] = exec_cut_words(&c->inputs, local);
+    t->latent_sums[1] = exec_cut_words(&c->inputs, local);
     t->latent = exec_cut(&c->products, local * width);
     t->d_kv_up = exec_cut(&c->kept, up);
     t->d_latent = exec_cut(&c->kept, local * width);
     /* A second forward is over when the gradients come. */
     t->d_kv = t->kv_up = exec_cut(&c->scratch, backward ? MAX(kv, up) : forward ? up : 0);
-    t->d_sums = exec_cut_words(&c->scratch, backward ? local : 0);
+    t->d_latent_sums = exec_cut_words(&c->scratch, backward ? local : 0);
     t->latents = w->sequence_parallel ? exec_cut(&c->scratch, rows * width) : t->latent;
     t->d_latents =
         w->sequence_parallel ? exec_cut(&c->scratch, backward ? rows * width : 0) : t->d_latent;
+    exec_attention_norms_cut(shape, c, t);
 }
 
 /* --- products --- */
@@ -179,7 +181,7 @@ norm_of(const ExecLayer *layer, const ExecAttentionTensors *t, bool keys)
         .x = keys ? kv_at(layer, t->raw_latent) : t->raw_latent,
         .x_stride = latent_width(w),
         .gain = keys ? layer->tensors->kv_latent_gain.weight : layer->tensors->q_latent_gain.weight,
-        .sums = keys ? t->k_sums : t->q_sums,
+        .sums = t->latent_sums[keys],
     };
 }
 
@@ -270,6 +272,7 @@ forward(const ExecLayer *layer, const ExecAttentionTensors *t, const void *x, co
     const ExecBlocks nope = blocks_of(layer, NOPE, false), rope = blocks_of(layer, ROPE, false);
     const ExecBlocks values = blocks_of(layer, VALUES, false);
     const int64_t width = latent_width(w), nope_columns = w->n_heads * mla->qk_nope_head_dim;
+    void *queries = w->arch.qk_norm ? t->raw_q : t->q;
     const ExecBlocks own = {
         exec_local_rows(w, q.rows), 1, mla->qk_rope_head_dim, width, 0, width, 0};
 
@@ -281,14 +284,15 @@ forward(const ExecLayer *layer, const ExecAttentionTensors *t, const void *x, co
     gather(layer, t);
     exec_attention_rotate(layer, 1, mla->qk_rope_head_dim, width, false,
                           rope_at(layer, t->latents));
-    exec_linear_forward(backend, &q, mla->q_lora_rank > 0 ? t->latents : x_all, NULL, t->q);
-    rotate_q(layer, t->q, false);
+    exec_linear_forward(backend, &q, mla->q_lora_rank > 0 ? t->latents : x_all, NULL, queries);
+    rotate_q(layer, queries, false);
     exec_linear_forward(backend, &up, kv_at(layer, t->latents), NULL, t->kv_up);
     backend->ops->copy_blocks(backend, &nope, t->kv_up, t->own_kv);
     backend->ops->copy_blocks(backend, &rope, rope_at(layer, t->latents),
                               exec_at(backend, t->own_kv, mla->qk_nope_head_dim));
     backend->ops->copy_blocks(backend, &values, exec_at(backend, t->kv_up, nope_columns),
                               exec_at(backend, t->own_kv, w->k_width));
+    exec_attention_norms_forward(layer, t);
 }
 
 /* --- backward --- */
@@ -305,6 +309,7 @@ backward(const ExecLayer *layer, const ExecAttentionTensors *t, void *dx)
     const ExecBlocks values = blocks_of(layer, VALUES, true);
     const int64_t width = latent_width(w), nope_columns = w->n_heads * mla->qk_nope_head_dim;
 
+    exec_attention_norms_backward(layer, t);
     rotate_q(layer, t->d_q, true);
     exec_linear_backward(backend, &q, t->d_q, false, NULL,
                          mla->q_lora_rank > 0 ? t->d_latents : dx);
@@ -346,8 +351,8 @@ latent_backward(const ExecLayer *layer, const ExecAttentionTensors *t, bool keys
     const ExecGroupNorm norm = norm_of(layer, t, keys);
     void *d = keys ? kv_at(layer, t->d_latent) : t->d_latent;
 
-    ops->group_norm_backward_sums(layer->backend, &norm, d, down.y_stride, t->d_sums);
-    ops->group_norm_backward(layer->backend, &norm, t->d_sums, d, down.y_stride,
+    ops->group_norm_backward_sums(layer->backend, &norm, d, down.y_stride, t->d_latent_sums);
+    ops->group_norm_backward(layer->backend, &norm, t->d_latent_sums, d, down.y_stride,
                              keys ? p->kv_latent_gain.gradient : p->q_latent_gain.gradient, NULL);
     exec_linear_backward(layer->backend, &down, d, adds, NULL, dx);
 }

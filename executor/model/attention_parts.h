@@ -38,6 +38,8 @@ typedef struct {
     void
         *raw_latent; /* [local rows, latent_width] before the norms; the last columns are not set */
     void *latent;    /* [local rows, latent_width] */
+    /* Sums of squares of the local rows of the queries' latent and of the other one; of gradients. */
+    float *latent_sums[2], *d_latent_sums;
     void *latents;   /* [rows, latent_width]: of all tp ranks, or latent */
     void *kv_up;     /* [rows, kv_up_width] columns of K that are not rotated, then of V; it lies
                          * where d_kv does */
@@ -69,6 +71,19 @@ typedef struct {
 
 /* Defined in the files of their names. */
 extern const ExecQueries exec_attention_plain, exec_attention_latent;
+
+/* Defined in attention_plain.c: K/V heads are split over tp like those of q, or replicated where there
+ * are fewer than tp.  Of each head there are @k elements and, in a second run of columns, @v. */
+ExecShard exec_attention_kv_shard(const ExecLayoutBuilder *b, int64_t rows, int64_t k, int64_t v);
+
+/* Defined in attention_norms.c: norms of queries and keys, where the kind has them.  Forward goes from
+ * t->raw_q and own_kv, whose keys it keeps in t->raw_k, to t->q and own_kv; backward changes d_q and
+ * the columns of keys of d_kv. */
+void exec_attention_norms_add(ExecLayoutBuilder *b);
+void exec_attention_norms_cut(const ExecLayerShape *shape, ExecMixerCutters *c,
+                              ExecAttentionTensors *t);
+void exec_attention_norms_forward(const ExecLayer *layer, const ExecAttentionTensors *t);
+void exec_attention_norms_backward(const ExecLayer *layer, const ExecAttentionTensors *t);
 
 /* Columns of the result's gate. */
 static inline int64_t

@@ -15,6 +15,9 @@ embedding_of(const ExecLayer *layer, const int32_t *tokens)
         .n_tokens = layer->widths->vocab,
         .token = tokens,
         .position = layer->positions,
+        .scale = layer->widths->arch.embedding_scale > 0.0
+                     ? (float)layer->widths->arch.embedding_scale
+                     : 1.0f,
     };
 }
 
@@ -74,7 +77,6 @@ exec_embedding_forward(const ExecLayer *layer, const ExecEndTensors *ends,
     if (own != to)
         layer->backend->ops->copy(layer->backend, (size_t)exec_storage_bytes(layer->backend, n),
                                   own, to);
-    scale(layer, n, w->arch.embedding_scale, to);
     if (kept->x != NULL) {
         const ExecNorm norm = embedding_norm(layer, ends, kept);
         layer->backend->ops->norm_forward(layer->backend, &norm, x);
@@ -89,20 +91,15 @@ exec_embedding_weight(const ExecLayer *layer, const ExecEndTensors *ends,
     const ExecWidths *w = layer->widths;
     ExecBackend *backend = layer->backend;
     const int64_t n = exec_local_rows(w, embedding.rows) * w->hidden;
-    const size_t n_bytes = (size_t)exec_storage_bytes(backend, n);
     void *before = layer->scratch->partial;
 
     if (kept->x != NULL) {
         const ExecNorm norm = embedding_norm(layer, ends, kept);
-        backend->ops->zero(backend, n_bytes, before);
+        backend->ops->zero(backend, (size_t)exec_storage_bytes(backend, n), before);
         backend->ops->norm_backward(backend, &norm, d, before, ends->embedding_gain.gradient,
                                     ends->embedding_shift.gradient);
         d = before;
-    } else if (w->arch.embedding_scale > 0.0) {
-        backend->ops->copy(backend, n_bytes, d, before);
-        d = before;
     }
-    scale(layer, n, w->arch.embedding_scale, before);
     backend->ops->embedding_backward(backend, &embedding, exec_gather_rows(layer, d),
                                      ends->token_table.gradient, ends->position_table.gradient);
 }

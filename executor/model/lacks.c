@@ -39,25 +39,18 @@ kind_lacks(const ModelArch *layer, const Plan *plan, const ExecDeviceKind *kind)
     const bool mla = layer->mla.kv_lora_rank > 0;
     const Thing things[] = {
         /* The mixer. */
-        {layer->mixer == MODEL_MIXER_ATTENTION_MAMBA2, NOWHERE, "attention beside Mamba-2"},
         {model_has_state(layer), ON_GPU, "mixers with a state on GPUs"},
         {model_has_state(layer), WITH_CP, "mixers with a state on cp ranks"},
         {model_has_state(layer) && layer->mixer != MODEL_MIXER_MAMBA &&
              layer->state.n_key_heads % plan->degrees.tp != 0,
          NOWHERE, "states whose key heads tp does not divide"},
-        {layer->mixer == MODEL_MIXER_MAMBA && layer->state.conv == 0, NOWHERE,
-         "Mamba without a convolution"},
-        {model_has_state(layer) && layer->state.inner_norms, NOWHERE,
-         "norms of Mamba's B, C and time steps"},
         /* Attention. */
         {mla, ON_GPU, "multi-head latent attention"},
         {layer->window > 0, ON_GPU, "windows"},
         {layer->chunk > 0, ON_GPU, "chunked attention"},
         {layer->indexer.n_heads > 0, NOWHERE, "an indexer of sparse attention"},
-        {mla && layer->sinks, NOWHERE, "sinks of latent attention"},
         {layer->sinks, ON_GPU, "sinks"},
         {layer->output_gate != MODEL_OUTPUT_GATE_NONE, ON_GPU, "gates of attention's result"},
-        {mla && layer->qk_norm, NOWHERE, "qk_norm of latent attention"},
         {layer->qk_norm, ON_GPU, "models with qk_norm"},
         {layer->attention_cap > 0.0, ON_GPU, "capped scores"},
         {layer->rotary_dim > 0, ON_GPU, "heads that are rotated in part"},
@@ -94,13 +87,10 @@ ends_lack(const ModelArch *arch, const Plan *plan, const ExecDeviceKind *kind)
         {plan_optimizer(plan->conventions.optimizer)->orthogonalises, ON_GPU, "Muon"},
         {model_norm(arch) != MODEL_NORM_RMS && model_norm(arch) != MODEL_NORM_LAYER, ON_GPU,
          "norms without shift or scale"},
-        {arch->embedding_scale > 0.0 && model_positions(arch) == MODEL_POSITIONS_LEARNED, NOWHERE,
-         "scaled embeddings with learned positions"},
         {model_positions(arch) == MODEL_POSITIONS_LEARNED && arch->position_rows > 0 &&
              arch->position_rows < plan->seq_len,
          NOWHERE, "sequences that are longer than the table of positions"},
-        {arch->embedding_scale > 0.0 || arch->logits_scale > 0.0, ON_GPU,
-         "scaled embeddings or logits"},
+        {arch->logits_scale > 0.0, ON_GPU, "scaled logits"},
         {arch->logits_cap > 0.0, ON_GPU, "capped logits"},
     };
 

@@ -77,11 +77,12 @@ cut_gate(const ExecLayerShape *shape, ExecCutter *cutter, ExecLayerActivations *
     a->gate = exec_cut(cutter, local_rows_of(shape));
 }
 
-/* Whether the feed-forward reads what the mixer's norm has made. */
+/* Whether the feed-forward reads the tensor that the mixer reads: what one norm has made, or the
+ * layer's input as it is. */
 static bool
-shares_norm(const ExecWidths *w)
+shares_input(const ExecWidths *w)
 {
-    return w->parallel && w->arch.blocks == MODEL_BLOCKS_PARALLEL_ONE_NORM;
+    return w->parallel && w->has_mixer && w->has_ffn && !w->has_norm[EXEC_NORM_2];
 }
 
 /* Whether the feed-forward reads x2 as it is. */
@@ -121,7 +122,7 @@ exec_layer_activations(const ExecLayerShape *shape, ExecCutter *inputs, ExecCutt
         a.in[0] = exec_cut(products, w->has_mixer ? n : 0);
     a.mixer_products = exec_cut_bytes(products, mixer.products.n_bytes);
     if (!norm_again(shape, 1))
-        a.in[1] = shares_norm(w) ? a.in[0] : exec_cut(products, w->has_ffn ? n : 0);
+        a.in[1] = shares_input(w) ? a.in[0] : exec_cut(products, w->has_ffn ? n : 0);
     if (!mlp_again(shape))
         a.active = exec_cut(products, rows * w->ffn_hidden);
     a.mixer_inputs = exec_cut_bytes(inputs, mixer.inputs.n_bytes);
@@ -142,17 +143,17 @@ exec_layer_passing(const ExecLayerShape *shape, ExecCutter *cutter)
     const ExecMixerCutters mixer = mixer_blocks(shape);
     ExecLayerActivations a = {.x2 = exec_cut(cutter, w->has_mixer && w->has_ffn ? n : 0)};
 
-    if (shares_norm(w))
+    if (shares_input(w))
         a.in[0] = a.in[1] = exec_cut(cutter, n);
     ExecCutter mlp = *cutter; /* the mixer is done when the MLP begins */
-    if (!shares_norm(w))
+    if (!shares_input(w))
         a.in[0] = exec_cut(cutter, w->has_mixer ? n : 0);
     a.mixer_products = exec_cut_bytes(cutter, mixer.products.n_bytes);
     a.mixer_inputs = exec_cut_bytes(cutter, mixer.inputs.n_bytes);
     cut_half(shape, cutter, &a, 0);
     if (reads_x2(w))
         a.in[1] = a.x2;
-    else if (!shares_norm(w))
+    else if (!shares_input(w))
         a.in[1] = exec_cut(&mlp, w->has_ffn ? n : 0);
     a.up = exec_cut(&mlp, rows * w->up_width);
     a.active = exec_cut(&mlp, rows * w->ffn_hidden);
@@ -455,7 +456,7 @@ half_forward(const ExecLayer *layer, int half, const void *residual, void *y)
     if (w->has_norm[norm]) {
         const ExecNorm n = norm_of(layer, norm, x);
         backend->ops->norm_forward(backend, &n, layer->a.in[half]);
-    } else if (layer->a.in[half] != x && !(half == 1 && shares_norm(w))) {
+    } else if (layer->a.in[half] != x && !(half == 1 && shares_input(w))) {
         copy(layer, x, layer->a.in[half]);
     }
     if (!w->has_norm[post] && !is_scaled(w)) {
@@ -542,16 +543,15 @@ static void *
 half_backward(const ExecLayer *layer, int half, const ExecLayerKept *kept, const void *d)
 {
     const ExecLayerKept *to = kept != NULL ? kept : &layer->scratch->kept;
-    const ExecMixer *mixer = half == 0 ? exec_mixer(layer->widths) : NULL;
     repeat(layer, half);
     const void *d_result = result_gradient(layer, half, d), *dy = NULL;
     void *d_in;
 
     if (half == 0) {
         dy = gather_gradient(layer, d_result, kept != NULL ? kept->d_proj : NULL);
-        d_in = mixer->backward(layer, to->mixer, dy);
+        d_in = exec_mixer(layer->widths)->backward(layer, to->mixer, dy);
         if (kept == NULL)
-            mixer->weight(layer, layer->a.in[0], to->mixer, dy);
+            exec_mixer_weight(layer, layer->a.in[0], to->mixer, dy);
         return d_in;
     }
     if (has_mlp(layer->widths))
@@ -615,7 +615,7 @@ add_input_gradient(const ExecLayer *layer, int half, const void *d_in, void *d)
 
 /* d is first the gradient of y, then that of x2, then that of x; each is read (B) or copied (I)
  * before the next norm adds to it.  In parallel blocks both halves read the gradient of y, so that
- * the second adds to a sum of its own; what shares the mixer's norm is added before that norm. */
+ * the second adds to a sum of its own; what shares the mixer's input is added before its norm. */
 void
 exec_layer_backward(const ExecLayer *layer, const ExecLayerKept *kept, void *d)
 {
@@ -630,10 +630,10 @@ exec_layer_backward(const ExecLayer *layer, const ExecLayerKept *kept, void *d)
     if (!w->has_mixer)
         return;
     void *d_in = half_backward(layer, 0, kept, d);
-    if (shares_norm(w))
+    if (shares_input(w))
         backend->ops->add(backend, n_elements(layer), second, d_in);
     add_input_gradient(layer, 0, d_in, d);
-    if (w->parallel && !shares_norm(w))
+    if (w->parallel && !shares_input(w))
         backend->ops->add(backend, n_elements(layer), second, d);
 }
 
@@ -643,5 +643,5 @@ exec_layer_backward_weight(const ExecLayer *layer, const ExecLayerKept *kept)
     if (layer->widths->has_ffn)
         ffn_weight(layer, kept, kept->d_down);
     if (layer->widths->has_mixer)
-        exec_mixer(layer->widths)->weight(layer, layer->a.in[0], kept->mixer, kept->d_proj);
+        exec_mixer_weight(layer, layer->a.in[0], kept->mixer, kept->d_proj);
 }

@@ -85,7 +85,7 @@ typedef struct {
     int64_t expert_up;     /* columns of its first product: 2 expert_hidden where gated */
     ExecRouterScores router_scores;
     float router_scale;
-    bool balance_experts;  /* ExecRunOptions */
+    bool balance_experts; /* ExecRunOptions */
     /* Of the ends. */
     int64_t first_token, vocab; /* which rows of the tables this rank has */
     int64_t padded_vocab;       /* rows of its tables and columns of its logits: those and zeros */
@@ -233,8 +233,9 @@ typedef struct {
     ExecTensor state_conv_weight, state_conv_bias; /* [taps, channels] */
     ExecTensor state_a_log, state_step_bias, state_skip;
     ExecTensor state_norm_gain;
+    ExecTensor state_inner_gain[3];              /* of Mamba's time steps, B and C */
     ExecTensor state_out_weight, state_out_bias; /* [values, hidden] */
-    int32_t dense_unit, experts_unit;          /* -1: none */
+    int32_t dense_unit, experts_unit;            /* -1: none */
 } ExecLayerTensors;
 
 /* The parameters of embedding and head. */
@@ -242,9 +243,9 @@ typedef struct {
     ExecTensor token_table;    /* [padded_vocab, hidden]; with the embedding, or a tied head */
     ExecTensor position_table; /* [position_rows, hidden]; with the embedding */
     ExecTensor embedding_gain, embedding_shift; /* of the embedding's norm */
-    ExecTensor norm_gain, norm_shift; /* with the head */
-    ExecTensor head_bias;             /* [padded_vocab]; with the head */
-    ExecTensor head_table;            /* [padded_vocab, hidden]; token_table of a tied head */
+    ExecTensor norm_gain, norm_shift;           /* with the head */
+    ExecTensor head_bias;                       /* [padded_vocab]; with the head */
+    ExecTensor head_table; /* [padded_vocab, hidden]; token_table of a tied head */
     int32_t token_unit, position_unit, head_unit, bias_unit; /* -1: none */
 } ExecEndTensors;
 

@@ -164,13 +164,19 @@ typedef struct {
      * Returns: (borrowed) [local rows, hidden], in scratch->partial. */
     void *(*backward)(const struct ExecLayer *layer, void *kept, const void *dy);
 
-    /* Adds the gradients of all other parameters.  @x as in F, @dy as in backward(); it may lie
-     * where exec_gather_rows() gathers, so that it is read first. */
-    void (*weight)(const struct ExecLayer *layer, const void *x, void *kept, const void *dy);
+    /* Add the gradients of all other parameters: those of the last product, from @dy as in
+     * backward(), and then those of all products before it, of @x as in F.  Only the second gathers
+     * rows (exec_gather_rows()), because @dy may lie where they are gathered. */
+    void (*weight_out)(const struct ExecLayer *layer, void *kept, const void *dy);
+    void (*weight_in)(const struct ExecLayer *layer, const void *x, void *kept);
 } ExecMixer;
 
 /* Returns: (static) the mixer of a kind of layers. */
 const ExecMixer *exec_mixer(const ExecWidths *widths);
 
-/* The table's entries, each defined in the file of its name: attention.c, state_mixer.c. */
-extern const ExecMixer exec_mixer_attention, exec_mixer_state;
+/* Both halves of the weights' gradients. */
+void exec_mixer_weight(const struct ExecLayer *layer, const void *x, void *kept, const void *dy);
+
+/* The table's entries, each defined in the file of its name: attention.c, state_mixer.c,
+ * beside_mixer.c. */
+extern const ExecMixer exec_mixer_attention, exec_mixer_state, exec_mixer_beside;

@@ -7,7 +7,9 @@
  *
  * with the columns and narrow products of state_parts.h, and the slots of
  * executor/device/recurrence.h.  Every tp rank has some of the heads, so that only Mamba's middle and
- * lightning's norm, which spans all heads, need sums of their own.
+ * lightning's norm, which spans all heads, need sums of their own.  A tp rank has whole key heads, as
+ * the Mamba-2 paper asks for [2405.21060 section 8.1]: no published way trains states whose key heads
+ * tp does not divide, and such plans are refused.
  *
  * layer->memory holds what each slice but the last hands on, layer->d_memory the gradient of what
  * the slice at work was handed: state_parts.h.  With recompute selective backward scans again.
@@ -189,6 +191,54 @@ narrow_weight(const Work *work, const Narrow *n, const void *dy)
                              });
 }
 
+/* --- norms of the middle --- */
+
+static ExecGroupNorm
+inner_norm_of(const Work *work, int number)
+{
+    const ExecStateInner inner = exec_state_inner(&work->s, number);
+
+    return (ExecGroupNorm){
+        .rows = work->rows,
+        .groups = 1,
+        .cols = inner.n,
+        .n = inner.n,
+        .epsilon = work->layer->widths->norm_epsilon,
+        .x = exec_at(work->backend, work->t.raw_middle, inner.at),
+        .x_stride = middle_columns(work),
+        .gain = work->w->state_inner_gain[number].weight,
+        .sums = work->t.inner_sums + number * work->rows,
+    };
+}
+
+static void
+inner_norms_forward(const Work *work)
+{
+    for (int i = 0; work->s.inner_norms && i < EXEC_STATE_INNER_NORMS; i++) {
+        const ExecGroupNorm norm = inner_norm_of(work, i);
+        work->backend->ops->group_norm_sums(work->backend, &norm);
+        work->backend->ops->group_norm_forward(
+            work->backend, &norm,
+            exec_at(work->backend, work->t.middle, exec_state_inner(&work->s, i).at),
+            norm.x_stride);
+    }
+}
+
+/* The gradient of what is normed, in its place, from that of the norms' results. */
+static void
+inner_norms_backward(const Work *work)
+{
+    for (int i = 0; work->s.inner_norms && i < EXEC_STATE_INNER_NORMS; i++) {
+        const ExecGroupNorm norm = inner_norm_of(work, i);
+        void *d = exec_at(work->backend, work->t.d_middle, exec_state_inner(&work->s, i).at);
+        work->backend->ops->group_norm_backward_sums(work->backend, &norm, d, norm.x_stride,
+                                                     work->t.d_inner_sums);
+        work->backend->ops->group_norm_backward(work->backend, &norm, work->t.d_inner_sums, d,
+                                                norm.x_stride,
+                                                work->w->state_inner_gain[i].gradient, NULL);
+    }
+}
+
 /* --- what the slots are asked --- */
 
 static ExecConvolution
@@ -201,7 +251,7 @@ convolution_of(const Work *work)
         .sequences = slice->sequences,
         .tokens = slice->own_tokens,
         .channels = work->s.w.conv,
-        .width = work->s.taps,
+        .width = MAX(work->s.taps, 1),
         .silu = !inner,
         .x = work->t.in,
         .stride = work->s.w.in,
@@ -247,7 +297,7 @@ scan_of(const Work *work)
 {
     const ExecStateShape *s = &work->s;
     const ExecSlice *slice = &work->layer->slice;
-    const bool convolved = s->taps > 0, by_value = s->by_value;
+    const bool convolved = s->convolves, by_value = s->by_value;
     void *from = convolved ? work->t.convolved : work->t.in;
     const int64_t stride = convolved ? s->w.conv : s->w.in;
 
@@ -352,14 +402,15 @@ core_forward(const Work *work)
     const Narrow steps = steps_of(work);
     const ExecLinear middle = middle_of(work);
 
-    if (work->s.taps > 0) {
+    if (work->s.convolves) {
         const ExecConvolution convolution = convolution_of(work);
         ops->convolve_forward(work->backend, &convolution);
     }
     if (work->s.w.middle > 0) {
-        exec_linear_forward(work->backend, &middle, scan_of(work).v, NULL, work->t.middle);
+        exec_linear_forward(work->backend, &middle, scan_of(work).v, NULL, work->t.raw_middle);
         exec_comm_all_reduce(work->layer->comm, EXEC_DIM_TP, work->backend->storage,
-                             work->rows * work->s.w.middle, work->t.middle);
+                             work->rows * work->s.w.middle, work->t.raw_middle);
+        inner_norms_forward(work);
     }
     if (work->s.rank > 0)
         narrow_forward(work, &steps, work->t.steps);
@@ -426,7 +477,7 @@ scan_backward(const Work *work)
 {
     const ExecScan scan = scan_of(work);
     const bool by_value = work->s.by_value;
-    void *to = work->s.taps > 0 ? work->t.d_convolved : work->t.d_in;
+    void *to = work->s.convolves ? work->t.d_convolved : work->t.d_in;
 
     work->backend->ops->scan_backward(
         work->backend, &scan,
@@ -480,6 +531,7 @@ narrow_products_backward(const Work *work)
         return;
     exec_comm_all_reduce(work->layer->comm, EXEC_DIM_TP, work->backend->storage,
                          work->rows * work->s.w.middle, work->t.d_middle);
+    inner_norms_backward(work);
     exec_linear_backward(work->backend, &middle, work->t.d_middle, true, NULL, work->t.d_convolved);
 }
 
@@ -518,7 +570,7 @@ backward(const ExecLayer *layer, void *kept, const void *dy)
     if (work.s.n_gates > 0)
         gates_backward(&work);
     narrow_products_backward(&work);
-    if (work.s.taps > 0)
+    if (work.s.convolves)
         convolution_backward(&work);
     exec_linear_backward(work.backend, &in, work.t.d_in, false, NULL, dx);
     if (work.s.w.down > 0)
@@ -527,14 +579,21 @@ backward(const ExecLayer *layer, void *kept, const void *dy)
 }
 
 static void
-weight(const ExecLayer *layer, const void *x, void *kept, const void *dy)
+weight_out(const ExecLayer *layer, void *kept, const void *dy)
 {
     const Work work = work_of(layer, kept);
-    const ExecLinear in = in_of(&work), down = down_of(&work), out = out_of(&work);
-    const ExecLinear middle = middle_of(&work);
-    const Narrow steps = steps_of(&work), gate = gate_of(&work);
+    const ExecLinear out = out_of(&work);
 
     exec_linear_weight(work.backend, &out, work.t.result, dy);
+}
+
+static void
+weight_in(const ExecLayer *layer, const void *x, void *kept)
+{
+    const Work work = work_of(layer, kept);
+    const ExecLinear in = in_of(&work), down = down_of(&work), middle = middle_of(&work);
+    const Narrow steps = steps_of(&work), gate = gate_of(&work);
+
     if (work.s.w.middle > 0)
         exec_linear_weight(work.backend, &middle, scan_of(&work).v, work.t.d_middle);
     if (work.s.rank > 0)
@@ -553,5 +612,6 @@ const ExecMixer exec_mixer_state = {
     .memory_bytes = memory_bytes,
     .forward = forward,
     .backward = backward,
-    .weight = weight,
+    .weight_out = weight_out,
+    .weight_in = weight_in,
 };

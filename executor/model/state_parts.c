@@ -94,6 +94,8 @@ exec_state_shape(const ExecWidths *widths)
 
     s.rank = s.w.up_rows;
     set_kind(&s);
+    s.convolves = s.taps > 0 || s.by_value;
+    s.inner_norms = s.by_value && state->inner_norms;
     set_parts(&s);
     return s;
 }
@@ -150,6 +152,19 @@ add_narrow(ExecLayoutBuilder *b, const ExecStateShape *s)
                                columns_shard(b, s->rank, w->values), EXEC_SHARE_OWN, b->deviation);
 }
 
+ExecStateInner
+exec_state_inner(const ExecStateShape *s, int number)
+{
+    const ExecStateInner inner[EXEC_STATE_INNER_NORMS] = {
+        {"state_steps_norm.gain", 0, s->rank, EXEC_LAYER_TENSOR(state_inner_gain[0])},
+        {"state_keys_norm.gain", s->rank, s->key_dim, EXEC_LAYER_TENSOR(state_inner_gain[1])},
+        {"state_queries_norm.gain", s->rank + s->key_dim, s->key_dim,
+         EXEC_LAYER_TENSOR(state_inner_gain[2])},
+    };
+
+    return inner[number];
+}
+
 static void
 add_vectors(ExecLayoutBuilder *b, const ExecStateShape *s)
 {
@@ -169,6 +184,12 @@ add_vectors(ExecLayoutBuilder *b, const ExecStateShape *s)
     if (s->by_value || s->mixer == MODEL_MIXER_MAMBA2)
         exec_layout_add_norm(b, "state_skip", EXEC_LAYER_TENSOR(state_skip),
                              columns_shard(b, 1, heads), EXEC_SHARE_OWN, EXEC_INIT_ONE);
+    /* Every tp rank sees all of the middle, and all of its gradient. */
+    for (int i = 0; s->inner_norms && i < EXEC_STATE_INNER_NORMS; i++) {
+        const ExecStateInner inner = exec_state_inner(s, i);
+        exec_layout_add_norm(b, inner.name, inner.member, exec_shard_whole(1, inner.n),
+                             EXEC_SHARE_OWN, EXEC_INIT_ONE);
+    }
     if (s->n_groups == 0)
         return;
     /* One gain for all heads is everybody's; else each rank has its columns'. */
@@ -218,7 +239,7 @@ exec_state_cut(const ExecLayerShape *shape, ExecMixerCutters *c)
     const ExecStateShape s = exec_state_shape(shape->widths);
     const ModelStateWidths *w = &s.w;
     const int64_t rows = exec_slice_rows(&shape->slice), values = rows * w->values;
-    const int64_t convolved = s.taps > 0 ? rows * w->conv : 0;
+    const int64_t convolved = s.convolves ? rows * w->conv : 0;
     const int64_t narrow_gates = s.rank > 0 ? rows * s.n_gates : 0;
     const int64_t narrow_values = w->down > 0 ? values : 0;
     const int64_t middle = rows * (w->down + w->middle);
@@ -228,6 +249,8 @@ exec_state_cut(const ExecLayerShape *shape, ExecMixerCutters *c)
 
     t.result = exec_cut(&c->products, values);
     t.middle = exec_cut(&c->products, middle);
+    t.raw_middle = s.inner_norms ? exec_cut(&c->inputs, middle) : t.middle;
+    t.inner_sums = exec_cut_words(&c->inputs, s.inner_norms ? EXEC_STATE_INNER_NORMS * rows : 0);
     t.in = exec_cut(&c->inputs, rows * w->in);
     t.convolved = exec_cut(s.by_value ? &c->products : &c->inputs, convolved);
     t.gate = exec_cut(&c->inputs, narrow_values);
@@ -248,6 +271,7 @@ exec_state_cut(const ExecLayerShape *shape, ExecMixerCutters *c)
     t.d_decays = exec_cut_words(&c->scratch, backward && !s.by_value ? rows * s.n_gates : 0);
     t.d_rates = exec_cut_words(&c->scratch, backward ? rows * s.n_rates : 0);
     t.dots = exec_cut_words(&c->scratch, backward ? rows * s.n_groups : 0);
+    t.d_inner_sums = exec_cut_words(&c->scratch, backward && s.inner_norms ? rows : 0);
     return t;
 }
 

@@ -10,7 +10,7 @@
  *                     with one decays and gate come through narrow products (down, steps, gate)
  *   Mamba-2           C, B, values; gate; time steps
  *   Mamba             values; gate.  B, C and time steps: of the values, through `middle`, whose
- *                     sum over tp all ranks have: [time steps' rank, B, C]
+ *                     sum over tp all ranks have: [time steps' rank, B, C]; Jamba norms each
  *   lightning         queries, keys, values; gate
  *   convolution       what is gated; the gate of the result; the gate before the convolution
  *
@@ -43,6 +43,7 @@ typedef struct {
     int64_t tp;
     int64_t n_key_heads, key_dim, value_dim;
     int64_t taps;                 /* of the convolution; 0: there is none */
+    bool convolves;               /* or, of Mamba, SiLU in its place: a product reads its result */
     int64_t rank;                 /* of narrow products; 0: there are none */
     int64_t at[EXEC_STATE_PARTS]; /* the first column of each part */
     int64_t n[EXEC_STATE_PARTS];  /* how many */
@@ -54,8 +55,9 @@ typedef struct {
     ExecResultGate gate;
     bool gate_first;
     bool scans, delta;
-    bool fixed;    /* decays follow from the layer's and the head's number */
-    bool by_value; /* every value is a head, whose keys come through the middle: Mamba */
+    bool fixed;       /* decays follow from the layer's and the head's number */
+    bool by_value;    /* every value is a head, whose keys come through the middle: Mamba */
+    bool inner_norms; /* of the middle's time steps, B and C */
 } ExecStateShape;
 
 ExecStateShape exec_state_shape(const ExecWidths *widths);
@@ -63,8 +65,10 @@ ExecStateShape exec_state_shape(const ExecWidths *widths);
 /* What lies in the blocks of mixer.h; NULL where the mixer has none. */
 typedef struct {
     /* products */
-    void *result; /* [rows, values] what the last product reads */
-    void *middle; /* [rows, down or middle] */
+    void *result;      /* [rows, values] what the last product reads */
+    void *middle;      /* [rows, down or middle] */
+    void *raw_middle;  /* [rows, middle] before its norms, or middle */
+    float *inner_sums; /* [EXEC_STATE_INNER_NORMS][rows] of squares */
     /* inputs; of Mamba convolved is with the products */
     void *in;        /* [rows, in] */
     void *convolved; /* [rows, conv] */
@@ -81,7 +85,22 @@ typedef struct {
     float *fixed; /* [heads] fixed decays */
     void *d_result, *d_convolved;
     float *d_decays, *d_rates, *dots;
+    float *d_inner_sums; /* [rows] */
 } ExecStateTensors;
+
+/* The norms inside of Mamba [Jamba 2403.19887 section 6.4]: where their columns begin in the middle,
+ * how many they are, and which tensor the gain is. */
+enum {
+    EXEC_STATE_INNER_NORMS = 3
+};
+
+typedef struct {
+    const char *name;
+    int64_t at, n;
+    size_t member;
+} ExecStateInner;
+
+ExecStateInner exec_state_inner(const ExecStateShape *state, int number);
 
 void exec_state_add_parameters(struct ExecLayoutBuilder *b);
 

@@ -209,6 +209,9 @@ END
  "kinds":{"sliding":{"window":32},"full":{}},"layers":"2*(2*sliding,full)"'
         attention latent '"head_dim":48,"mla":{"q_lora_rank":192,"kv_lora_rank":128,
  "qk_nope_head_dim":32,"qk_rope_head_dim":16,"v_head_dim":32}'
+        attention latent-normed '"head_dim":48,"qk_norm":true,"sinks":true,"mla":{"q_lora_rank":192,
+ "kv_lora_rank":128,"qk_nope_head_dim":32,"qk_rope_head_dim":16,"v_head_dim":32}'
+        attention parallel '"n_kv_heads":2,"blocks":"parallel","norm_place":"post"'
         attention gated '"n_kv_heads":2,"head_dim":64,"qk_norm":true,"output_gate":"element",
  "v_dim":48'
     }
@@ -252,6 +255,8 @@ END
         state mamba '"n_heads":384,"key_dim":16,"value_dim":1,"conv":4,"rank":12'
         state lightning '"n_heads":6,"key_dim":32,"value_dim":32'
         state conv '"n_heads":192,"key_dim":1,"value_dim":1,"conv":3'
+        state attention_mamba2 '"n_heads":12,"n_key_heads":3,"key_dim":32,"value_dim":32,"conv":4'
+        state mamba '"n_heads":384,"key_dim":16,"value_dim":1,"rank":12,"inner_norms":true'
         experts 384
         for schedule in 1f1b zb-h1 "zb-v --vpp 2" "dualpipev --vpp 2"; do
             for recompute in none selective full; do

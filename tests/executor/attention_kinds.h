@@ -134,6 +134,14 @@ attention_latent_direct(ModelArch *a)
     a->output_gate = MODEL_OUTPUT_GATE_ELEMENT;
 }
 
+/* Normed heads and sinks of latents: together in no published model. */
+static inline void
+attention_latent_normed(ModelArch *a)
+{
+    attention_latent(a);
+    a->qk_norm = a->sinks = true;
+}
+
 static const struct {
     const char *name;
     void (*set)(ModelArch *arch);
@@ -154,6 +162,7 @@ static const struct {
     {"gated-heads", attention_gated_heads},
     {"latent", attention_latent},
     {"latent-direct", attention_latent_direct},
+    {"latent-normed", attention_latent_normed},
 };
 
 /* Makes of a model one whose layers have attention of kind @i, and attention as it was, by turns.

@@ -96,8 +96,8 @@ VARIETY(scaled_ends, arch->positions = MODEL_POSITIONS_ROTARY; arch->embedding_s
         arch->embedding_norm = arch->head_bias = true; arch->norm = MODEL_NORM_LAYER;
         arch->logits_scale = 0.6; arch->logits_cap = 3)
 VARIETY(bare_ends, arch->positions = MODEL_POSITIONS_LEARNED; arch->position_rows = 30;
-        arch->no_final_norm = true; arch->norm = MODEL_NORM_RMS; arch->logits_scale = 0.3;
-        arch->head_bias = true)
+        arch->embedding_scale = 1.3; arch->no_final_norm = true; arch->norm = MODEL_NORM_RMS;
+        arch->logits_scale = 0.3; arch->head_bias = true)
 #undef VARIETY
 
 /* Layers that have attention alone, or an MLP alone, by turns. */

@@ -122,7 +122,8 @@ plain_qkv(const ModelArch *arch, const ExecModel *model, int64_t layer, const do
         plain_rotate(arch, rotated, t, token->k + h * d);
 }
 
-/* Every head's key is its own part and one that all have; queries rotate their last elements. */
+/* Every head's key is its own part and one that all have; queries rotate their last elements.  Where
+ * heads are normed, it is what scores are made of. */
 static inline void
 plain_latent_qkv(const ModelArch *arch, const ExecModel *model, int64_t layer, const double *x,
                  int64_t t, PlainToken *token)
@@ -158,6 +159,8 @@ plain_latent_qkv(const ModelArch *arch, const ExecModel *model, int64_t layer, c
         for (int64_t i = 0; i < m->v_head_dim; i++)
             token->v[h * m->v_head_dim + i] = kv[n * nope + h * m->v_head_dim + i];
     }
+    plain_qk_norm(arch, model, layer, "q_norm", n, token->q);
+    plain_qk_norm(arch, model, layer, "k_norm", n, token->k);
 }
 
 /* Whether the query of token @t sees the key of token @j. */

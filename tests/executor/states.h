@@ -3,7 +3,8 @@
  * written again from their definitions, in double, one token at a time.
  *
  * Gated delta net [Yang et al. 2412.06464 equation 10]; KDA [2510.26692 equations 1 and 10]; Mamba-2
- * [Dao and Gu 2405.21060 and its code]; Mamba [Gu and Dao 2312.00752 algorithm 2]; lightning attention
+ * [Dao and Gu 2405.21060 and its code], alone and beside attention [Falcon-H1 2507.22448]; Mamba [Gu and
+ * Dao 2312.00752 algorithm 2], with norms inside [Jamba 2403.19887]; lightning attention
  * [2501.08313 and its code]; short gated convolution [LFM2's code].
  */
 #pragma once
@@ -11,9 +12,9 @@
 #include "tests/executor/plain.h"
 
 enum {
-    STATES_N = 9,
-    STATES_HEADS_N = 6, /* the first ones have 8 heads with vectors of their own */
-    STATES_MAX = 256 /* columns of anything */
+    STATES_N = 12,
+    STATES_HEADS_N = 7, /* the first ones have 8 heads with vectors of their own */
+    STATES_MAX = 256    /* columns of anything */
 };
 
 /* Makes the @which-th of STATES_N mixers of the model's. */
@@ -30,7 +31,10 @@ states_set(ModelArch *arch, int which)
         {MODEL_MIXER_KDA, {8, 8, 9, 3, .conv = 2, .rank = 3, .chunk = 8}},
         {MODEL_MIXER_MAMBA2, {8, 4, 3, 5, .conv = 4, .conv_bias = true, .chunk = 8}},
         {MODEL_MIXER_MAMBA2, {8, 4, 6, 4, .conv = 2, .bias = true, .no_norm = true, .chunk = 8}},
+        {MODEL_MIXER_ATTENTION_MAMBA2, {8, 4, 4, 3, .conv = 3, .conv_bias = true, .chunk = 8}},
         {MODEL_MIXER_MAMBA, {20, 20, 5, 1, .conv = 4, .rank = 3, .conv_bias = true, .chunk = 8}},
+        {MODEL_MIXER_MAMBA, {20, 20, 5, 1, .conv = 3, .rank = 4, .inner_norms = true, .chunk = 8}},
+        {MODEL_MIXER_MAMBA, {20, 20, 4, 1, .rank = 3, .chunk = 8}},
         {MODEL_MIXER_LIGHTNING, {4, 4, 6, 5, .chunk = 8}},
         {MODEL_MIXER_CONV, {16, 16, 1, 1, .conv = 3, .bias = true, .chunk = 8}},
     };
@@ -173,7 +177,7 @@ states_read(const States *s, int64_t t, int64_t head, StatesToken *x)
         x->decay[i] = exp(-exp((double)a_log[head]) * step);
         x->rate = step;
     }
-    if (arch->mixer == MODEL_MIXER_MAMBA2)
+    if (model_state_mixer(arch) == MODEL_MIXER_MAMBA2)
         return;
     x->rate = 1 / (1 + exp(-s->in[t][gates + head]));
     states_normalise(x->q, state->key_dim, 1 / sqrt((double)state->key_dim));
@@ -191,6 +195,14 @@ states_read_mamba(const States *s, int64_t t, int64_t head, StatesToken *x)
         values[i] = states_convolved(s, t, i);
     plain_linear(values, states_weight(s, "state_middle.weight"), NULL, state->n_heads, middle_n,
                  middle);
+    if (state->inner_norms) {
+        plain_norm_in_place(s->arch, false, states_weight(s, "state_steps_norm.gain"), NULL,
+                            state->rank, middle);
+        plain_norm_in_place(s->arch, false, states_weight(s, "state_keys_norm.gain"), NULL,
+                            state->key_dim, middle + state->rank);
+        plain_norm_in_place(s->arch, false, states_weight(s, "state_queries_norm.gain"), NULL,
+                            state->key_dim, middle + state->rank + state->key_dim);
+    }
     plain_linear(middle, states_weight(s, "state_steps.weight"), NULL, state->rank, state->n_heads,
                  steps);
     x->v[0] = values[head];
@@ -264,7 +276,7 @@ states_result(const States *s, int64_t t, double *y)
 {
     const ModelState *state = &s->arch->state;
     const int64_t values = model_state_widths(s->arch, 1).values;
-    const ModelMixer mixer = s->arch->mixer;
+    const ModelMixer mixer = model_state_mixer(s->arch);
     double gate[STATES_MAX];
 
     states_gate(s, t, gate);
@@ -281,14 +293,15 @@ states_result(const States *s, int64_t t, double *y)
         states_norm(s, values / state->n_key_heads, y);
 }
 
-/* x += mixer(norm1(x)) */
+/* x += mixer(norm1(x)), attention beside it and all */
 static inline void
 states_mixer(const ModelArch *arch, const ExecModel *model, int64_t layer, int64_t n_tokens,
              double x[][PLAIN_MAX])
 {
     const ModelState *state = &arch->state;
     const ModelStateWidths w = model_state_widths(arch, 1);
-    double a[PLAIN_MAX], y[STATES_MAX], out[PLAIN_MAX];
+    double normed[PLAIN_MAX][PLAIN_MAX], beside[PLAIN_MAX][PLAIN_MAX] = {{0}};
+    double y[STATES_MAX], out[PLAIN_MAX];
     g_autofree States *s = g_new0(States, 1);
     g_autofree void *rows = g_new0(double, (size_t)n_tokens *STATES_MAX);
 
@@ -298,6 +311,7 @@ states_mixer(const ModelArch *arch, const ExecModel *model, int64_t layer, int64
     s->n_tokens = n_tokens;
     s->in = rows;
     for (int64_t t = 0; t < n_tokens; t++) {
+        double *a = normed[t];
         plain_norm(arch, model, layer, "norm1", x[t], a);
         plain_linear(a, states_weight(s, "state_in.weight"), states_weight(s, "state_in.bias"),
                      arch->hidden, w.in, s->in[t]);
@@ -305,6 +319,8 @@ states_mixer(const ModelArch *arch, const ExecModel *model, int64_t layer, int64
             plain_linear(a, states_weight(s, "state_down.weight"), NULL, arch->hidden, w.down,
                          s->in[t] + STATES_MAX - w.down);
     }
+    if (model_has_attention(arch))
+        plain_attention(arch, model, layer, n_tokens, normed, beside);
     for (int64_t t = 0; t < n_tokens; t++) {
         for (int64_t head = 0; head < state->n_heads; head++) {
             StatesToken token;
@@ -322,7 +338,7 @@ states_mixer(const ModelArch *arch, const ExecModel *model, int64_t layer, int64
         plain_linear(y, states_weight(s, "state_out.weight"), states_weight(s, "state_out.bias"),
                      w.values, arch->hidden, out);
         for (int64_t i = 0; i < arch->hidden; i++)
-            x[t][i] += out[i];
+            x[t][i] += out[i] + beside[t][i];
     }
 }
 

@@ -361,7 +361,7 @@ test_embedding_places_rows(void)
     g_autoptr(ExecBackend) backend = open_or_skip("reference");
 
     const int32_t position[] = {2, 3};
-    ExecEmbedding e = {4, 2, 2, 0, 3, token, position};
+    ExecEmbedding e = {4, 2, 2, 0, 3, token, position, 1.0f};
 
     backend->ops->embedding_forward(backend, &e, table, positions, x);
     backend->ops->embedding_backward(backend, &e, dx, dtable, dpositions);
@@ -369,9 +369,11 @@ test_embedding_places_rows(void)
     g_assert_cmpint(memcmp(dtable, expected_dtable, sizeof dtable), ==, 0);
     g_assert_cmpint(memcmp(dpositions, expected_dpositions, sizeof dpositions), ==, 0);
 
-    /* The part of the table with token 1 alone: the other rows are zeros, and give it nothing. */
-    const float part[] = {0, 0, 0, 0, 10, 11, 10, 11}, expected_part[] = {12, 14};
+    /* The part of the table with token 1 alone, twice as large: the other rows are zeros, and give it
+     * nothing. */
+    const float part[] = {0, 0, 0, 0, 20, 22, 20, 22}, expected_part[] = {24, 28};
     e.first_token = e.n_tokens = 1;
+    e.scale = 2.0f;
     memset(dtable, 0, sizeof dtable);
     backend->ops->embedding_forward(backend, &e, table + 2, NULL, x);
     backend->ops->embedding_backward(backend, &e, dx, dtable, NULL);

@@ -650,7 +650,8 @@ check_embedding(Both *both)
                                  .first_token = first,
                                  .n_tokens = n_tokens,
                                  .token = token->of[i],
-                                 .position = position->of[i]};
+                                 .position = position->of[i],
+                                 .scale = 1.75f};
         backend->ops->embedding_forward(backend, &e, table->of[i], places->of[i], x->of[i]);
         backend->ops->embedding_backward(backend, &e, dx->of[i], dtable->of[i], dplaces->of[i]);
     }

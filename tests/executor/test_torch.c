@@ -1,6 +1,8 @@
-/* Tests of the layer code against PyTorch's autograd in float64: GPT, Llama, a mixture of experts.
- */
+/* Tests of the layer code against PyTorch's autograd in float64: GPT, Llama, a mixture of experts;
+ * windows with sinks, normed queries and keys, gated delta net, Mamba-2, and attention beside it.
+ * What came out where PyTorch was there is in docs/quality.md. */
 #include <glib/gstdio.h>
+#include <math.h>
 #include <string.h>
 #include <sys/wait.h>
 
@@ -35,6 +37,44 @@ model(ModelFamily family, bool experts)
                                       .n_shared = 1,
                                       .first_dense_layers = 1,
                                       .router_scale = 1};
+    return arch;
+}
+
+/* Llama with mixers of another kind. */
+typedef enum {
+    WITH_SINKS, /* and a window */
+    WITH_QK_NORM,
+    WITH_SANDWICH, /* norms before and behind both halves */
+    WITH_DELTA_NET,
+    WITH_MAMBA2,
+    WITH_BOTH, /* attention beside Mamba-2 */
+    WITH_N,
+} With;
+
+static ModelArch
+model_with(With with)
+{
+    static const ModelMixer mixers[WITH_N] = {MODEL_MIXER_ATTENTION, MODEL_MIXER_ATTENTION,
+                                              MODEL_MIXER_ATTENTION, MODEL_MIXER_DELTA_NET,
+                                              MODEL_MIXER_MAMBA2,    MODEL_MIXER_ATTENTION_MAMBA2};
+    ModelArch arch = model(MODEL_FAMILY_LLAMA, false);
+
+    arch.mixer = mixers[with];
+    arch.window = with == WITH_SINKS ? 5 : 0;
+    arch.sinks = with == WITH_SINKS;
+    arch.qk_norm = with == WITH_QK_NORM;
+    arch.norm_place = with == WITH_SANDWICH ? MODEL_NORM_PLACE_SANDWICH : MODEL_NORM_PLACE_PRE;
+    /* A norm of a few values that are nearly zero, as a first token's may be, blows up rounding. */
+    if (with >= WITH_DELTA_NET)
+        arch.norm_epsilon = 1e-2;
+    if (with >= WITH_DELTA_NET)
+        arch.state = (ModelState){.n_heads = 4,
+                                  .n_key_heads = 2,
+                                  .key_dim = 6,
+                                  .value_dim = 5,
+                                  .conv = 3,
+                                  .conv_bias = with > WITH_DELTA_NET,
+                                  .chunk = 8};
     return arch;
 }
 
@@ -84,11 +124,14 @@ dump(const char *folder, const ModelArch *arch, const ExecReference *reference, 
                     "{\"family\":\"%s\",\"n_layers\":%d,\"hidden\":%d,\"n_heads\":%d,"
                     "\"n_kv_heads\":%d,\"head_dim\":%d,\"n_experts\":%d,\"top_k\":%d,"
                     "\"expert_hidden\":%d,\"epsilon\":%.17g,\"rope_base\":%.17g,"
-                    "\"batch\":%d,\"loss\":%.17g,\"tensors\":{",
+                    "\"window\":%d,\"state_heads\":%d,\"state_key_heads\":%d,\"key_dim\":%d,"
+                    "\"value_dim\":%d,\"batch\":%d,\"loss\":%.17g,\"tensors\":{",
                     model_family_names[arch->family], (int)arch->n_layers, (int)arch->hidden,
                     (int)arch->n_heads, (int)arch->n_kv_heads, (int)arch->head_dim,
                     (int)arch->experts.n_experts, (int)arch->experts.top_k,
-                    (int)arch->experts.ffn_hidden, arch->norm_epsilon, arch->rope_base, (int)batch,
+                    (int)arch->experts.ffn_hidden, arch->norm_epsilon, arch->rope_base,
+                    (int)arch->window, (int)arch->state.n_heads, (int)arch->state.n_key_heads,
+                    (int)arch->state.key_dim, (int)arch->state.value_dim, (int)batch,
                     reference->loss);
     for (guint i = 0; i < m->layout.parameters->len; i++) {
         const ExecParameter *p = &g_array_index(m->layout.parameters, ExecParameter, i);
@@ -163,9 +206,11 @@ test_gradients_equal_pytorch(void)
 {
     static const char *const devices[] = {"reference", "cpu"};
     const ModelArch models[] = {
-        model(MODEL_FAMILY_GPT, false),
-        model(MODEL_FAMILY_LLAMA, false),
-        model(MODEL_FAMILY_LLAMA, true),
+        model(MODEL_FAMILY_GPT, false),  model(MODEL_FAMILY_LLAMA, false),
+        model(MODEL_FAMILY_LLAMA, true), model_with(WITH_SINKS),
+        model_with(WITH_QK_NORM),        model_with(WITH_SANDWICH),
+        model_with(WITH_DELTA_NET),      model_with(WITH_MAMBA2),
+        model_with(WITH_BOTH),
     };
     char *folders[G_N_ELEMENTS(devices) * G_N_ELEMENTS(models) + 1] = {NULL};
     guint n = 0;
@@ -191,10 +236,13 @@ test_gradients_equal_pytorch(void)
     g_auto(GStrv) lines = g_strsplit(out, "\n", -1);
     g_assert_cmpint(g_strv_length(lines), ==, n + 1);
     for (guint i = 0; i < n; i++) {
-        double worst = 1, loss_error = 1;
-        g_assert_cmpint(sscanf(lines[i], "%lf %lf", &worst, &loss_error), ==, 2);
-        g_assert_cmpfloat(worst, <=, 1e-5);
-        g_assert_cmpfloat(loss_error, <=, 1e-5);
+        double worst = 1, narrow = 0, loss_error = 1;
+        g_assert_cmpint(sscanf(lines[i], "%lf %lf %lf", &worst, &narrow, &loss_error), ==, 3);
+        g_test_message("%s", lines[i]);
+        /* A sum that cancels is as far off in any fp32: PyTorch's own says how far. */
+        g_assert_cmpfloat(worst, <=, fmax(1e-5, 2 * narrow));
+        g_assert_cmpfloat(narrow, <=, 5e-5);
+        g_assert_cmpfloat(loss_error, <=, 1e-6);
     }
 }
 
