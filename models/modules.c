@@ -13,6 +13,9 @@ typedef enum {
 typedef struct {
     const char *const *again; /* (nullable) ops that run again */
     const char *const
+        *until_kept; /* (nullable) ... where the repetition ends with the last result that
+                               the backward reads, as degas's executor does (shape->row_blocks) */
+    const char *const
         *freed;  /* (nullable) ops that keep less; a layer without them has no such module */
     Frees frees; /* ... namely without this */
     bool core;   /* both are those with core_attention */
@@ -24,6 +27,8 @@ static const char *const behind_norms[] = {"qkv",    "q",      "kv_down", "mixer
                                            "mlp_up", "router", NULL};
 static const char *const mlp[] = {"mlp_input", "mlp_up",     "mlp_gate", "mlp_activation",
                                   "mlp_down",  "mlp_output", NULL};
+static const char *const mlp_until_kept[] = {"mlp_input", "mlp_up", "mlp_gate", "mlp_activation",
+                                             NULL};
 static const char *const in_mlp[] = {"mlp_activation", "mlp_down", NULL};
 static const char *const shared[] = {
     "shared_input", "shared_up",   "shared_gate",   "shared_activation",
@@ -64,12 +69,12 @@ static const char *const projected[] = {"q_up", "kv_up", NULL};
 
 static const Module modules[MODEL_MODULE_N] = {
     [MODEL_MODULE_CORE_ATTENTION] = {.core = true, .frees = FREES_ALL},
-    [MODEL_MODULE_LAYERNORM] = {norms, behind_norms, FREES_INPUT},
-    [MODEL_MODULE_MLP] = {mlp, in_mlp, FREES_ALL},
-    [MODEL_MODULE_MOE] = {moe, in_moe, FREES_ALL},
-    [MODEL_MODULE_MOE_ACTIVATION] = {activation, behind_activation, FREES_INPUT},
-    [MODEL_MODULE_MLA_UP] = {projections, projected, FREES_REST | FREES_KEYS},
-    [MODEL_MODULE_SHARED_EXPERTS] = {shared, in_shared, FREES_ALL},
+    [MODEL_MODULE_LAYERNORM] = {norms, NULL, behind_norms, FREES_INPUT},
+    [MODEL_MODULE_MLP] = {mlp, mlp_until_kept, in_mlp, FREES_ALL},
+    [MODEL_MODULE_MOE] = {moe, NULL, in_moe, FREES_ALL},
+    [MODEL_MODULE_MOE_ACTIVATION] = {activation, NULL, behind_activation, FREES_INPUT},
+    [MODEL_MODULE_MLA_UP] = {projections, NULL, projected, FREES_REST | FREES_KEYS},
+    [MODEL_MODULE_SHARED_EXPERTS] = {shared, NULL, in_shared, FREES_ALL},
 };
 
 static bool
@@ -110,7 +115,10 @@ ops_set_modules(OpsList *list)
             const Module *module = &modules[m];
             if ((set >> m & 1) == 0)
                 continue;
-            if ((module->core && op->core_attention) || has_name(module->again, op->name))
+            const char *const *again = list->shape->row_blocks && module->until_kept != NULL
+                                           ? module->until_kept
+                                           : module->again;
+            if ((module->core && op->core_attention) || has_name(again, op->name))
                 op->again_fraction = 1.0;
             if ((module->core && op->core_attention) || has_name(module->freed, op->name))
                 freed |= module->frees;

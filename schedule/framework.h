@@ -179,6 +179,13 @@ typedef struct {
     int64_t recompute_layers; /* of recompute_method; 0: each layer of all for itself */
     PlanOptimizer optimizer;
     PlanMuonTp muon_tp;
+    /* With ZeRO 1: so many groups of replicas each hold all of the optimizer's state, and split it
+     * among themselves (Megatron's --num-distributed-optimizer-instances).  0 means 1: all replicas
+     * are one group. */
+    int64_t optimizer_instances;
+    /* The head's weight gradients of the first so many micro-batches are made after the last
+     * backward (Megatron's --defer-embedding-wgrad-compute, --wgrad-deferral-limit).  0: none. */
+    int64_t deferred_gradients;
     bool pads_vocab; /* the tables' rows and the logits' columns of each tp rank grow to a
                                 multiple of PLAN_VOCAB_MULTIPLE */
 } PlanConventions;
@@ -323,6 +330,9 @@ typedef struct {
     /* Rows that have come by an all-to-all are sorted by expert, and back, by kernels of their own,
      * and other dispatchers may take its place. */
     bool sorts_received;
+    /* Groups of replicas may each hold all of the optimizer's state, and the head's weight gradients
+     * be made after the last backward. */
+    bool optimizer_instances, defers_gradients;
     /* The second biases of experts are added expert by expert, in fp32, times probabilities. */
     bool adds_expert_bias;
     /* Its models have a matrix each for queries, keys, values and both halves of SwiGLU. */

@@ -364,6 +364,14 @@ plan_check(const Plan *plan, int64_t n_layers, GError **error)
     if (plan->offload_parameters && plan->zero_stage != 3)
         return plan_invalid(error, "offload_parameters: needs zero_stage 3, got %d",
                             plan->zero_stage);
+    if (plan->conventions.optimizer_instances > 1 && plan->zero_stage != 1)
+        return plan_invalid(error, "conventions.optimizer_instances: needs zero_stage 1, got %d",
+                            plan->zero_stage);
+    if (plan->conventions.optimizer_instances > 1 &&
+        plan->degrees.dp % plan->conventions.optimizer_instances != 0)
+        return plan_invalid(error,
+                            "conventions.optimizer_instances: " INT " does not divide dp = " INT,
+                            plan->conventions.optimizer_instances, plan->degrees.dp);
     if (plan->offload_parameters && plan->offload == PLAN_OFFLOAD_NONE)
         return plan_invalid(error, "offload_parameters: needs offload cpu or nvme, got none");
     g_autoptr(GError) refused = NULL;
@@ -444,6 +452,8 @@ static const JsonField convention_fields[] = {
     {"recompute_layers", CONVENTION(recompute_layers), 0, INT32_MAX, SPARSE},
     {"optimizer", CONVENTION(optimizer), .flags = SPARSE, .names = plan_optimizer_names},
     {"muon_tp", CONVENTION(muon_tp), .flags = SPARSE, .names = plan_muon_tp_names},
+    {"optimizer_instances", CONVENTION(optimizer_instances), 0, SCHEDULE_MAX_RANKS, SPARSE},
+    {"deferred_gradients", CONVENTION(deferred_gradients), 0, INT32_MAX, SPARSE},
     {"cp_comm", CONVENTION(cp_comm), .flags = SPARSE, .names = plan_cp_comm_names},
     {"loss", CONVENTION(loss), .flags = SPARSE, .names = plan_loss_names},
     {"expert_tp", CONVENTION(expert_tp), 1, SCHEDULE_MAX_RANKS, SPARSE, .usual = 1},

@@ -77,6 +77,20 @@ plan_expert_replicas(const PlanDegrees *degrees, const PlanConventions *conventi
     return n < 1 ? 1 : n;
 }
 
+/* Ranks among which ZeRO splits what they all hold of the dense parameters, and of the experts'. */
+static inline int64_t
+plan_shard_ranks(const PlanDegrees *degrees, const PlanConventions *conventions)
+{
+    return degrees->dp * degrees->cp / MAX(1, conventions->optimizer_instances);
+}
+
+static inline int64_t
+plan_expert_shard_ranks(const PlanDegrees *degrees, const PlanConventions *conventions)
+{
+    return MAX(1, plan_expert_replicas(degrees, conventions) /
+                      MAX(1, conventions->optimizer_instances));
+}
+
 /* One stage: the layers of one chunk of one pipeline rank. */
 typedef struct {
     int32_t rank, chunk;

@@ -209,6 +209,12 @@ add_replicas(GString *text, const Plan *plan)
 
     if (plan->zero_stage >= 1)
         add_flag(text, "use-distributed-optimizer");
+    if (plan->conventions.optimizer_instances > 1)
+        add_int(text, "num-distributed-optimizer-instances", plan->conventions.optimizer_instances);
+    if (plan->conventions.deferred_gradients > 0) {
+        add_flag(text, "defer-embedding-wgrad-compute");
+        add_int(text, "wgrad-deferral-limit", plan->conventions.deferred_gradients);
+    }
     if (plan->zero_stage >= 2) {
         add_flag(text, "use-megatron-fsdp");
         add_word(text, "data-parallel-sharding-strategy", strategies[plan->zero_stage]);

@@ -494,6 +494,13 @@ read_replicas(Recipe *recipe)
             vpp = g_ptr_array_index(recipe->flags, i + 1);
     const bool overlaps_pp = pp && strcmp(vpp, "1") != 0;
     recipe_flag(recipe, "zero", "%d", zero);
+    const int64_t instances = number(recipe, "num_distributed_optimizer_instances", MAX_DEGREE, 1);
+    if (instances > 1 && zero == 1)
+        recipe_flag(recipe, "optimizer-instances", INT, instances);
+    /* 0: of all micro-batches. */
+    const int64_t limit = recipe_int(s, "wgrad_deferral_limit", 0, INT32_MAX, 0);
+    if (flag(recipe, "defer_embedding_wgrad_compute"))
+        recipe_flag(recipe, "defer-gradients", INT, limit > 0 ? limit : (int64_t)INT32_MAX);
     recipe_flag(recipe, "overlap", "%s%s%s%s%s", dp ? "dp" : "", dp && overlaps_pp ? "," : "",
                 overlaps_pp ? "pp" : "", (dp || overlaps_pp) && tp ? "," : "",
                 tp                  ? "tp"

@@ -141,6 +141,12 @@ const OptionInfo request_options[] = {
      "and compute it, default), distributed (each its part, with sums over ranks), blockwise (each "
      "its part alone: another update), layer_sharded (one of them computes it)",
      .words = plan_muon_tp_names},
+    {"optimizer-instances", "N",
+     "with --zero 1: how many groups of replicas each hold all of the optimizer's state and split "
+     "it among themselves (Megatron-Core's --num-distributed-optimizer-instances); default: 1"},
+    {"defer-gradients", "N",
+     "of how many micro-batches the weight gradients of the head are made after the last backward "
+     "(Megatron-Core's --defer-embedding-wgrad-compute with --wgrad-deferral-limit); default: 0"},
     {"optimizer-step", "on|off",
      "whether the iteration ends with the optimizer's step; default: as the framework does"},
     {"price", "X",
@@ -583,6 +589,16 @@ read_conventions(PlanRequest *plan, PlanFramework framework, Options *options)
     conventions->muon_tp = (PlanMuonTp)options_choice(options, "muon-tp-mode", 0);
     if (options_has(options, "muon-tp-mode") && conventions->optimizer != PLAN_OPTIMIZER_MUON)
         options_fail(options, "muon-tp-mode", "needs --optimizer muon");
+    conventions->optimizer_instances =
+        options_int64(options, "optimizer-instances", 1, SCHEDULE_MAX_RANKS, 0);
+    if (conventions->optimizer_instances > 1 && !plan_framework(framework)->optimizer_instances)
+        options_fail(options, "optimizer-instances", "%s has one", plan_framework(framework)->name);
+    else if (conventions->optimizer_instances > 1 &&
+             strcmp(options_string(options, "zero", ""), "1") != 0)
+        options_fail(options, "optimizer-instances", "needs --zero 1");
+    conventions->deferred_gradients = options_int64(options, "defer-gradients", 0, INT32_MAX, 0);
+    if (conventions->deferred_gradients > 0 && !plan_framework(framework)->defers_gradients)
+        options_fail(options, "defer-gradients", "%s defers none", plan_framework(framework)->name);
     conventions->optimizer_step =
         options_on_off(options, "optimizer-step", conventions->optimizer_step);
 }

@@ -98,7 +98,7 @@ option_of_notes(const MeasuredRow *row, const char *option, const char *fallback
             value = measured_text(row, note->key);
             found = value != NULL && g_str_has_prefix(value, note->prefix);
         }
-        if (!found)
+        if (!found || (note->before != NULL && strcmp(row->stack_date, note->before) >= 0))
             continue;
         if (adds)
             change_words(text, note->value);
@@ -128,7 +128,7 @@ dtype_of(const MeasuredRow *row, const ValidationSource *source)
     return word == NULL ? NULL : word->dtype;
 }
 
-/* What the plan's recompute is; modules whose forward is small beside the layer's count as none. */
+/* The plan's recompute; of modules by name selective. */
 static const char *
 recompute_of(const MeasuredRow *row, const ValidationSource *source)
 {
@@ -148,7 +148,34 @@ recompute_of(const MeasuredRow *row, const ValidationSource *source)
         if (g_str_has_prefix(text, words[i].word))
             return words[i].recompute;
     }
-    return text == row->recompute ? NULL : strstr(text, "core_attn") != NULL ? "selective" : "none";
+    return text == row->recompute ? NULL : "selective";
+}
+
+/* Which modules selective recompute repeats: words between +, blanks and brackets, of which those
+ * that the table "modules" knows count.  Where it knows none, the framework's own count. */
+static void
+write_modules(JsonWriter *writer, const MeasuredRow *row)
+{
+    const char *inside = strchr(row->recompute, '[');
+    const char *text = row->recompute_modules[0] != 0 ? row->recompute_modules
+                       : inside != NULL               ? inside
+                                                      : "";
+    g_auto(GStrv) words = g_strsplit_set(text, "+ []", -1);
+    g_autoptr(GPtrArray) modules = g_ptr_array_new();
+
+    for (char **word = words; *word != NULL; word++) {
+        const ValidationWord *module =
+            validation_word(validation_conventions()->modules, *word, false);
+        if (**word != 0 && module != NULL && strlen(module->prefix) == strlen(*word) &&
+            !g_ptr_array_find_with_equal_func(modules, module->module, g_str_equal, NULL))
+            g_ptr_array_add(modules, (char *)module->module);
+    }
+    if (modules->len == 0)
+        return;
+    json_write_array_inline(writer, "recompute_modules");
+    for (guint i = 0; i < modules->len; i++)
+        json_write_string(writer, NULL, g_ptr_array_index(modules, i));
+    json_write_array_end(writer);
 }
 
 /* Slices of equal computing: a layer of a GPT takes 12 h^2 n products for n tokens, and h n^2 / 2 * 2
@@ -337,17 +364,14 @@ write_rank_order(JsonWriter *writer, const MeasuredRow *row)
     json_write_string(writer, "rank_order", order->str);
 }
 
-static void
-write_zero(JsonWriter *writer, const MeasuredRow *row, const ValidationSource *source)
+static int64_t
+zero_of(const MeasuredRow *row, const ValidationSource *source)
 {
     const int64_t stated = row->zero_stage >= 0 ? row->zero_stage
                            : row->fsdp == 1     ? 3
                                                 : source->zero;
-    const int64_t zero =
-        source->pipeline_zero > 0 && row->pp > 1 && stated == 3 ? source->pipeline_zero : stated;
 
-    if (zero > 0)
-        json_write_int64(writer, "zero", zero);
+    return source->pipeline_zero > 0 && row->pp > 1 && stated == 3 ? source->pipeline_zero : stated;
 }
 
 /* How the job was split; what a search looks for. */
@@ -392,7 +416,10 @@ write_flags(JsonWriter *writer, const MeasuredRow *row, const ValidationSource *
     else
         write_split(writer, row, source);
     json_write_string(writer, "recompute", recompute);
-    write_zero(writer, row, source);
+    if (strcmp(recompute, "selective") == 0)
+        write_modules(writer, row);
+    if (zero_of(row, source) > 0)
+        json_write_int64(writer, "zero", zero_of(row, source));
     json_write_string(writer, "dtype", dtype);
     json_write_string(writer, "framework", source->framework);
     write_option(writer, row, "attention", source->attention);
@@ -409,6 +436,10 @@ write_flags(JsonWriter *writer, const MeasuredRow *row, const ValidationSource *
     if (strcmp(source->framework, "megatron-core") == 0)
         write_option(writer, row, "dispatcher", NULL);
     write_option(writer, row, "deterministic_kernels", NULL);
+    if (zero_of(row, source) == 1)
+        write_option(writer, row, "optimizer_instances", NULL);
+    write_option(writer, row, "defer_gradients", NULL);
+    write_option(writer, row, "optimizer", NULL);
     return is_searched || write_schedule(writer, row, source, error);
 }
 
@@ -444,6 +475,11 @@ request_of(const MeasuredRow *row, const char *cluster, bool is_searched, GError
     }
     if (row->peft[0] != 0 && strcmp(row->peft, "none") != 0) {
         validation_unstated(error, "adapters alone are trained: no full training");
+        return NULL;
+    }
+    g_autofree char *refused = option_of_notes(row, "refused", NULL);
+    if (refused != NULL) {
+        validation_unstated(error, "%s", refused);
         return NULL;
     }
     if (!fill_degrees(&filled, error))

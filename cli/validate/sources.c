@@ -51,6 +51,7 @@ static const JsonField source_fields[] = {
 static const JsonField note_fields[] = {
     {"key", NOTE(key)},
     {"prefix", NOTE(prefix), .flags = JSON_OPTIONAL},
+    {"before", NOTE(before), .flags = JSON_OPTIONAL},
     {"option", NOTE(option)},
     {"value", NOTE(value)},
     {"why", .type = JSON_LENT, .flags = JSON_OPTIONAL}, /* for the reader of the file */
@@ -87,6 +88,13 @@ static const JsonField cluster_fields[] = {
 static const JsonField dtype_fields[] = {
     {"prefix", WORD(prefix)},
     {"dtype", WORD(dtype), .names = dtype_names},
+    {.key = NULL},
+};
+
+static const JsonField module_fields[] = {
+    {"prefix", WORD(prefix)},
+    {"module", WORD(module)},
+    {"why", .type = JSON_LENT, .flags = JSON_OPTIONAL}, /* for the reader of the file */
     {.key = NULL},
 };
 
@@ -179,6 +187,7 @@ validation_conventions_read(const char *name, const char *text, size_t n_bytes,
         .models = read_table(doc, root, "models", model_fields, sizeof(ValidationWord), NULL),
         .clusters = read_table(doc, root, "clusters", cluster_fields, sizeof(ValidationWord), NULL),
         .dtypes = read_table(doc, root, "dtypes", dtype_fields, sizeof(ValidationWord), NULL),
+        .modules = read_table(doc, root, "modules", module_fields, sizeof(ValidationWord), NULL),
     };
     conventions->sets =
         read_table(doc, root, "sets", set_fields, sizeof(ValidationSet), &conventions->n_sets);
@@ -193,7 +202,7 @@ validation_conventions_clear(ValidationConventions *conventions)
 {
     const void *const tables[] = {
         conventions->sources,  conventions->notes,  conventions->schedules, conventions->models,
-        conventions->clusters, conventions->dtypes, conventions->sets,
+        conventions->clusters, conventions->dtypes, conventions->modules,   conventions->sets,
     };
 
     for (size_t i = 0; i < G_N_ELEMENTS(tables); i++)

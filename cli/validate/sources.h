@@ -61,10 +61,13 @@ typedef struct {
         *prefix; /* of what the column @key holds, or of the value of "@key=..." in the notes;
                            NULL: @key is free text, found anywhere in the notes or in the id (of a
                            test: what it tests) */
-    const char *option, *value; /* values of "overlap" add up, and "-dp" takes "dp" away */
+    const char *before; /* (nullable) "YYYY-MM": of stacks before that month, or of none stated */
+    const char *option,
+        *value; /* values of "overlap" add up, and "-dp" takes "dp" away; of "refused"
+                                   the value says why such runs are not predicted */
 } ValidationNote;
 
-/* A row of "schedules", "models", "clusters" or "dtypes": what words of the column of that name
+/* A row of "schedules", "models", "clusters", "dtypes" or "modules": what words of the column of that name
  * mean.  Each table has those members that its comment names. */
 typedef struct {
     const char *prefix;
@@ -78,6 +81,7 @@ typedef struct {
                              such nodes, and not into whole ones; 0: all are */
     double node_bits_per_s; /* clusters: only of runs with this rate between nodes; 0: of any */
     const char *dtype;      /* dtypes: degas's number format */
+    const char *module;     /* modules: of --recompute-modules; prefix is the whole word */
 } ValidationWord;
 
 /* What is scored of a part of the sources: a line of `make validate`. */
@@ -110,7 +114,7 @@ typedef struct {
 typedef struct {
     const ValidationSource *sources;
     const ValidationNote *notes;
-    const ValidationWord *schedules, *models, *clusters, *dtypes;
+    const ValidationWord *schedules, *models, *clusters, *dtypes, *modules;
     const ValidationSet *sets;
     size_t n_sets;
     JsonDoc *doc; /* (owned) holds the texts */

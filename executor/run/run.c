@@ -188,6 +188,12 @@ check_splits_we_know(const Plan *plan, GError **error)
         return refuse(error, "context parallelism by all-to-all (conventions.cp_comm)");
     if (plan_expert_tp(&plan->degrees, &plan->conventions) > 1)
         return refuse(error, "experts that tp ranks share (conventions.expert_tp)");
+    if (plan->conventions.optimizer_instances > 1)
+        return refuse(error, "optimizer state that several groups of replicas hold "
+                             "(conventions.optimizer_instances)");
+    if (plan->conventions.deferred_gradients > 0)
+        return refuse(error, "weight gradients of the head after the last backward "
+                             "(conventions.deferred_gradients)");
     return true;
 }
 

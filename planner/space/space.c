@@ -702,6 +702,8 @@ add_degrees(Walk *walk)
                 const int64_t dp = n / tp / cp / pp;
                 if (n / tp / cp % pp != 0 || !allowed(request->pp, pp) || !allowed(request->dp, dp))
                     continue;
+                if (dp % MAX(1, request->conventions.optimizer_instances) != 0)
+                    continue;
                 if (pp > plan_request_most_stages(request)) {
                     if (walk->refusals.shape == NULL)
                         walk->refusals.shape =

@@ -292,7 +292,8 @@ workload_state_bytes(const PlanDegrees *d, const WorkloadSharding *sharding,
 {
     const int32_t zero_stage = sharding->zero_stage;
     const int64_t whole = n->dense + n->expert;
-    const int64_t dense_ranks = d->dp * d->cp, expert_ranks = plan_expert_replicas(d, conventions);
+    const int64_t dense_ranks = plan_shard_ranks(d, conventions);
+    const int64_t expert_ranks = plan_expert_shard_ranks(d, conventions);
     const int64_t shard = share(n->dense, dense_ranks) + share(n->expert, expert_ranks);
     const bool splits = zero_stage >= 1;
     /* Replicas that gather matrices have equal shards of them. */
@@ -432,6 +433,28 @@ gathered_bytes(const WorkloadBuild *build)
                                                  workload_build_element_bytes(plan)));
 }
 
+/* The inputs of the head's product and the gradients of its logits that wait for their weight
+ * gradients until the last backward has run (cost-model.md 6.3). */
+static int64_t
+deferred_bytes(const WorkloadBuild *build, int32_t rank)
+{
+    const Plan *plan = build->plan;
+    const ModelShape shape = workload_build_shape(build, 0, 0);
+    ModelOp ops[MODEL_MAX_OPS];
+    const size_t n_ops = model_ops(build->arch, MODEL_PART_HEAD, 0, &shape, ops);
+    const int64_t n = MIN(plan->conventions.deferred_gradients, plan->n_micro_batches);
+    int64_t bytes = 0;
+
+    for (guint i = 0; n > 0 && i < plan->stages->len; i++) {
+        const PlanStage *stage = &g_array_index(plan->stages, PlanStage, i);
+        for (size_t j = 0; stage->rank == rank && stage->head && j < n_ops; j++)
+            if (ops[j].kind == MODEL_OP_GEMM)
+                bytes += ops[j].saved_for_weight_bytes +
+                         ops[j].m * ops[j].n * workload_build_element_bytes(plan);
+    }
+    return workload_build_mul(n, bytes);
+}
+
 void
 workload_build_static(const WorkloadBuild *build, const Workload *workload, int32_t rank,
                       int64_t static_bytes[TRACE_MEMORY_N])
@@ -448,7 +471,7 @@ workload_build_static(const WorkloadBuild *build, const Workload *workload, int3
     static_bytes[TRACE_MEMORY_GRADIENTS] = state.gradients_bytes;
     static_bytes[TRACE_MEMORY_OPTIMIZER] = state.optimizer_bytes;
     static_bytes[TRACE_MEMORY_BUFFERS] = message_bytes(build, workload, rank);
-    static_bytes[TRACE_MEMORY_BUFFERS] += gathered_bytes(build);
+    static_bytes[TRACE_MEMORY_BUFFERS] += gathered_bytes(build) + deferred_bytes(build, rank);
     static_bytes[TRACE_MEMORY_BUFFERS] +=
         placeholder_bytes(build, rank) + workload_library_bytes(p, &plan->conventions);
 }

@@ -10,6 +10,20 @@ runs 0 "its file is read" simulate "$W/muon.json"
 runs 0 "it is exported" export "$W/muon.json" --to megatron
 has "^--optimizer muon" "with Megatron's flags"
 has "^--muon-tp-mode layer_sharded" "and its mode"
+runs 0 "a plan with two groups that hold the state" plan $job --framework megatron-core --zero 1 \
+    --optimizer-instances 2 --defer-gradients 4 -o "$W/two.json"
+runs 0 "it is exported, too" export "$W/two.json" --to megatron
+has "^--num-distributed-optimizer-instances 2" "with their number"
+has "^--wgrad-deferral-limit 4" "and the micro-batches whose gradients wait"
+{ printf 'torchrun pretrain_gpt.py '; sed -n 's/^\(--[^ ]*\) \(.*\)$/\1 "\2"/; /^--/p' "$W/out" | tr '\n' ' '; } >"$W/two.sh"
+runs 0 "and read back" simulate "$W/two.sh" dgx-h100 --gpus 16 --json -o "$W/two-read.json"
+runs 0 "the plan itself" simulate "$W/two.json" --json -o "$W/two-plan.json"
+fails 2 "optimizer-instances: needs --zero 1" "they share a state that is split" \
+    simulate $job --dp 4 --framework megatron-core --optimizer-instances 2
+fails 2 "deepspeed has one" "DeepSpeed has one group" \
+    simulate $job --dp 4 --framework deepspeed --zero 1 --optimizer-instances 2
+fails 2 "defer-gradients: torchtitan defers none" "torchtitan defers nothing" \
+    simulate $job --dp 4 --framework torchtitan --defer-gradients 2
 fails 2 "the optimizer is adamw, muon, not adamw8bit" "8-bit moments are not Megatron's" \
     plan $job --framework megatron-core --optimizer adamw8bit
 fails 2 "muon-tp-mode.*needs --optimizer muon" "a mode needs Muon" simulate $job --muon-tp-mode blockwise
@@ -20,6 +34,11 @@ import json, sys
 c = json.load(open(sys.argv[1]))["conventions"]
 assert c["optimizer"] == "muon" and c["muon_tp"] == "layer_sharded", c' "$W/muon.json"
     report $? "the plan file names both"
+    output=$(python3 -c '
+import json, sys
+a, b = (max(r["peak_memory_bytes"] for r in json.load(open(p))["ranks"]) for p in sys.argv[1:])
+assert a == b, (a, b)' "$W/two-plan.json" "$W/two-read.json" 2>&1)
+    report $? "the recipe that was exported holds as much" "$output"
     # shellcheck disable=SC2086
     runs 0 "why AdamW" plan $job --dp 4 --micro-batch 1 --schedule 1f1b --vpp 1 --slices off --cp 1 \
         --recompute none --zero 1 --sequence-parallel on --rank-order tp-cp-dp-pp --explain --json

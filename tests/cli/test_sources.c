@@ -11,7 +11,7 @@
     "{\"format\": \"degas-sources\", \"version\": 1, \"sources\": [" sources                       \
     "{\"name\": \"\", \"framework\": \"degas\", \"dtype\": \"bf16\", \"recompute\": \"none\", "    \
     "\"why\": \"\"}], \"notes\": [" notes "], \"schedules\": [" schedules                          \
-    "], \"models\": [], \"clusters\": [], \"dtypes\": [], \"sets\": [" sets "]}"
+    "], \"models\": [], \"clusters\": [], \"dtypes\": [], \"modules\": [], \"sets\": [" sets "]}"
 
 #define PAPER(more)                                                                                \
     "{\"name\": \"paper_*\", \"framework\": \"fsdp\", \"dtype\": \"fp16\", \"recompute\": "        \

@@ -179,7 +179,10 @@ json "as many stages as layers, embedding and loss: the ends have none" 'assert 
 runs 0 "and such a row is predicted" validate dgx-h100 "$W/c.csv" --json
 json "and such a row is predicted" 'assert d["predictions"][0]["predicted_s"] > 0, d'
 stated LLAMA3_70B 8 4 2 fsdp,recompute_modules true,core_attn+mlp
-json "FSDP is ZeRO 3, and core_attn selective recompute" 'assert d["zero"] == 3 and d["recompute"] == "selective", d'
+json "FSDP is ZeRO 3, and modules are what selective recompute repeats" '
+assert d["zero"] == 3 and d["recompute"] == "selective", d
+assert sorted(d["recompute_modules"]) == ["core_attn", "mlp"], d
+'
 refused() { # NAME REASON MODEL COLUMNS VALUES
     stated "$3" 8 4 2 "$4" "$5"
     runs 0 "$1" validate dgx-h100 "$W/c.csv" --json
@@ -343,6 +346,33 @@ assert s["precision_fraction"] == 1 and abs(s["recall_fraction"] - (s["oom_rows"
 else
     skip "rows that ran out of memory" "python3 is not installed"
 fi
+# Words of notes and ids, some of stacks before a month alone.
+mcore_row() { # ID DATE NOTES
+    {
+        echo "$head,zero,stack_date"
+        printf 'mcore_ci_golden,%s,H100-SXM5-80GB,8,gpt,12,512,8,,1024,32,4,4,2,1,grad-accum,none,bf16,300,1,ok,"%s",1,%s\n' "$1" "$3" "$2"
+    } >"$W/note.csv"
+    runs 0 "a row $1 of $2" validate "$W/note.csv" --json --requests "$W/out2"
+}
+mcore_row lts 2024-01 'env=lts'
+cp "$W/out2" "$W/out"
+json "the older container has no fused deterministic attention" 'assert d["attention"] == "unfused", d'
+mcore_row lts 2025-09 'env=lts'
+cp "$W/out2" "$W/out"
+json "the newer one has" 'assert "attention" not in d, d'
+mcore_row multi_dist_optimizer_instances 2025-09 'env=dev'
+cp "$W/out2" "$W/out"
+json "two groups of replicas hold the optimizer state" 'assert int(d["optimizer_instances"]) == 2, d'
+mcore_row defer_embedding_wgrad_compute 2025-09 'env=dev; optimizer=muon'
+cp "$W/out2" "$W/out"
+json "gradients of two micro-batches wait, and the optimizer is stated" '
+assert int(d["defer_gradients"]) == 2 and d["optimizer"] == "muon", d
+'
+mcore_row modelopt_distill 2025-09 'env=dev'
+json "a model with a teacher is not predicted" 'assert "a teacher" in d["predictions"][0]["not_predicted"], d'
+mcore_row mla 2025-09 'env=dev; multi-latent-attention=True'
+json "nor is one whose ranks are not stated" 'assert "ranks of latent" in d["predictions"][0]["not_predicted"], d'
+
 # Megatron's CI writes the last rank's peak, and its tests' names and arguments say how they ran.
 mcore='mcore_ci_golden,%s,H100-SXM5-80GB,8,gpt,12,512,8,,1024,32,4,2,2,2,1f1b,none,bf16,300,1,ok,"%s"\n'
 {

@@ -43,6 +43,53 @@ test_bytes_per_parameter(void)
     }
 }
 
+/* 12 bytes of state a parameter: 4 replicas in two groups hold it twice, so each has half of it. */
+static void
+test_groups_of_replicas_each_hold_the_state(void)
+{
+    g_autoptr(Profile) profile = fixture_profile();
+    ModelArch arch = gpt(8, 0);
+    const PlanSpec spec = {
+        .degrees = {4, 1, 1, 1, 1, 1}, .framework = PLAN_FRAMEWORK_MEGATRON_CORE, .zero_stage = 1};
+    const int64_t n = 8 * model_part_parameters(&arch, MODEL_PART_LAYER, 0, 1, 1, 1, false);
+
+    for (int64_t instances = 1; instances <= 4; instances *= 2) {
+        g_autoptr(Plan) plan = plan_of(&arch, &spec);
+        plan->conventions.optimizer_instances = instances;
+        g_autoptr(Workload) workload = workload_new(&arch, profile, plan, 0, NULL);
+        g_assert_cmpint(owned(workload, 0, TRACE_MEMORY_OPTIMIZER), ==, 12 * n * instances / 4);
+    }
+}
+
+/* Of each micro-batch of 2 x 512 tokens the head's input of 1024 elements, and the gradient of 51200
+ * logits, 2 bytes each: on the last rank, and of no more micro-batches than there are. */
+static void
+test_deferred_gradients_keep_their_operands(void)
+{
+    g_autoptr(Profile) profile = fixture_profile();
+    ModelArch arch = gpt(8, 51200);
+    const PlanSpec spec = {.degrees = {1, 1, 2, 1, 1, 1},
+                           .micro_batch = 2,
+                           .n_micro_batches = 4,
+                           .framework = PLAN_FRAMEWORK_MEGATRON_CORE};
+    const int64_t one = 2 * 512 * (1024 + 51200) * 2;
+    const struct {
+        int64_t limit, kept;
+    } cases[] = {{1, 1}, {2, 2}, {100, 4}};
+    g_autoptr(Plan) plain = plan_of(&arch, &spec);
+    g_autoptr(Workload) without = workload_new(&arch, profile, plain, 0, NULL);
+
+    for (size_t i = 0; i < G_N_ELEMENTS(cases); i++) {
+        g_autoptr(Plan) plan = plan_of(&arch, &spec);
+        plan->conventions.deferred_gradients = cases[i].limit;
+        g_autoptr(Workload) workload = workload_new(&arch, profile, plan, 0, NULL);
+        for (int32_t rank = 0; rank < 2; rank++)
+            g_assert_cmpint(owned(workload, rank, TRACE_MEMORY_BUFFERS), ==,
+                            owned(without, rank, TRACE_MEMORY_BUFFERS) +
+                                (rank == 1 ? cases[i].kept * one : 0));
+    }
+}
+
 static void
 test_fp32_training_takes_16_bytes(void)
 {
@@ -365,6 +412,8 @@ main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
 #define ADD(path, function) g_test_add_func("/profiles/workload_memory/" path, function)
+    ADD("groups-of-replicas-each-hold-the-state", test_groups_of_replicas_each_hold_the_state);
+    ADD("deferred-gradients-keep-their-operands", test_deferred_gradients_keep_their_operands);
     ADD("bytes-per-parameter", test_bytes_per_parameter);
     ADD("fp32-training-takes-16-bytes", test_fp32_training_takes_16_bytes);
     ADD("activation-bytes-are-korthikantis", test_activation_bytes_are_korthikantis);
