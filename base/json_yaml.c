@@ -120,16 +120,15 @@ put_scalar(Conversion *c, const yaml_event_t *event)
     const bool is_plain = event->data.scalar.style == YAML_PLAIN_SCALAR_STYLE;
     const Open *in = c->open->len == 0 ? NULL : &g_array_index(c->open, Open, c->open->len - 1);
     const bool is_key = in != NULL && in->is_mapping && in->n_nodes % 2 == 1;
+    const bool is_text = !is_plain || is_key;
 
     if (strlen(text) != event->data.scalar.length)
         fail(c, event->start_mark.line, "a NUL byte");
     else if (event->data.scalar.tag != NULL)
         fail(c, event->start_mark.line, "tags are not known here");
-    else if (!is_plain || is_key)
-        put_string(c, text);
-    else if (*text == 0 || strcmp(text, "~") == 0)
+    else if (!is_text && (*text == 0 || strcmp(text, "~") == 0))
         put(c, "null");
-    else if (g_strv_contains(literals, text) || is_number(text))
+    else if (!is_text && (g_strv_contains(literals, text) || is_number(text)))
         put(c, text);
     else
         put_string(c, text);

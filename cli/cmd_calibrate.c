@@ -455,7 +455,7 @@ run(Options *options, GError **error)
     profile_write(product, NULL, profile);
     if (!output_json(product, path, error))
         return -1;
-    const bool is_silent = json || strcmp(path, "-") == 0 || page_takes_stdout(options);
+    const bool is_silent = json || g_strcmp0(path, "-") == 0 || page_takes_stdout(options);
     if (html != NULL)
         output_keep(is_silent);
     if (!is_silent || html != NULL) {

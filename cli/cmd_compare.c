@@ -230,6 +230,8 @@ print_side_by_side(const Options *options, const Comparison *comparisons, size_t
     g_autoptr(GString) columns = g_string_new("<mean over ranks");
     const Breakdown *first = &comparisons[0].predicted;
 
+    g_assert(n > 0);
+
     for (size_t i = 0; i <= n; i++) {
         g_autofree char *name = g_path_get_basename(options_argument(options, i));
         g_autofree char *safe = text_escape(name, 40);

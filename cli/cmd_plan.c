@@ -162,6 +162,7 @@ find_any(const Request *request, const Plan *plan, bool is_explained, GError **e
 static void
 print_any(const Plan *any, const Plan *plan)
 {
+    g_assert(any->predicted != NULL && plan->predicted != NULL); /* a search predicts its plans */
     const double fraction =
         (double)plan->predicted->iteration_ns / (double)any->predicted->iteration_ns - 1.0;
 

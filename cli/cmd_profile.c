@@ -560,9 +560,9 @@ measure(Asked *asked, GError **error)
         asked->exec.progress = show_progress;
         asked->exec.user_data = &progress;
     }
-    if (!time_collectives(asked, error))
-        return NULL;
-    Profile *profile = exec_measure(o, error);
+    Profile *profile = time_collectives(asked, error) ? exec_measure(o, error) : NULL;
+    o->user_data = NULL; /* nobody shows progress from here on */
+    o->progress = NULL;
     if (profile != NULL)
         profile->measured_attention_why = g_steal_pointer(&why);
     if (progress.shown)

@@ -75,6 +75,7 @@ simulate(Check *check, const Request *request, GError **error)
 {
     g_auto(JobSimulation) simulation = {0};
     g_auto(Conditions) conditions = conditions_of_memory(CHECK_RUNS);
+    g_assert(request != NULL); /* a job is made of one */
     const JobOptions how = {.memory_limit_bytes = request->plan.memory_limit_bytes,
                             .conditions = &conditions};
 

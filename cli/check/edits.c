@@ -188,6 +188,7 @@ apply(Request *request, const PlanFrameworkRules *rules, const Plan *plan, EditK
             r->offload_parameters = false;
         break;
     default:
+        g_assert(field != NULL);
         before = *field;
         *field = scaled(before, variant);
         if (*field == before)

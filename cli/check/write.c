@@ -47,6 +47,7 @@ find_waste(const Report *report, Waste waste[N_WASTES])
 static double
 tokens_per_device(const Check *check)
 {
+    g_assert(check->job != NULL); /* a report is of a job */
     return check->report->tokens_per_s / (double)plan_n_devices(check->job->plan);
 }
 

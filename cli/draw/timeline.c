@@ -321,7 +321,7 @@ put_box(const Canvas *canvas, Cell *cells, const TimelineBox *box)
     }
     if (box->is_aside)
         return;
-    char label[32];
+    char label[32] = "";
     timeline_label(canvas->trace, box, label);
     const int n = (int)strlen(label);
     /* One cell of the box's own colour stays, where there is no background colour to show it. */

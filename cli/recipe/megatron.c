@@ -563,11 +563,12 @@ read_kernels(Recipe *recipe)
                  hidden = recipe_double(s, "hidden_dropout", 0.1);
     const bool is_bridge = recipe->framework == PLAN_FRAMEWORK_MEGATRON_BRIDGE;
 
-    if (flag(recipe, "use_flash_attn"))
-        recipe_flag(recipe, "attention", "flash");
-    else if (strcmp(backend, "unfused") == 0 || strcmp(backend, "local") == 0 || local)
+    const bool flash = flag(recipe, "use_flash_attn"),
+               unfused = strcmp(backend, "unfused") == 0 || strcmp(backend, "local") == 0 || local;
+
+    if (!flash && unfused)
         recipe_flag(recipe, "attention", "unfused");
-    else if (strcmp(backend, "auto") != 0)
+    else if (flash || strcmp(backend, "auto") != 0)
         recipe_flag(recipe, "attention", "flash");
     if (!is_bridge || recipe_has(s, "attention_dropout"))
         recipe_flag(recipe, "dropout", "%s", attention > 0 || hidden > 0 ? "on" : "off");

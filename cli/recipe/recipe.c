@@ -281,9 +281,8 @@ name_model(ModelArch *arch)
 
     for (guint i = 0; i < names->len; i++) {
         g_autoptr(ModelArch) builtin = model_arch_load(g_ptr_array_index(names, i), NULL, NULL);
-        g_autofree char *difference =
-            builtin == NULL ? g_strdup("") : model_arch_difference(arch, builtin);
-        if (difference != NULL)
+        g_autofree char *difference = builtin == NULL ? NULL : model_arch_difference(arch, builtin);
+        if (builtin == NULL || difference != NULL)
             continue;
         g_free(arch->name);
         arch->name = g_strdup(builtin->name);

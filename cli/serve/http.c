@@ -217,6 +217,7 @@ http_start(uint16_t *port, HttpFunc func, void *user_data, GError **error)
     server->user_data = user_data;
     server->port = *port;
     if (fd >= 0) {
+        g_assert(server->start_daemon != NULL); /* the library is open */
         server->daemon =
             server->start_daemon(USE_THREAD_PER_CONNECTION | USE_INTERNAL_POLLING_THREAD | USE_AUTO,
                                  *port, NULL, NULL, answer_request, server, OPTION_LISTEN_SOCKET,

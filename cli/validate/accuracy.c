@@ -134,11 +134,10 @@ runs_of(const GPtrArray *cases, const ValidationPrediction *predictions,
 
     for (guint i = 0; i < cases->len; i++) {
         const ValidationCase *one = cases->pdata[i];
-        const double error =
-            one->job == NULL || (quantity == VALIDATION_TIME && one->source->is_functional)
-                ? NAN
-                : validation_error_of(quantity, one->row, &predictions[i]);
 
+        if (one->job == NULL || (quantity == VALIDATION_TIME && one->source->is_functional))
+            continue;
+        const double error = validation_error_of(quantity, one->row, &predictions[i]);
         if (!isfinite(error) || !(error > -1))
             continue;
         const Run run = {

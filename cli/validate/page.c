@@ -504,7 +504,7 @@ append_residuals(GString *text, const Validation *validation, const ValidationSe
 {
     const CalibrationFolds *folds = validation_folds(validation, set);
     g_autoptr(GPtrArray) cases = g_ptr_array_new();
-    g_autofree double *errors = g_new(double, MAX(1, validation->runs.cases->len));
+    g_autofree double *errors = g_new0(double, MAX(1, validation->runs.cases->len));
 
     for (guint i = 0; i < validation->runs.cases->len; i++) {
         const ValidationCase *one = validation->runs.cases->pdata[i];
@@ -556,7 +556,8 @@ is_missed(const ValidationSet *set, const ValidationScore *score, const Calibrat
 static const char introduction[] =
     "# Predicted beside measured\n"
     "\n"
-    "`make validation-page` makes this page: `degas validate FOLDER --skip-bad-rows --folds 5 --best "
+    "`make validation-page` makes this page: `degas validate FOLDER --skip-bad-rows --folds 5 "
+    "--best "
     "--page\n"
     "docs/validation.md`. It reads tables of runs that others measured and published "
     "(docs/formats.md\n"

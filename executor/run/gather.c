@@ -168,7 +168,10 @@ move_array(ExecRank *rank, int32_t peer, size_t element_bytes, GArray **array, G
         *array = g_array_new(false, false, (guint)element_bytes);
         g_array_set_size(*array, (guint)((size_t)n_bytes / element_bytes));
     }
-    return n_bytes < 0 || move(rank, peer, (*array)->data, n_bytes, error);
+    if (n_bytes < 0)
+        return true;
+    g_assert(*array != NULL);
+    return move(rank, peer, (*array)->data, n_bytes, error);
 }
 
 static bool

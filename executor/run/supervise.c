@@ -14,7 +14,8 @@
 #define DEFAULT_TIMEOUT_NS (INT64_C(30) * 1000000000)
 /* How often the watch looks. */
 #define LOOK_US 50000
-/* Starting MPI, allocating and initialising may take longer than any op. */
+/* Starting MPI, allocating and initialising may take longer than any op; waiting for another rank
+ * may not, for that one has this time. */
 #define PREPARATIONS_NS (INT64_C(60) * 1000000000)
 /* How long the watcher may take to answer when it has been told of a failure. */
 #define VERDICT_MS 3000
@@ -53,12 +54,14 @@ look_at(const ExecShared *shared, const Line *line, int32_t rank)
     const int doing = atomic_load(&record->doing);
     const int64_t moved = MAX(began, waited);
     const int64_t idle = exec_now_ns() - MAX(moved, line->resumed_ns);
-    const bool prepares = exec_shared_is_distributed(shared) && doing == EXEC_DOING_START;
+    const int32_t waiting_for = is_open ? endpoint.ops->waiting_for(&endpoint) : EXEC_NOT_WAITING;
+    const bool prepares = exec_shared_is_distributed(shared) && doing == EXEC_DOING_START &&
+                          waiting_for == EXEC_NOT_WAITING;
 
     return (ExecWatched){
         .ended = doing == EXEC_DOING_NOTHING,
         .idle_ns = prepares ? MAX(0, idle - PREPARATIONS_NS) : idle,
-        .waiting_for = is_open ? endpoint.ops->waiting_for(&endpoint) : EXEC_NOT_WAITING,
+        .waiting_for = waiting_for,
     };
 }
 

@@ -148,6 +148,12 @@ else
             "a rank that dies when all are done" $LIMIT_S \
             LD_PRELOAD="$W/early.so" FAULT=end FAULT_RANK=1 -- $E
     }
+    # Whoever waits for a message has no more time in the preparations than later.
+    mpicc -O1 -D_GNU_SOURCE -DWITH_MPI -shared -fPIC -o "$W/fire.so" tests/torture/fire.c
+    # shellcheck disable=SC2086
+    ends 8 'rank [0-3] (process [0-9]* on .*) .* in its preparations for [3-9]' \
+        "a message of the preparations is lost" $((LIMIT_S + 3)) \
+        LD_PRELOAD="$W/fire.so" FIRE=drop FIRE_RANK=0 FIRE_AT=20 FIRE_TIME="$W/time" -- $E --timeout 3s
 fi
 
 # --- interruptions ---
