@@ -461,7 +461,7 @@ set_kinds(HfImport *import)
         g_autofree char *name = kind_name(import, &values, layer);
         int32_t i = 0;
 
-        while (i < arch->n_kinds && strcmp(arch->kinds[i].name, name) != 0)
+        while (i < arch->n_kinds && g_strcmp0(arch->kinds[i].name, name) != 0)
             i++;
         if (i == MODEL_MAX_NAMED_KINDS) {
             json_fail(import->doc, import->config, "layers of more than %d kinds",

@@ -610,6 +610,7 @@ least_s(const Floor *floor, const Layers *layers, double most_s)
     g_autofree Hulls *hulls = g_new0(Hulls, n_kinds);
     g_autofree LayerTimes(*times)[N_LAYERS] = g_malloc0(n_kinds * sizeof *times);
     g_autofree LayerTimes(*shortest)[N_LAYERS] = g_malloc0(n_kinds * sizeof *shortest);
+    const int64_t n_micro_batches = (sequences + floor->group - 1) / floor->group;
     const Walk walk = {
         .floor = floor,
         .layers = layers,
@@ -617,7 +618,7 @@ least_s(const Floor *floor, const Layers *layers, double most_s)
         .times = times,
         .shortest = shortest,
         .length = floor->request->seq_len * floor->pass_batch,
-        .n_micro_batches = (double)((sequences + floor->group - 1) / floor->group),
+        .n_micro_batches = (double)n_micro_batches,
         .several = sequences > floor->group && floor->group == floor->pass_batch,
     };
     guint n = 0;

@@ -365,6 +365,7 @@ plan_slice_rests(const PlanSliceCosts *costs, int64_t max_group)
             for (int64_t s = 1; s <= n - c; s++) {
                 const int64_t t = costs->cost[plan_slice_at(costs, b, s, c)];
                 if (t <= PLAN_SLICE_MAX_SUM)
+                    /* NOLINTNEXTLINE(clang-analyzer-core.UndefinedBinaryOperatorResult): set above. */
                     rest[c] = MIN(rest[c], t + rest[c + s]);
             }
     }

@@ -55,12 +55,12 @@ import_group_on_hosts(Import *import, int64_t n_ranks, GHashTable *hosts)
                INT " ranks are on one host, and a node of cluster %s has " INT
                    " devices; give the --cluster that was measured",
                most, import->profile->name, per_node);
-    else if (n_hosts > 1 && most < per_node && (least < most || per_node % most != 0))
+    else if (n_hosts > 1 && most > 0 && most < per_node && (least < most || per_node % most != 0))
         refuse(import,
                "the hosts have " INT " to " INT " ranks, and a node of cluster %s has " INT
                " devices: no group of a plan lies so",
                least, most, import->profile->name, per_node);
-    else if (n_hosts > 1)
+    else if (n_hosts > 1 && most > 0)
         group.stride = per_node / most;
     return group;
 }

@@ -440,7 +440,9 @@ import_nccl_json(Import *import, JsonDoc *doc, const JsonValue *root)
     const char *op = import->options->op;
 
     if (op == NULL && args != NULL && json_first(args) != NULL && json_is_string(json_first(args)))
-        op = program = op_of_words(json_value_string(doc, json_first(args)));
+        program = op_of_words(json_value_string(doc, json_first(args)));
+    if (op == NULL)
+        op = program;
     if (n_ranks < 2 || n_ranks > MAX_RANKS)
         json_fail(doc, root, "the number of ranks is not said; give --ranks");
     if (op == NULL)

@@ -208,8 +208,9 @@ simumax_node(JsonDoc *doc, const JsonValue *networks, int64_t per_node, ModelClu
         if (!json_has(doc, networks, kinds[i].name))
             continue;
         group = kinds[i].group;
-        shares[cluster->levels->len] = simumax_level(doc, networks, kinds[i].name, group, cluster);
-        best = fmax(best, shares[cluster->levels->len - 1]);
+        const guint level = cluster->levels->len; /* read before one more is there */
+        shares[level] = simumax_level(doc, networks, kinds[i].name, group, cluster);
+        best = fmax(best, shares[level]);
     }
     if (cluster->levels->len == 0) /* in files of 2025 */
         return simumax_level(doc, networks, "low_intra_node", per_node, cluster);
