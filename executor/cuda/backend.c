@@ -399,7 +399,7 @@ SLOT(rope, (ExecBackend * backend, const ExecRope *r, void *x), backend->storage
 static bool
 on_tensor_cores(const ExecBackend *backend, const ExecAttention *a)
 {
-    return backend->storage == DTYPE_BF16 &&
+    return backend->storage == DTYPE_BF16 && exec_attention_is_plain(a) &&
            kernels_flash_has(a, (size_t)exec_cuda_state(backend)->max_shared_bytes);
 }
 
@@ -407,7 +407,7 @@ static bool
 by_wgmma(const ExecBackend *backend, const ExecAttention *a)
 {
     return backend->storage == DTYPE_BF16 && exec_cuda_state(backend)->has_wgmma &&
-           kernels_hopper_has(a);
+           exec_attention_is_plain(a) && kernels_hopper_has(a);
 }
 
 static void
@@ -435,6 +435,31 @@ attention_backward(ExecBackend *backend, const ExecAttention *a, const ExecAtten
     else
         LAUNCH(backend, kernels_attention_backward, backend->storage, a, g, delta);
 }
+
+/* --- heads and latents --- */
+
+SLOT(group_norm_sums, (ExecBackend * backend, const ExecGroupNorm *norm), backend->storage, norm)
+SLOT(group_norm_forward,
+     (ExecBackend * backend, const ExecGroupNorm *norm, void *y, int64_t y_stride),
+     backend->storage, norm, y, y_stride)
+SLOT(group_norm_backward_sums,
+     (ExecBackend * backend, const ExecGroupNorm *norm, const void *dy, int64_t dy_stride,
+      float *d_sums),
+     backend->storage, norm, dy, dy_stride, d_sums)
+SLOT(group_norm_backward,
+     (ExecBackend * backend, const ExecGroupNorm *norm, const float *d_sums, void *d,
+      int64_t d_stride, float *dgain, float *dshift),
+     backend->storage, norm, d_sums, d, d_stride, dgain, dshift)
+SLOT(copy_blocks, (ExecBackend * backend, const ExecBlocks *b, const void *x, void *y),
+     backend->storage, b, x, y)
+SLOT(sum_blocks, (ExecBackend * backend, const ExecBlocks *b, const void *x, void *y),
+     backend->storage, b, x, y)
+SLOT(gate_forward, (ExecBackend * backend, const ExecGate *gate, void *y), backend->storage, gate,
+     y)
+SLOT(gate_backward, (ExecBackend * backend, const ExecGate *gate, void *d, void *dgate),
+     backend->storage, gate, d, dgate)
+
+/* --- embedding and loss --- */
 
 SLOT(embedding_forward,
      (ExecBackend * backend, const ExecEmbedding *e, const void *table, const void *positions,
@@ -561,15 +586,20 @@ close_cuda(ExecBackend *backend)
         .upload = exec_cuda_upload, .download = exec_cuda_download, .synchronize = synchronize,    \
         .zero = zero, .copy = exec_cuda_copy, .to_storage = to_storage,                            \
         .from_storage = from_storage, EXEC_OWN_SLOTS, .sum_squares = sum_squares, .clip = clip,    \
-        .rope = rope, .embedding_forward = embedding_forward,                                      \
-        .embedding_backward = embedding_backward, .route = route,                                  \
-        .route_backward = route_backward, .gather_rows = gather_rows, .sum_rows = sum_rows,        \
-        .scale_rows = scale_rows, .dot_rows = dot_rows, .begin_graph = begin_graph,                \
-        .end_graph = end_graph, .stamp = stamp, .occupy = occupy, .post = exec_cuda_post,          \
-        .fetch = exec_cuda_fetch, .begin_aside = begin_aside, .end_aside = end_aside,              \
-        .join = join, .await = await, .forget = forget, .alloc_host = alloc_host,                  \
-        .release_host = release_host, .describe = describe, .attention_kernel = attention_kernel,  \
-        .workspace_bytes = workspace_bytes, .close = close_cuda,                                   \
+        .rope = rope, .group_norm_sums = group_norm_sums,                                          \
+        .group_norm_forward = group_norm_forward,                                                  \
+        .group_norm_backward_sums = group_norm_backward_sums,                                      \
+        .group_norm_backward = group_norm_backward, .copy_blocks = copy_blocks,                    \
+        .sum_blocks = sum_blocks, .gate_forward = gate_forward, .gate_backward = gate_backward,    \
+        .embedding_forward = embedding_forward, .embedding_backward = embedding_backward,          \
+        .route = route, .route_backward = route_backward, .gather_rows = gather_rows,              \
+        .sum_rows = sum_rows, .scale_rows = scale_rows, .dot_rows = dot_rows,                      \
+        .begin_graph = begin_graph, .end_graph = end_graph, .stamp = stamp, .occupy = occupy,      \
+        .post = exec_cuda_post, .fetch = exec_cuda_fetch, .begin_aside = begin_aside,              \
+        .end_aside = end_aside, .join = join, .await = await, .forget = forget,                    \
+        .alloc_host = alloc_host, .release_host = release_host, .describe = describe,              \
+        .attention_kernel = attention_kernel, .workspace_bytes = workspace_bytes,                  \
+        .close = close_cuda,                                                                       \
     }
 
 static const ExecBackendOps fp32_ops = OPS(0);

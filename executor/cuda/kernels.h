@@ -95,8 +95,26 @@ cudaError_t kernels_scale_rows(Dtype storage, int64_t rows, int64_t cols, const 
 cudaError_t kernels_dot_rows(Dtype storage, int64_t rows, int64_t cols, const void *x,
                              const void *y, float *dot, cudaStream_t stream);
 
-/* --- kernels_attention.cu: attention in both number formats, a warp per row; head sizes up to
- * KERNELS_MAX_HEAD_DIM --- */
+/* --- kernels_heads.cu: norms of heads and latents, blocks of columns, gates --- */
+cudaError_t kernels_group_norm_sums(Dtype storage, const ExecGroupNorm *norm, cudaStream_t stream);
+cudaError_t kernels_group_norm_forward(Dtype storage, const ExecGroupNorm *norm, void *y,
+                                       int64_t y_stride, cudaStream_t stream);
+cudaError_t kernels_group_norm_backward_sums(Dtype storage, const ExecGroupNorm *norm,
+                                             const void *dy, int64_t dy_stride, float *d_sums,
+                                             cudaStream_t stream);
+cudaError_t kernels_group_norm_backward(Dtype storage, const ExecGroupNorm *norm,
+                                        const float *d_sums, void *d, int64_t d_stride,
+                                        float *dgain, float *dshift, cudaStream_t stream);
+cudaError_t kernels_copy_blocks(Dtype storage, const ExecBlocks *blocks, const void *x, void *y,
+                                cudaStream_t stream);
+cudaError_t kernels_sum_blocks(Dtype storage, const ExecBlocks *blocks, const void *x, void *y,
+                               cudaStream_t stream);
+cudaError_t kernels_gate_forward(Dtype storage, const ExecGate *gate, void *y, cudaStream_t stream);
+cudaError_t kernels_gate_backward(Dtype storage, const ExecGate *gate, void *d, void *dgate,
+                                  cudaStream_t stream);
+
+/* --- kernels_attention.cu: attention of every kind in both number formats, a warp per row; heads of
+ * queries and of values up to KERNELS_MAX_HEAD_DIM --- */
 #define KERNELS_MAX_HEAD_DIM 256
 cudaError_t kernels_attention_forward(Dtype storage, const ExecAttention *attention,
                                       cudaStream_t stream);
@@ -105,7 +123,7 @@ cudaError_t kernels_attention_backward(Dtype storage, const ExecAttention *atten
                                        const ExecAttentionGradients *gradients, float *delta,
                                        cudaStream_t stream);
 
-/* --- kernels_flash.cu: attention in bf16 on tensor cores, compute capability 8.0 and above --- */
+/* --- kernels_flash.cu: plain attention (exec_attention_is_plain()) in bf16 on tensor cores, compute capability 8.0 and above --- */
 
 /* Whether the kernels of this file can compute @attention, by its head size, strides and addresses,
  * and by the shared memory that a block may have on the device: head size 128 needs 102 KiB, and

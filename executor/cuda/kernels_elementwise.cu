@@ -186,13 +186,13 @@ template <typename T>
 __global__ void
 rope_pairs(int64_t n, ExecRope r, T *x)
 {
-    const int64_t half = r.head_dim / 2;
+    const int64_t dim = r.rotary_dim > 0 ? r.rotary_dim : r.head_dim, half = dim / 2;
     const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
 
     if (i >= n)
         return;
     const int64_t j = i % half, head = i / half % r.n_heads, row = i / half / r.n_heads;
-    const float *turn = r.turns + (int64_t)r.position[row / r.sequences] * r.head_dim;
+    const float *turn = r.turns + (int64_t)r.position[row / r.sequences] * dim;
     const float c = turn[j], s = r.inverse ? -turn[half + j] : turn[half + j];
     T *at = x + row * r.stride + head * r.head_dim + j;
     const float a = to_float(at[0]), b = to_float(at[half]);
@@ -205,8 +205,8 @@ kernels_rope(Dtype storage, const ExecRope *rope, void *x, cudaStream_t stream)
 {
     return for_type(storage, [&](auto zero) {
         using T = decltype(zero);
-        return launch_each(rope_pairs<T>, rope->rows * rope->n_heads * (rope->head_dim / 2), stream,
-                           *rope, (T *)x);
+        return launch_each(rope_pairs<T>, rope->rows * rope->n_heads * (exec_rotary_dim(rope) / 2),
+                           stream, *rope, (T *)x);
     });
 }
 

@@ -215,7 +215,7 @@ exec_attention_first_key(const ExecAttention *attention, int64_t row)
 }
 
 /* Whether it is attention with all keys, whose heads of queries and values have one size: what
- * every device has. */
+ * tensor cores have kernels for. */
 static inline bool
 exec_attention_is_plain(const ExecAttention *attention)
 {
@@ -401,8 +401,7 @@ typedef struct {
                                 float *stats);
     void (*cross_entropy)(ExecBackend *backend, const ExecCrossEntropy *entropy);
 
-    /* --- of unusual attention (optional; all NULL, and attention slots take plain attention: other
-     * models are refused on this device) --- */
+    /* --- of heads and latents --- */
 
     /* sums become those of x. */
     void (*group_norm_sums)(ExecBackend *backend, const ExecGroupNorm *norm);
@@ -600,7 +599,7 @@ typedef struct {
     bool has_graphs;  /* can launch the work of a whole op at once */
     bool has_nccl;    /* NCCL carries its tensors */
     bool has_threads; /* several threads may compute for one rank */
-    bool plain_only;  /* lacks the slots of all but plain layers: executor/model/lacks.h */
+    bool plain_only;  /* lacks slots of unusual layers and of states: executor/model/lacks.h */
 } ExecDeviceKind;
 
 /* Returns: (borrowed) the row of @name; for an unknown name one whose name is NULL and whose flags

@@ -36,7 +36,6 @@ kind_lacks(const ModelArch *layer, const Plan *plan, const ExecDeviceKind *kind)
     const bool moe = experts->n_experts > 0;
     const ModelActivation activation = model_activation(layer);
     const ModelNorm norm = model_norm(layer);
-    const bool mla = layer->mla.kv_lora_rank > 0;
     const Thing things[] = {
         /* The mixer. */
         {model_has_state(layer), ON_GPU, "mixers with a state on GPUs"},
@@ -45,17 +44,7 @@ kind_lacks(const ModelArch *layer, const Plan *plan, const ExecDeviceKind *kind)
              layer->state.n_key_heads % plan->degrees.tp != 0,
          NOWHERE, "states whose key heads tp does not divide"},
         /* Attention. */
-        {mla, ON_GPU, "multi-head latent attention"},
-        {layer->window > 0, ON_GPU, "windows"},
-        {layer->chunk > 0, ON_GPU, "chunked attention"},
         {layer->indexer.n_heads > 0, NOWHERE, "an indexer of sparse attention"},
-        {layer->sinks, ON_GPU, "sinks"},
-        {layer->output_gate != MODEL_OUTPUT_GATE_NONE, ON_GPU, "gates of attention's result"},
-        {layer->qk_norm, ON_GPU, "models with qk_norm"},
-        {layer->attention_cap > 0.0, ON_GPU, "capped scores"},
-        {layer->rotary_dim > 0, ON_GPU, "heads that are rotated in part"},
-        {layer->v_dim > 0, ON_GPU, "values of a size of their own"},
-        {model_positions(layer) == MODEL_POSITIONS_ALIBI, ON_GPU, "ALiBi"},
         /* The block. */
         {layer->residual_scale > 0.0, ON_GPU, "scaled residuals"},
         {activation != MODEL_ACTIVATION_SWIGLU && activation != MODEL_ACTIVATION_GELU, ON_GPU,

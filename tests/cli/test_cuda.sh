@@ -13,6 +13,19 @@ done
 printf '{"format":"degas-model","version":1,"name":"tiny","family":"llama","n_layers":2,"hidden":64,
     "ffn_hidden":48,"n_heads":1,"vocab":64,"max_seq_len":24}' >"$W/model-head64.json"
 
+# model NAME KEYS: of other kinds of attention and blocks
+model() {
+    printf '{"format":"degas-model","version":1,"name":"tiny","family":"llama","n_layers":2,"hidden":32,
+        "ffn_hidden":48,"n_heads":2,"vocab":131,"max_seq_len":24,%s}' "$2" >"$W/model-$1.json"
+}
+model windows '"sinks":true,"qk_norm":true,"head_dim":24,"rotary_dim":12,
+    "kinds":{"sliding":{"window":7},"full":{"attention_cap":5,"output_gate":"head","v_dim":20}},"layers":"sliding,full"'
+model latent '"head_dim":24,"mla":{"q_lora_rank":16,"kv_lora_rank":24,"qk_nope_head_dim":16,
+    "qk_rope_head_dim":8,"v_head_dim":12}'
+model blocks '"blocks":"parallel","norm_place":"sandwich"'
+model post '"norm_place":"post","norm":"layer","positions":"alibi","qk_norm":true,"qk_norm_kind":"row"'
+model relu2 '"activation":"relu2"'
+
 # plan NAME MODEL FLAG...
 plan() {
     name=$1
@@ -26,6 +39,11 @@ plan() {
 plan gpt gpt --dtype fp32 --gpus 2 --global-batch 2 --pp 2 --tp 1 --schedule 1f1b --slices 10,14 --pad-vocab on
 plan llama llama --dtype bf16 --gpus 2 --global-batch 2 --pp 1 --tp 2 --pad-vocab on
 plan w gpt --dtype bf16 --gpus 2 --global-batch 2 --pp 2 --tp 1 --schedule zb-h1
+plan windows windows --dtype bf16 --gpus 2 --global-batch 2 --pp 2 --tp 1 --schedule 1f1b --slices 10,14
+plan latent latent --dtype fp32 --gpus 2 --global-batch 2 --pp 1 --tp 2 --sequence-parallel on
+plan blocks blocks --dtype fp32 --gpus 2 --global-batch 2 --pp 2 --tp 1 --schedule zb-h1
+plan post post --dtype fp32 --gpus 2 --global-batch 2 --pp 1 --tp 2
+plan relu2 relu2 --dtype fp32 --gpus 1 --global-batch 2 --pp 1 --tp 1
 plan head64 head64 --dtype bf16 --gpus 2 --global-batch 2 --pp 2 --tp 1 --schedule 1f1b --slices 10,14
 
 fails 2 'graphs: needs --device cuda' "graphs of a CPU" run "$W/gpt.json" --graphs
@@ -36,7 +54,9 @@ if [ ! -e "$emulated/degas-cuda.so" ]; then
 else
     DEGAS_PLUGIN_DIR=$emulated
     export DEGAS_PLUGIN_DIR
-    for name in gpt llama w; do
+    fails 1 'cannot execute activations but SwiGLU and GELU' "what a GPU does not compute" run "$W/relu2.json" \
+        --device cuda
+    for name in gpt llama w windows latent blocks post; do
         runs 0 "$name on an emulated GPU has the gradients of one device" run "$W/$name.json" \
             --device cuda --steps 1 --verify
         has 'passed$' "$name says so"

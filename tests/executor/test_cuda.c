@@ -282,6 +282,8 @@ check_swiglu_and_rope(Both *both)
         rope.inverse = true;
         rope.turns = (const float *)turns->of[i] + dim;
         backend->ops->rope(backend, &rope, turned->of[i]);
+        rope.rotary_dim = 6; /* the first half of a head's elements */
+        backend->ops->rope(backend, &rope, turned->of[i]);
     }
     check_pair(both, y, true, 1e-6);
     check_pair(both, dx, true, 1e-6);
@@ -460,22 +462,35 @@ test_elements_equal_reference(void)
 
 /* --- attention --- */
 
+/* What is not plain: 0 or NULL where it is. */
+typedef struct {
+    const char *name;
+    int64_t v_dim, window, chunk, alibi_heads;
+    float cap;
+    bool sinks;
+} AttentionKind;
+
 static void
-check_attention(Both *both, const int64_t shape[6])
+check_attention_kind(Both *both, const int64_t shape[6], const AttentionKind *kind)
 {
     const int64_t sequences = shape[0], heads = shape[1], kv_heads = shape[2], dim = shape[3];
-    const int64_t tokens = shape[4], context = shape[5], kv_width = kv_heads * dim;
-    const int64_t n_q = tokens * sequences * heads * dim;
-    const int64_t n_kv = (context + tokens) * sequences * 2 * kv_width;
+    const int64_t tokens = shape[4], context = shape[5];
+    const int64_t v_dim = kind->v_dim > 0 ? kind->v_dim : dim, k_width = kv_heads * dim;
+    const int64_t kv_width = k_width + kv_heads * v_dim;
+    const int64_t n_q = tokens * sequences * heads * dim, n_out = n_q / dim * v_dim;
+    const int64_t n_kv = (context + tokens) * sequences * kv_width;
 
-    if (!both_shape(both, "attention", sequences, heads, kv_heads, dim, tokens, context))
+    if (!both_shape(both, kind->name, sequences, heads, kv_heads, dim, tokens, context))
         return;
     const bool sums = context > 0; /* as slices behind others do; a whole sequence overwrites */
     const Pair *q = pair_stored(both, "q", n_q, 1), *kv = pair_stored(both, "kv", n_kv, 1);
-    const Pair *out = pair_stored(both, "out", n_q, 1), *dout = pair_stored(both, "dout", n_q, 1);
+    const Pair *out = pair_stored(both, "out", n_out, 1);
+    const Pair *dout = pair_stored(both, "dout", n_out, 1);
     const Pair *dq = pair_stored(both, "dq", n_q, 1),
                *dkv = sums ? pair_fp32(both, "dkv", n_kv, 1) : pair_stored(both, "dkv", n_kv, 1);
     const Pair *lse = pair_fp32(both, "lse", tokens * sequences * heads, 1);
+    const Pair *sink = pair_stored(both, "sink", heads, 1),
+               *dsink = pair_fp32(both, "ds", heads, 1);
 
     EACH(both, i, backend)
     {
@@ -488,16 +503,24 @@ check_attention(Both *both, const int64_t shape[6])
                                  .scale = (float)(1.0 / sqrt((double)dim)),
                                  .q = q->of[i],
                                  .k = kv->of[i],
-                                 .v = exec_at(backend, kv->of[i], kv_width),
-                                 .kv_stride = 2 * kv_width,
+                                 .v = exec_at(backend, kv->of[i], k_width),
+                                 .kv_stride = kv_width,
                                  .out = out->of[i],
-                                 .lse = lse->of[i]};
+                                 .lse = lse->of[i],
+                                 .v_dim = kind->v_dim,
+                                 .window = kind->window,
+                                 .chunk = kind->chunk,
+                                 .cap = kind->cap,
+                                 .alibi_heads = kind->alibi_heads,
+                                 .first_head = kind->alibi_heads > 0 ? 1 : 0,
+                                 .sink = kind->sinks ? sink->of[i] : NULL};
         const ExecAttentionGradients g = {.dout = dout->of[i],
                                           .dq = dq->of[i],
                                           .dk = dkv->of[i],
-                                          .dv = sums ? (float *)dkv->of[i] + kv_width
-                                                     : exec_at(backend, dkv->of[i], kv_width),
-                                          .sums = sums};
+                                          .dv = sums ? (float *)dkv->of[i] + k_width
+                                                     : exec_at(backend, dkv->of[i], k_width),
+                                          .sums = sums,
+                                          .dsink = kind->sinks ? dsink->of[i] : NULL};
         backend->ops->attention_forward(backend, &a);
         backend->ops->attention_backward(backend, &a, &g);
     }
@@ -506,6 +529,159 @@ check_attention(Both *both, const int64_t shape[6])
     check_pair(both, dq, true, 1e-5);
     /* Of bf16, the sum is rounded before it is added, too. */
     check_pair(both, dkv, !sums, sums && both->storage == DTYPE_BF16 ? 0x1p-7 : 1e-5);
+    if (kind->sinks) /* terms of random sign, of results that were rounded */
+        check_pair(both, dsink, false, both->storage == DTYPE_BF16 ? 0x1p-7 : 1e-5);
+}
+
+static void
+check_attention(Both *both, const int64_t shape[6])
+{
+    check_attention_kind(both, shape, &(AttentionKind){.name = "attention"});
+}
+
+/* Windows and chunks that are shorter than a warp's rows, and longer; what is seen of the context, and none of it. */
+static void
+check_attention_kinds(Both *both)
+{
+    static const AttentionKind kinds[] = {
+        {.name = "window", .window = 5},
+        {.name = "long window", .window = 40},
+        {.name = "chunks", .chunk = 7},
+        {.name = "sinks in a window", .window = 33, .sinks = true},
+        {.name = "sinks", .sinks = true},
+        {.name = "caps", .cap = 0.8f},
+        {.name = "slopes", .alibi_heads = 6},
+        {.name = "wide values", .v_dim = 72},
+        {.name = "narrow values of latents", .v_dim = 10, .window = 50, .cap = 2.0f},
+    };
+    static const int64_t shapes[][6] = {/* sequences, heads, kv heads, head size, tokens, context */
+                                        {2, 4, 2, 20, 70, 0},
+                                        {1, 4, 1, 32, 35, 44},
+                                        {1, 4, 4, 24, 1, 9}};
+
+    for (size_t k = 0; k < G_N_ELEMENTS(kinds); k++)
+        for (size_t i = 0; i < G_N_ELEMENTS(shapes); i++)
+            check_attention_kind(both, shapes[i], &kinds[k]);
+}
+
+static void
+test_attention_of_every_kind_equals_reference(void)
+{
+    in_both_formats(check_attention_kinds);
+}
+
+/* --- heads and latents --- */
+
+/* Groups beside each other in rows that are @extra elements longer; the other half of each is on another rank, and
+ * zero. */
+static void
+check_group_norm(Both *both, int64_t rows, int64_t groups, int64_t cols, bool centred, bool own,
+                 int64_t extra)
+{
+    const int64_t stride = groups * cols + extra, n = rows * groups,
+                  n_gains = own ? groups * cols : cols;
+
+    if (!both_shape(both, centred ? "groups' LayerNorm" : "groups' RMSNorm", rows, groups, cols,
+                    own, extra))
+        return;
+    const Pair *x = pair_stored(both, "x", rows * stride, 3);
+    const Pair *y = pair_stored(both, "y", rows * stride, 1);
+    const Pair *d = pair_stored(both, "d", rows * stride, 1);
+    const Pair *gain = pair_stored(both, "g", n_gains, 1);
+    const Pair *shift = pair_stored(both, "s", n_gains, 1);
+    const Pair *sums = pair_fp32(both, "sums", 2 * n, 1);
+    const Pair *d_sums = pair_fp32(both, "d_sums", 2 * n, 1);
+    const Pair *dgain = pair_fp32(both, "dg", n_gains, 1);
+    const Pair *dshift = pair_fp32(both, "dsh", n_gains, 1);
+
+    EACH(both, i, backend)
+    {
+        const ExecGroupNorm norm = {.rows = rows,
+                                    .groups = groups,
+                                    .cols = cols,
+                                    .n = 2 * cols,
+                                    .centred = centred,
+                                    .epsilon = 1e-3f,
+                                    .x = x->of[i],
+                                    .x_stride = stride,
+                                    .gain = gain->of[i],
+                                    .shift = centred ? shift->of[i] : NULL,
+                                    .gain_step = own ? cols : 0,
+                                    .sums = sums->of[i]};
+        backend->ops->group_norm_sums(backend, &norm);
+        backend->ops->group_norm_forward(backend, &norm, y->of[i], stride);
+        backend->ops->group_norm_backward_sums(backend, &norm, d->of[i], stride, d_sums->of[i]);
+        backend->ops->group_norm_backward(backend, &norm, d_sums->of[i], d->of[i], stride,
+                                          dgain->of[i], centred ? dshift->of[i] : NULL);
+    }
+    check_pair(both, sums, false, 1e-6);
+    check_pair(both, y, true, 1e-5);
+    check_pair(both, d_sums, false, 1e-5);
+    check_pair(both, d, true, 1e-5);
+    check_pair(both, dgain, false, 1e-5);
+    check_pair(both, dshift, false, 1e-5);
+}
+
+/* A block of every row to many, many to one, and some to some. */
+static void
+check_blocks(Both *both, const ExecBlocks *b)
+{
+    if (!both_shape(both, "blocks", b->rows, b->blocks, b->cols, b->from_step, b->to_step))
+        return;
+    const Pair *x = pair_stored(both, "x", b->rows * b->from_stride, 1);
+    const Pair *y = pair_stored(both, "y", b->rows * b->to_stride, 1);
+    const Pair *sum = pair_stored(both, "sum", b->rows * b->to_stride, 1);
+
+    EACH(both, i, backend)
+    {
+        backend->ops->copy_blocks(backend, b, x->of[i], y->of[i]);
+        backend->ops->sum_blocks(backend, b, x->of[i], sum->of[i]);
+    }
+    check_pair(both, y, true, 0);
+    check_pair(both, sum, true, 1e-6);
+}
+
+static void
+check_gate(Both *both, int64_t rows, int64_t cols, bool per_row)
+{
+    const int64_t n = rows * cols;
+
+    if (!both_shape(both, "gate", rows, cols, per_row))
+        return;
+    const Pair *x = pair_stored(both, "x", n, 1), *y = pair_stored(both, "y", n, 1);
+    const Pair *d = pair_stored(both, "d", n, 1);
+    const Pair *z = pair_stored(both, "z", per_row ? rows : n, 2);
+    const Pair *dz = pair_stored(both, "dz", per_row ? rows : n, 1);
+
+    EACH(both, i, backend)
+    {
+        const ExecGate gate = {rows, cols, per_row, x->of[i], z->of[i]};
+        backend->ops->gate_forward(backend, &gate, y->of[i]);
+        backend->ops->gate_backward(backend, &gate, d->of[i], dz->of[i]);
+    }
+    check_pair(both, y, true, 1e-6);
+    check_pair(both, d, true, 1e-6);
+    check_pair(both, dz, true, 1e-5);
+}
+
+static void
+check_heads(Both *both)
+{
+    check_group_norm(both, 5, 3, 20, false, false, 0);
+    check_group_norm(both, 40, 2, 32, true, false, 6);
+    check_group_norm(both, 40, 5, 18, false, true, 3);
+    check_group_norm(both, 3, 1, 200, true, true, 0);
+    check_blocks(both, &(ExecBlocks){7, 3, 10, 12, 0, 40, 13});
+    check_blocks(both, &(ExecBlocks){7, 3, 10, 40, 13, 31, 10});
+    check_blocks(both, &(ExecBlocks){300, 1, 33, 40, 0, 33, 0});
+    check_gate(both, 9, 70, false);
+    check_gate(both, 19, 45, true);
+}
+
+static void
+test_heads_equal_reference(void)
+{
+    in_both_formats(check_heads);
 }
 
 /* Tensor cores take probabilities and their gradients as bf16, one rounding more: 2^-9 of each of
@@ -813,6 +989,9 @@ main(int argc, char **argv)
     g_test_add_func("/executor/cuda/norm-equals-reference", test_norm_equals_reference);
     g_test_add_func("/executor/cuda/elements-equal-reference", test_elements_equal_reference);
     g_test_add_func("/executor/cuda/attention-equals-reference", test_attention_equals_reference);
+    g_test_add_func("/executor/cuda/attention-of-every-kind-equals-reference",
+                    test_attention_of_every_kind_equals_reference);
+    g_test_add_func("/executor/cuda/heads-equal-reference", test_heads_equal_reference);
     g_test_add_func("/executor/cuda/attention-with-little-shared-memory",
                     test_attention_with_little_shared_memory);
     g_test_add_func("/executor/cuda/too-wide-norm-is-refused", test_too_wide_norm_is_refused);
