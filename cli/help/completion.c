@@ -367,18 +367,55 @@ fish_text(GString *script, const char *text)
         g_string_append_printf(script, "%s%c", strchr("\\'", *text) != NULL ? "\\" : "", *text);
 }
 
+/* "__degas_at COMMAND [N]": whether the command is this one, and where N is given whether the next word is the N-th, which counts
+ * the command and arguments, not options and their values. */
+static GString *
+fish_begin(Commands commands)
+{
+    GString *script = g_string_new(
+        "# fish completion of degas, written by: degas completion fish\n"
+        "# Whether the command is the first one and N words follow it already: options\n"
+        "# and their values do not count.\n"
+        "function __degas_at\n"
+        "    set -l words (commandline -opc)\n"
+        "    test (count $words) -ge 2; and test $words[2] = $argv[1]; or return 1\n"
+        "    test (count $argv) -ge 2; or return 0\n"
+        "    set -l flags -h --help\n"
+        "    switch $argv[1]\n");
+
+    for (Commands c = commands; *c != NULL; c++) {
+        const Command *command = *c;
+
+        g_string_append_printf(script, "        case %s\n            set -a flags", command->name);
+        EACH_OPTION(info, command)
+        if (info->value == NULL)
+            g_string_append_printf(script, " --%s", info->name);
+        g_string_append_c(script, '\n');
+    }
+    g_string_append(script, "    end\n"
+                            "    set -e words[1..2]\n"
+                            "    set -l n 2\n"
+                            "    set -l is_value 0\n"
+                            "    for word in $words\n"
+                            "        if test $is_value = 1\n"
+                            "            set is_value 0\n"
+                            "        else if string match -qr -- '^-.' $word\n"
+                            "            string match -q -- '*=*' $word; or contains -- $word "
+                            "$flags; or set is_value 1\n"
+                            "        else\n"
+                            "            set n (math $n + 1)\n"
+                            "        end\n"
+                            "    end\n"
+                            "    test $is_value = 0; and test $n -eq $argv[2]\n"
+                            "end\n"
+                            "complete -c degas -f\n");
+    return script;
+}
+
 static char *
 write_fish(Commands commands)
 {
-    GString *script =
-        g_string_new("# fish completion of degas, written by: degas completion fish\n"
-                     "# Whether the command is the first one and N words follow it already.\n"
-                     "function __degas_at\n"
-                     "    set -l words (commandline -opc)\n"
-                     "    test (count $words) -ge 2; and test $words[2] = $argv[1]; or return 1\n"
-                     "    test (count $argv) -lt 2; or test (count $words) -eq $argv[2]\n"
-                     "end\n"
-                     "complete -c degas -f\n");
+    GString *script = fish_begin(commands);
 
     for (Commands c = commands; *c != NULL; c++) {
         const Command *command = *c;

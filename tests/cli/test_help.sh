@@ -65,24 +65,60 @@ done
 [ "$("$DEGAS" --help | awk 'length($0) > 80')" = "" ]
 report $? "--help fits 80 columns" "$("$DEGAS" --help)"
 
-# What bash offers after these words, of which the last is begun.
-cat >"$W/offers" <<'EOF'
+# What each shell offers after these words, of which the last is begun.
+cat >"$W/offers.bash" <<'EOF'
 . "$1"
 shift
 COMP_WORDS=("$@") COMP_CWORD=$(($# - 1))
 _degas
 echo "${COMPREPLY[*]}"
 EOF
+# fish says it itself; zsh only to a terminal: one is made, which lists the choices.
+cat >"$W/offers.py" <<'EOF'
+import fcntl, os, pty, re, select, struct, subprocess, sys, termios
+shell, folder, *asked = sys.argv[1:]
+if shell == 'fish':
+    for words in asked:
+        code = "source %s/fish; complete -C 'degas %s'" % (folder, words)
+        told = subprocess.run(['fish', '--no-config', '-c', code], capture_output=True, text=True, env={**os.environ, 'HOME': folder})
+        print(' '.join(sorted({line.split('\t')[0].split('=')[-1] for line in told.stdout.splitlines()})), told.stderr)
+    sys.exit()
+os.makedirs(folder + '/functions')
+os.rename(folder + '/zsh', folder + '/functions/_degas')
+pid, fd = pty.fork()
+if pid == 0:
+    os.environ.update(TERM='dumb', HOME=folder)
+    os.execvp('zsh', ['zsh', '-f', '-i'])
+fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack('HHHH', 200, 200, 0, 0))
+def read(pattern):
+    got = ''
+    while not re.search(pattern, got, re.S) and select.select([fd], [], [], 10)[0]:
+        got += os.read(fd, 65536).decode()
+    return got
+# Ctrl-T lists the choices below the line and shows the line again; Ctrl-U empties it.
+os.write(fd, b"PS1=READY'>'; PROMPT_EOL_MARK=; unset zle_bracketed_paste; fpath=(%s/functions $fpath); autoload -Uz compinit; "
+             b"compinit -u -D; LISTMAX=100000; zstyle ':completion:*' verbose no; bindkey '^T' list-choices\n" % folder.encode())
+read('READY>')
+for words in asked:
+    os.write(fd, b'degas ' + words.encode() + b'\x14\x15echo DO""NE\n')
+    got = read('\r\nDONE.*READY>')
+    lines = got.replace('\r', '\n').split('\n')
+    shown = [line for line in lines if line and 'READY>' not in line and 'DO' not in line and not line.startswith('degas ' + words)]
+    print(' '.join(sorted({w for line in shown for w in line.split()})))
+EOF
 offers() { # offers WORDS WORD...
     want=$1
     shift
     if command -v bash >/dev/null 2>&1; then
-        got=$(bash "$W/offers" "$W/bash" degas "$@")
+        got=$(bash "$W/offers.bash" "$W/bash" degas "$@")
         [ "$got" = "$want" ]
         report $? "completion of: $*" "offered $got, not $want"
     else
         skip "completion of: $*" "bash is not installed"
     fi
+    printf '%s\n' "$*" | sed 's/ = /=/' >>"$W/asked"
+    printf '%s\n' "$want" | tr ' ' '\n' | sort | tr '\n' ' ' | sed 's/ $//' >>"$W/wanted"
+    echo >>"$W/wanted"
 }
 offers "plan plot" pl
 offers "llama3-405b llama3-70b llama3-8b" plan llama3-
@@ -93,6 +129,17 @@ offers "" plan gpt2 dgx-h100 --gpus ""
 offers "zb-h1 zb-h2" schedule zb-h
 offers "README.md" simulate READM
 offers "models" run plan.json --checkpoint model
+for shell in zsh fish; do
+    if ! command -v $shell >/dev/null 2>&1 || ! command -v python3 >/dev/null 2>&1; then
+        skip "the same completions by $shell" "$shell or python3 is not installed"
+        continue
+    fi
+    set --
+    while IFS= read -r words; do set -- "$@" "$words"; done <"$W/asked"
+    python3 "$W/offers.py" $shell "$W" "$@" 2>&1 | sed 's/ *$//; s|/$||' >"$W/offered"
+    cmp -s "$W/offered" "$W/wanted"
+    report $? "the same completions by $shell" "$(paste "$W/asked" "$W/wanted" "$W/offered")"
+done
 fails 2 'none of bash, zsh, fish' "a shell that is not known" completion tcsh
 fails 2 'did you mean "plan"' "help suggests a command" help pln
 runs 0 "--version" --version
