@@ -191,8 +191,19 @@ page_picture(HtmlPage *page, const char *alt, PageDrawFunc draw, const void *con
 
 /* --- what was printed --- */
 
-/* Characters of a cell that makes its column wide. */
+/* Characters of a cell that makes its column wide, and of one, such as a name with hyphens, that stays on one line. */
 #define LONG 40
+#define SHORT 18
+
+static const char *
+class_of_text(const char *cell)
+{
+    const glong n = g_utf8_strlen(cell, -1);
+
+    return n > LONG    ? " class=\"left long\""
+           : n > SHORT ? " class=\"left\""
+                       : " class=\"left short\"";
+}
 
 static void
 append_cells(GString *html, const OutputKept *kept)
@@ -208,9 +219,7 @@ append_cells(GString *html, const OutputKept *kept)
             const char *cell = g_ptr_array_index(kept->cells, row * kept->n_columns + c);
 
             g_string_append_printf(html, "<%s%s>", mark,
-                                   !kept->is_text[c]                ? ""
-                                   : g_utf8_strlen(cell, -1) > LONG ? " class=\"left long\""
-                                                                    : " class=\"left\"");
+                                   kept->is_text[c] ? class_of_text(cell) : "");
             page_append_escaped(html, cell);
         }
         g_string_append_c(html, '\n');

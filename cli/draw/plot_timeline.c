@@ -26,9 +26,10 @@ enum {
 
 /* A letter of DejaVu Sans, the widest of the usual fonts, is this share of its size wide. */
 #define DIGIT_WIDTH 0.64
-/* Ops narrower than this make stripes: the steady state is folded, so that they get FOLDED_OP_PX. */
-#define STRIPE_PX 8.0
-#define FOLDED_OP_PX 15.0
+/* Ops narrower than this make stripes, without the number of a micro-batch beyond 9: the steady state is folded, so that they
+ * get FOLDED_OP_PX, in which numbers of three digits are at home. */
+#define STRIPE_PX 12.0
+#define FOLDED_OP_PX 20.0
 /* The gap where a timeline is folded. */
 #define FOLD_PX 22.0
 /* More than this share must be hidden, or it is not worth a fold. */

@@ -14,6 +14,7 @@ load 'panels.gp'
 
 set grid ytics lt 1 lw 0.6*unit lc rgb '#dddddd' back
 set style fill solid noborder
+set style textbox opaque noborder fc rgb 'white' margins 2,1 # what is written on the areas
 set yrange [0:top_bytes]
 set ytics font face_11 tc rgb faint
 # The bytes of the first k owners, which lie below the next: columns 5 and on of a row.
@@ -26,8 +27,8 @@ do for [p=1:n_panels] {
     if (limit > 0) {
         set arrow 2 from graph 0,first limit to graph 1,first limit nohead dt (6,4) lw 1.2*unit \
             lc rgb '#d55e00' front
-        set label 3 limit_text at graph 1,first limit right offset 0,0.6 font face(11) \
-            tc rgb '#d55e00' front
+        set label 3 limit_text at graph 1,first limit right offset -0.5,0.8 font face(11) \
+            tc rgb '#a84300' front boxed
     }
     set ylabel 'memory ['.byte_unit.']' font face(11) tc rgb faint offset 0.5,0
     if (has_time) {

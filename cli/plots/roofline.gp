@@ -37,9 +37,14 @@ if (bandwidth > 0) {
 }
 # Lines of text between a point and its label.
 lines = '-0.9 0.9 -2 2'
+# A thin line leads from a point to the end of its label that is nearer: pixels of a letter and of a line as shares of the axes.
+dx(x, letters) = x * ((x_high/x_low)**(letters * 8.0 / (width-left-right)) - 1)
+dy(y, n) = y * ((y_high/y_low)**((n > 0 ? n - 0.4 : n + 0.4) * 19.0 / (bottom-top)) - 1)
 roof(x) = bandwidth > 0 && bandwidth*x < peak ? bandwidth*x : peak
 set samples 400
 plot roof(x) with lines lw 2*unit lc rgb ink, \
+    for [i=0:7] 'data.tsv' using ($6 == i ? $1 : NaN):2:(dx($1, i % 2 == 0 ? 1 : -1)):(dy($2, real(word(lines, i/2+1)))) \
+        with vectors nohead lw 0.8*unit lc rgb '#aaaaaa', \
     'data.tsv' using 1:3 with points pt 2 ps 0.5 lw 1.2*unit lc rgb faint, \
     for [k=1:n_series] 'data.tsv' using ($4 == k-1 ? $1 : NaN):2:(0.5 + 1.6*$5) \
         with points pt 7 ps variable lc rgb series_color[k], \

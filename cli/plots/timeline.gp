@@ -12,6 +12,10 @@ hatch_color = '#e0e0e0'
 load 'common.gp'
 load 'panels.gp'
 
+# The legend's last box is the bubble, hatched as it is drawn.
+bubble_x = x - 44 - 6.4 * strlen(legend_name[n_legend])
+set object 97 rectangle from screen x_at(bubble_x),y_at(legend_y-5) to screen x_at(bubble_x+14),y_at(legend_y+5) \
+    fc rgb hatch_color fs transparent pattern 4 noborder front
 set label 99 legend_note at screen x_at(width-right),y_at(legend_y) right font face(11) tc rgb faint
 set format x '%g'
 set grid xtics lt 1 lw 0.6*unit lc rgb '#dddddd' back

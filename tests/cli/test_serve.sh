@@ -58,7 +58,7 @@ report('degas plan llama3-8b dgx-h100 --gpus 16 --global-batch 32 --set network=
        in answer or 'network=100Gbps,price=2.5' in answer, 'and says its command', answer[-300:])
 # A first answer, with the split of the one before: what degas plan says when that is given.
 first = '<p class="faint">With the split of the answer before'
-tp, pp, vpp, cp, ep, schedule = re.search(r'>best[^<]*<td>\d+' + r'<td>(\d+)' * 5 + r'<td>\d+<td class="left">([a-z0-9-]+)', answer).groups()
+tp, pp, vpp, cp, ep, schedule = re.search(r'>best[^<]*<td>\d+' + r'<td>(\d+)' * 5 + r'<td>\d+<td class="left[^>]*>([a-z0-9-]+)', answer).groups()
 split = ['--tp', tp, '--pp', pp, '--vpp', vpp, '--cp', cp, '--ep', ep, '--schedule', schedule]
 def seconds(path):
     begin = time.monotonic()
