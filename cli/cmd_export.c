@@ -32,7 +32,7 @@ static const OptionInfo options_table[] = {
      "Slurm "
      "and Kubernetes, and the prediction"},
     {"gpus-per-node", "N",
-     "with --bundle: ranks on a node; default: as the plan's cluster has them"},
+     "put N ranks on a node, with --bundle; default: as the plan's cluster has them"},
     {NULL, NULL, NULL},
 };
 

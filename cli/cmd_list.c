@@ -8,7 +8,7 @@
 #include "schedule/schedule.h"
 
 static const OptionInfo options_table[] = {
-    {"json", NULL, "print {\"format\":\"degas-list\",...,\"names\":[...]}"},
+    {"json", NULL, "print a degas-list object: {\"format\":\"degas-list\",...,\"names\":[...]}"},
     {NULL, NULL, NULL},
 };
 

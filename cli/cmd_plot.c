@@ -27,9 +27,9 @@ static const OptionInfo options_table[] = {
     {"names", "A,B,...",
      "names of the panels; default: predicted and measured, or the schedules, or where these are "
      "the same the files' names"},
-    {"limit", "BYTES", "memory: draw a line at this size, e.g. 80GiB"},
-    {"rank", "N", "memory: the rank whose memory is drawn; default: the one with the highest peak"},
-    {"color", "WHEN", "colours on stdout: auto, always or never", .words = whens},
+    {"limit", "BYTES", "draw a line at this size in a picture of memory, e.g. 80GiB"},
+    {"rank", "N", "draw the memory of rank N; default: the rank with the highest peak"},
+    {"color", "WHEN", "use colours on stdout: auto, always or never", .words = whens},
     {NULL, NULL, NULL},
 };
 

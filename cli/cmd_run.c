@@ -46,18 +46,18 @@ static const OptionInfo options_table[] = {
      "end with exit status 8 when a rank is stuck for this long; default: 30s, or 20 median steps "
      "if that is longer"},
     {"deterministic", NULL,
-     "mpi: add in the same order as local, so that each run gives the same bits (local always "
-     "does); nccl: use one algorithm for all sizes; cuda: choose no kernel of a product by its "
+     "give the same bits in each run: by MPI all add in the same order as local ranks, which "
+     "always do; NCCL uses one algorithm for all sizes; CUDA chooses no kernel of a product by its "
      "time"},
-    {"graphs", NULL, "cuda: launch each op as one CUDA graph if it has no collectives"},
+    {"graphs", NULL, "launch each op as one CUDA graph, on GPUs, if it has no collectives"},
     {"balance-experts", NULL,
      "send tokens to experts in turn, not by the router: time and memory are those of a balanced "
      "router, but the model learns nothing of use"},
     {"checkpoint", "DIR", "save the training state in DIR at the end", .common = true},
-    {"checkpoint-every", "N", "with --checkpoint: also save it every N steps"},
-    {"resume", NULL, "with --checkpoint: go on from the last state in DIR until --steps are done",
+    {"checkpoint-every", "N", "save it every N steps, too, with --checkpoint"},
+    {"resume", NULL, "go on from the last state in --checkpoint DIR until --steps are done",
      .common = true},
-    {"resume-step", "N", "with --checkpoint: go on from the state after step N"},
+    {"resume-step", "N", "go on from the state after step N in --checkpoint DIR"},
     PAGE_OPTION,
     {"json", NULL, "print a degas-run object", .common = true},
     {"output", "FILE", "write the JSON to FILE", .common = true},

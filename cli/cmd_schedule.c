@@ -12,14 +12,14 @@
 
 static const OptionInfo options_table[] = {
     {"pp", "P", "pipeline ranks (required)"},
-    {"vpp", "V", "chunks of a rank; default: the fewest that the schedule has"},
+    {"vpp", "V", "give each rank V chunks; default: the fewest that the schedule has"},
     {"microbatches", "M", "micro-batches (required)"},
     {"slices", "S", "slices of each sequence; default: 1"},
     {"group", "G",
-     "interleaved schedules: how many micro-batches a rank takes through one chunk before its next "
-     "chunk; default: pp"},
+     "take G micro-batches through one chunk before the rank's next chunk, in interleaved "
+     "schedules; default: pp"},
     {"in-flight", "N",
-     "zb-auto: the most micro-batches that a rank may have in flight; default: 2 pp"},
+     "let a rank have at most N micro-batches in flight, in zb-auto; default: 2 pp"},
     OP_TIMES_OPTION,
     {"times-of", "PLAN.json",
      "op times of this plan: those of a micro-batch on one of its pipeline ranks, the mean over "

@@ -13,9 +13,9 @@
 #include "cli/request/request.h"
 
 static const OptionInfo options_table[] = {
-    {"seq-len", "N", "of a model: tokens of a sequence in its table of ops; default: max_seq_len"},
-    {"tp", "N", "of a model: tensor-parallel degree in its table of ops; default: 1"},
-    {"dtype", "T", "of a model: number format in its table of ops; default: bf16",
+    {"seq-len", "N", "make sequences of N tokens in a model's table of ops; default: max_seq_len"},
+    {"tp", "N", "divide matrices over N devices in a model's table of ops; default: 1"},
+    {"dtype", "T", "compute in this number format in a model's table of ops; default: bf16",
      .words = dtype_names},
     {"json", NULL, "print the complete file on stdout"},
     {NULL, NULL, NULL},

@@ -38,9 +38,9 @@ static const OptionInfo variants_table[] = {
     {"max-group", "N", "the most sequences that a group may have"},
     {"stage-factors", "LIST", "K numbers by which the times of the K stages are multiplied"},
     {"directions", "WHICH",
-     "together: a slice's forward and backward are one time; apart: first all forwards pass "
-     "through the pipeline, then all backwards; default: together; with --backward-costs or "
-     "--schedule: apart",
+     "let directions pass through the pipeline: together (a slice's forward and backward are one "
+     "time; default), apart (first all forwards, then all backwards; default with --backward-costs "
+     "or --schedule)",
      .words = directions},
     {"backward-costs", "FILE",
      "times of backwards, in the form of --costs, which then has those of forwards only"},
@@ -48,8 +48,8 @@ static const OptionInfo variants_table[] = {
     {"message-token-bytes", "SIZE", "size of a message for each of its tokens; default: 0"},
     {"bandwidth", "RATE", "bandwidth of messages, e.g. 25GB/s"},
     {"messages", "HOW",
-     "blocking (default): a message is part of its slice's time; overlapped: it only delays the "
-     "next stage",
+     "let messages be: blocking (a message is part of its slice's time, default), overlapped (it "
+     "only delays the next stage)",
      .words = message_kinds},
     {"memory-limit", "SIZE",
      "memory of a stage for slices; a batch that needs more runs in several rounds"},
@@ -57,9 +57,9 @@ static const OptionInfo variants_table[] = {
     {"workspace-token-bytes", "SIZE",
      "memory that each token of the running slice needs besides; default: 0"},
     {"schedule", "NAME",
-     "terapipe (default), for which there is a formula; or gpipe, 1f1b, seq1f1b, "
-     "seq1f1b-interleaved, which are simulated"},
-    {"vpp", "V", "interleaved schedules: chunks of a stage"},
+     "run the slices by SCHEDULE: terapipe (default), for which there is a formula, or gpipe, "
+     "1f1b, seq1f1b, seq1f1b-interleaved, which are simulated"},
+    {"vpp", "V", "give each stage V chunks, in interleaved schedules"},
     {NULL, NULL, NULL},
 };
 

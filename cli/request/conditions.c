@@ -29,14 +29,13 @@ const OptionInfo conditions_options[] = {
      "profile was measured",
      .common = true},
     {"rank-jitter", "SIGMA",
-     "with --jitter: how much the speed of a rank as a whole varies from run to run; default: as "
-     "--jitter"},
+     "vary the speed of a rank as a whole from run to run, with --jitter; default: as --jitter"},
     {"memory-jitter", "SIGMA",
-     "with --jitter: how much the peak memory of a rank varies; default: 0.02, since what the "
-     "allocator loses is not known better"},
+     "vary the peak memory of a rank, with --jitter; default: 0.02, since what the allocator loses "
+     "is not known better"},
     {"straggler", "P[,SLOWDOWN]",
-     "with --jitter: in each run, each rank takes SLOWDOWN times as long (default: 2) with "
-     "probability P"},
+     "let each rank take SLOWDOWN times as long (default: 2) with probability P, in each run of "
+     "--jitter"},
     {NULL, NULL, NULL},
 };
 

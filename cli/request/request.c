@@ -19,127 +19,126 @@ static const char *const off_on[] = {"off", "on", NULL};
 static const char *const overlaps[] = {"none", "dp", "ep", "pp", "tp", NULL};
 
 const OptionInfo request_options[] = {
-    {"global-batch", "N", "sequences of an iteration, on all devices (required)", .common = true},
-    {"gpus", "N",
-     "use N devices: the cluster is cut, or extended by nodes like its last one, to N devices",
+    {"global-batch", "N", "train N sequences in an iteration, on all devices together (required)",
+     .common = true},
+    {"gpus", "N", "use N devices: the cluster is cut, or extended by nodes like its last one",
      .common = true},
     {"node-devices", "N",
      "use at most N devices of each node, such as 64 of a rack of 72; default: all"},
-    {"seq-len", "N", "tokens of a sequence; default: the model's max_seq_len", .common = true},
+    {"seq-len", "N", "make sequences of N tokens; default: the most that the model allows",
+     .common = true},
     {"dtype", "T",
-     "number format of weights and activations, or (fp8, nvfp4) of products: bf16, fp16, fp32, "
-     "tf32, "
-     "fp8, nvfp4; default: bf16 if all devices and the framework compute in it, else fp16 or fp32",
+     "compute in number format T: bf16, fp16, fp32, tf32, or products alone in fp8, nvfp4; "
+     "default: bf16 if all devices and the framework compute in it, else fp16 or fp32",
      .words = dtype_names, .common = true},
-    {"dp", "N", "data-parallel degree", .common = true},
-    {"tp", "N", "tensor-parallel degree", .common = true},
-    {"pp", "N", "pipeline ranks", .common = true},
-    {"vpp", "N", "virtual stages (chunks) of a pipeline rank"},
-    {"cp", "N", "context-parallel degree"},
-    {"ep", "N", "expert-parallel degree; the experts are split over data-parallel ranks"},
-    {"micro-batch", "N", "sequences of a micro-batch", .common = true},
+    {"dp", "N", "train N replicas, each with its part of the batch (data parallel)",
+     .common = true},
+    {"tp", "N", "divide each matrix over N devices (tensor parallel)", .common = true},
+    {"pp", "N", "divide the layers over a pipeline of N ranks (pipeline parallel)", .common = true},
+    {"vpp", "N", "give each pipeline rank N chunks of layers (virtual stages)"},
+    {"cp", "N", "divide each sequence over N devices (context parallel)"},
+    {"ep", "N", "divide the experts over N data-parallel ranks (expert parallel)"},
+    {"micro-batch", "N", "put N sequences into a micro-batch", .common = true},
     {"schedule", "SCHEDULE",
-     "schedule of the pipeline: auto, a name of degas list schedules, or several with commas",
+     "order the ops of the pipeline by SCHEDULE: auto, a name of degas list schedules, or several "
+     "with commas",
      .common = true},
     {"rank-order", "ORDER",
-     "in which order the dimensions vary over the ranks, the fastest first: auto, or such as "
+     "let the dimensions vary over the ranks in ORDER, the fastest first: auto, or such as "
      "tp-cp-dp-pp, which is Megatron's"},
     {"group", "N",
-     "interleaved schedules: how many micro-batches a rank takes through one chunk before its next "
-     "chunk; default: pp"},
+     "take N micro-batches through one chunk before the rank's next chunk, in interleaved "
+     "schedules; default: pp"},
     {"slices", "S",
      "cut sequences into slices: auto, off, N slices of equal length, or slices of A,B,C tokens"},
     {"recompute", "R",
-     "which activations the backward computes again: auto, none, selective (the core of "
-     "attention), full (whole layers)",
+     "compute activations again in the backward: auto, none, selective (the core of attention), "
+     "full (whole layers)",
      .words = plan_recompute_names, .or_auto = true, .common = true},
     {"recompute-modules", "LIST",
-     "what selective recompute repeats: some of core_attn (default), layernorm, mlp, moe, moe_act, "
-     "mla_up_proj, shared_experts, as in Megatron-Core; or op, PyTorch's policy over ops (default "
-     "of torchtitan and fsdp)",
+     "repeat these modules in selective recompute: some of core_attn (default), layernorm, mlp, "
+     "moe, moe_act, mla_up_proj, shared_experts, as in Megatron-Core; or op, PyTorch's policy over "
+     "ops (default of torchtitan and fsdp)",
      .words = plan_module_names},
     {"recompute-method", "M",
-     "full recompute: uniform (all layers of a stage, in units of --recompute-num-layers), block "
-     "(the first --recompute-num-layers of each stage, each for itself)",
+     "choose the layers of full recompute by M: uniform (all layers of a stage, in units of "
+     "--recompute-num-layers), block (the first --recompute-num-layers of each stage, each for "
+     "itself)",
      .words = plan_recompute_method_names},
-    {"recompute-num-layers", "N", "see --recompute-method; default: 1, each layer for itself"},
+    {"recompute-num-layers", "N",
+     "count the layers of --recompute-method; default: 1, each layer for itself"},
     {"zero", "N",
-     "ZeRO stage: auto, 0, 1 (replicas split the optimizer's state), 2 (also gradients), 3 (also "
-     "weights)",
+     "split the state over the replicas (ZeRO stage): auto, 0 (nothing), 1 (the optimizer's "
+     "state), 2 (also gradients), 3 (also weights)",
      .words = zero_stages, .or_auto = true, .common = true},
     {"offload", "O",
-     "where the optimizer's state is kept: none (on the devices, default), auto, cpu, nvme",
+     "keep the optimizer's state in another place: none (on the devices, default), auto, cpu, nvme",
      .words = plan_offload_names, .or_auto = true},
     {"offload-parameters", "on|off",
-     "with --zero 3 and --offload: whether the weights are kept there, too; default: off"},
+     "keep the weights there, too, with --zero 3 and --offload; default: off"},
     {"prefetch-layers", "N",
-     "with --zero 3: how many layers ahead of their use weights are gathered; default: as the "
-     "framework does"},
-    {"memory-limit", "SIZE", "memory of a device, e.g. 14GiB; default: the device's",
-     .common = true},
-    {"sequence-parallel", "on|off",
-     "whether the tp ranks also split norms and residuals, by tokens", .words = off_on,
-     .or_auto = true},
+     "gather weights N layers ahead of their use, with --zero 3; default: as the framework does"},
+    {"memory-limit", "SIZE",
+     "let a device have SIZE of memory, e.g. 14GiB; default: what the device has", .common = true},
+    {"sequence-parallel", "on|off", "let tp ranks also split norms and residuals, by tokens",
+     .words = off_on, .or_auto = true},
     {"attention", "A",
-     "how attention is computed: auto (as the framework does), unfused (products and one softmax "
+     "compute attention by A: auto (as the framework does), unfused (products and one softmax "
      "kernel), torch (the softmax in PyTorch's operations), flash (the fastest fused kernel), "
      "flash1, flash2 (FlashAttention's first and second version)",
      .words = attentions},
     {"kernels", "K",
-     "which of norms, rotary embedding, SwiGLU and loss are fused kernels: auto (as the framework "
-     "does), fused (all), norms (the norms alone), eager (none)",
+     "use fused kernels of norms, rotary embedding, SwiGLU and loss: auto (as the framework does), "
+     "fused (all), norms (the norms alone), eager (none)",
      .words = kernels},
     {"loss", "L",
-     "how the loss over a split vocabulary is computed: plain (PyTorch's operations, default), "
+     "compute the loss over a split vocabulary by L: plain (PyTorch's operations, default), "
      "compiled, fused",
      .words = plan_loss_names},
     {"cp-comm-type", "C",
-     "how context-parallel ranks exchange: p2p (keys and values pass round a ring, default) or a2a "
-     "(each rank gets a share of the heads)",
+     "let context-parallel ranks exchange by C: p2p (keys and values pass round a ring, default) "
+     "or a2a (each rank gets a share of the heads)",
      .words = plan_cp_comm_names},
     {"cuda-graphs", "G",
-     "what the host launches at once: none (default), router (of experts), attention (and router), "
-     "layer, iteration",
+     "let the host launch parts at once, as CUDA graphs: none (default), router (of experts), "
+     "attention (and router), layer, iteration",
      .words = plan_graphs_names},
     {"quantise", "Q",
-     "with --dtype fp8, which numbers share a scale: usual (as the device is usually run, "
-     "default), "
-     "tensor, delayed (a tensor, by earlier steps' largest number), block (of 32, MXFP8), row",
+     "let numbers share their scales by Q, with --dtype fp8: usual (as the device is usually run, "
+     "default), tensor, delayed (a tensor, by earlier steps' largest number), block (of 32, "
+     "MXFP8), row",
      .words = plan_quantise_names},
-    {"dispatcher", "D", "what carries rows to experts: alltoall (default), deepep, hybridep",
+    {"dispatcher", "D", "carry rows to experts by D: alltoall (default), deepep, hybridep",
      .words = plan_dispatcher_names},
-    {"expert-tp", "N", "how many ranks of tp share each expert; default: 1"},
+    {"expert-tp", "N", "share each expert among N ranks of tp; default: 1"},
     {"expert-imbalance", "X",
-     "tokens of the busiest expert-parallel rank over their mean; default: the profile's"},
-    {"deterministic-kernels", "on|off",
-     "whether libraries use their deterministic kernels; default: off"},
+     "give the busiest expert-parallel rank X times the mean number of tokens; default: the "
+     "profile's"},
+    {"deterministic-kernels", "on|off", "use the deterministic kernels of libraries; default: off"},
     {"pad-vocab", "on|off",
-     "whether the vocabulary is padded to a multiple of 128 tp; default: as the framework does "
-     "(degas: on GPUs)"},
-    {"dropout", "on|off",
-     "whether the model is trained with dropout; default: as the framework does"},
+     "pad the vocabulary to a multiple of 128 tp; default: as the framework does (degas: on GPUs)"},
+    {"dropout", "on|off", "train the model with dropout; default: as the framework does"},
     {"overlap", "LIST",
-     "which communication runs while ranks compute: none, or some of dp,ep,pp,tp; default: as the "
+     "let communication run while ranks compute: none, or some of dp,ep,pp,tp; default: as the "
      "framework does",
      .words = overlaps},
     {"grad-dtype", "T",
-     "number format in which gradients are kept and reduced: fp32, bf16, fp16; default: as the "
-     "framework does",
+     "keep and reduce gradients in number format T: fp32, bf16, fp16; default: as the framework "
+     "does",
      .words = dtype_names},
     {"framework", "FRAMEWORK",
-     "the framework that runs the plan: only what it can run is planned, and its conventions are "
-     "the defaults of other options: megatron-core, megatron-lm, megatron-bridge, "
-     "megatron-deepspeed, deepspeed, torchtitan, fsdp, terapipe, degas (default)",
+     "plan for this framework: only what it can run is planned, and its conventions are the "
+     "defaults of other options: megatron-core, megatron-lm, megatron-bridge, megatron-deepspeed, "
+     "deepspeed, torchtitan, fsdp, terapipe, degas (default)",
      .list = plan_framework_names, .common = true},
     {"optimizer", "O",
-     "the optimizer: adamw (default), adamw8bit (moments of a byte, in blocks of 256), muon "
-     "(matrices of layers are orthogonalised; the rest is AdamW's)",
+     "make steps with optimizer O: adamw (default), adamw8bit (moments of a byte, in blocks of "
+     "256), muon (matrices of layers are orthogonalised; the rest is AdamW's)",
      .words = plan_optimizer_names, .common = true},
     {"muon-tp-mode", "M",
-     "with --optimizer muon, what tp ranks do with a matrix that they split: duplicated (all "
-     "gather "
-     "and compute it, default), distributed (each its part, with sums over ranks), blockwise (each "
-     "its part alone: another update), layer_sharded (one of them computes it)",
+     "let tp ranks treat a matrix that they split by M, with --optimizer muon: duplicated (all "
+     "gather and compute it, default), distributed (each its part, with sums over ranks), "
+     "blockwise (each its part alone: another update), layer_sharded (one of them computes it)",
      .words = plan_muon_tp_names},
     {"optimizer-instances", "N",
      "with --zero 1: how many groups of replicas each hold all of the optimizer's state and split "
@@ -148,26 +147,27 @@ const OptionInfo request_options[] = {
      "of how many micro-batches the weight gradients of the head are made after the last backward "
      "(Megatron-Core's --defer-embedding-wgrad-compute with --wgrad-deferral-limit); default: 0"},
     {"optimizer-step", "on|off",
-     "whether the iteration ends with the optimizer's step; default: as the framework does"},
+     "end the iteration with the optimizer's step; default: as the framework does"},
     {"price", "X",
-     "price of one device for an hour, of several clusters with commas; default: the cluster's"},
-    {"currency", "TEXT", "currency of --price; default: the cluster's, or USD"},
+     "pay X for one device for an hour, for several clusters with commas; default: the cluster's "
+     "price"},
+    {"currency", "TEXT", "name the currency of --price; default: the cluster's, or USD"},
     {"set", "KEY=VALUE,...",
-     "what if the cluster were another: any of memory=141GB, memory-bandwidth=4.8TB/s, "
+     "change the cluster, to ask what if: any of memory=141GB, memory-bandwidth=4.8TB/s, "
      "flops=2.25PFLOPS (dense bf16), network=400Gbps (of each device, one direction), latency=2us, "
      "LEVEL=900GB/s (a level of its network), power=1000 and price=2.1",
      .common = true},
-    {"layers", "N", "N layers in place of the model's number"},
+    {"layers", "N", "take N layers in place of the model's number"},
     {"mtp", "N",
      "train with N modules that predict tokens beyond the next (MTP), behind the last layer; "
      "default: the model's, which built-in and Hugging Face models have 0 of"},
-    {"vocab", "N", "a vocabulary of N in place of the model's; 0: no embedding, head or loss"},
+    {"vocab", "N", "take a vocabulary of N in place of the model's; 0: no embedding, head or loss"},
     {NULL, NULL, NULL},
 };
 
 const OptionInfo request_fixed_options[] = {
     {"stage-layers", "A,B,C",
-     "layers of each stage, from the first stage to the last; default: even"},
+     "give each stage so many layers, from the first stage to the last; default: even"},
     {NULL, NULL, NULL},
 };
 
@@ -180,16 +180,16 @@ enum {
 static const char *const beyond_words[] = {"off", "compare", "on", NULL};
 
 const OptionInfo request_search_options[] = {
-    {"objective", "O", "what the best plan has least of: time (default), cost, energy, memory",
+    {"objective", "O", "make this least: time (default), cost, energy, memory",
      .words = plan_objective_names, .common = true},
     {"beyond-framework", "WHEN",
-     "whether plans that --framework cannot run are looked at, too: off, compare (default: only to "
-     "say what its rules cost), on",
+     "also look at plans that --framework cannot run: off, compare (default: only to say what its "
+     "rules cost), on",
      .words = beyond_words},
     {"top", "K",
      "tell the K next best plans that differ in a choice, too, and why each loses; default: 2",
      .common = true},
-    {"threads", "N", "threads of the search; the result does not depend on it"},
+    {"threads", "N", "search with N threads; the result does not depend on it"},
     {NULL, NULL, NULL},
 };
 
