@@ -16,13 +16,12 @@
 static const OptionInfo options_table[] = {
     {"output", "FILE", "write the fitted degas-profile to FILE (required)"},
     {"holdout", "FRACTION",
-     "share of the rows, 0 to 0.9, that the fit does not see and that tell how good it is; "
-     "default: 0.2"},
-    {"name", "NAME", "name of the profile that is written; default: the cluster's"},
+     "hide this share of the rows, 0 to 0.9, from the fit, to tell how good it is; default: 0.2"},
+    {"name", "NAME", "give the profile that is written this name; default: the cluster's"},
     PAGE_OPTION,
     {"json", NULL, "print the degas-calibration on stdout"},
     {"skip-bad-rows", NULL, "name rows with mistakes on stderr and use the others"},
-    {"threads", "N", "threads; the result does not depend on it"},
+    {"threads", "N", "use N threads; the result does not depend on it"},
     {NULL, NULL, NULL},
 };
 

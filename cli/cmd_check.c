@@ -6,7 +6,7 @@
 static const OptionInfo options_table[] = {
     {"json", NULL, "print a degas-check on stdout", .common = true},
     {"output", "FILE", "write the recipe's plan as a degas-plan to FILE", .common = true},
-    {"edits", "N", "how many edits that gain are shown; default: 3"},
+    {"edits", "N", "show N edits that gain; default: 3"},
     {"names", NULL, "also name the settings that do not matter for how the job is split"},
     RECIPE_OPTIONS,
     {NULL, NULL, NULL},

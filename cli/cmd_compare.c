@@ -12,7 +12,8 @@
 #define MAX_FILES 12
 
 static const OptionInfo options_table[] = {
-    {"tolerance", "SHARE", "exit status 1 if an iteration differs from the first by more, e.g. 5%"},
+    {"tolerance", "SHARE",
+     "end with status 1 if an iteration differs from the first by more, e.g. 5%"},
     PAGE_OPTION,
     {"json", NULL, "print a degas-compare object"},
     {"output", "FILE", "write the JSON to FILE"},

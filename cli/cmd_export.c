@@ -20,12 +20,11 @@ target_names(void)
 
 static const OptionInfo options_table[] = {
     {"to", "TARGET",
-     "the program to write for: megatron, deepspeed, torchtitan, pytorch-csv, degas (required)",
+     "write for this program: megatron, deepspeed, torchtitan, pytorch-csv, degas (required)",
      .list = target_names},
     {"version", "X",
-     "the version of that program: 0.3 (Python; default) or 0.2 (TOML) of torchtitan"},
-    {"memory-limit", "SIZE",
-     "memory of a device, within which zb-auto is built; default: the device's"},
+     "write for this version of the program: 0.3 (Python; default) or 0.2 (TOML) of torchtitan"},
+    {"memory-limit", "SIZE", "build zb-auto within SIZE of memory; default: the device's"},
     {"output", "FILE", "write to FILE instead of stdout"},
     {"bundle", "DIR",
      "write a folder with all that runs the plan: files of the program, environment, jobs for "

@@ -27,8 +27,7 @@ static const OptionInfo options_table[] = {
      "also find up to N plans that take longer and need less memory: the Pareto front"},
     PAGE_OPTION,
     {"fit-probability", "P",
-     "how likely the plan has to fit, e.g. 95%, judged by how far predicted peaks of published "
-     "runs "
+     "fit with this probability, e.g. 95%, judged by how far predicted peaks of published runs "
      "were off; default: the predicted peak fits"},
     {"json", NULL, "print the plan file on stdout"},
     {"output", "FILE", "write the plan to FILE (- is stdout)", .common = true},

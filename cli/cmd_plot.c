@@ -19,14 +19,14 @@ static const char *const whens[] = {"auto", "always", "never", NULL};
 
 static const OptionInfo options_table[] = {
     {"kind", "KIND",
-     "what to draw: timeline or memory of traces, reports and plans, throughput of a sweep, pareto "
-     "or roofline of a sweep or a plan; default: the first of these that the file has",
+     "draw this: timeline or memory of traces, reports and plans, throughput of a sweep, pareto or "
+     "roofline of a sweep or a plan; default: the first of these that the file has",
      .words = kind_names},
     {"output", "FILE", "write FILE.svg, .png, .txt or .tsv; default: text on stdout"},
-    {"title", "TEXT", "title above the picture"},
+    {"title", "TEXT", "write TEXT above the picture"},
     {"names", "A,B,...",
-     "names of the panels; default: predicted and measured, or the schedules, or where these are "
-     "the same the files' names"},
+     "name the panels; default: predicted and measured, or the schedules, or where these are the "
+     "same the files' names"},
     {"limit", "BYTES", "draw a line at this size in a picture of memory, e.g. 80GiB"},
     {"rank", "N", "draw the memory of rank N; default: the rank with the highest peak"},
     {"color", "WHEN", "use colours on stdout: auto, always or never", .words = whens},

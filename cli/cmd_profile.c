@@ -14,25 +14,26 @@
 static const char *const dtypes[] = {"fp32", "bf16", NULL};
 
 static const OptionInfo options_table[] = {
-    {"device", "NAME", "device to measure: cpu (default), reference or cuda",
+    {"device", "NAME", "measure this device: cpu (default), reference or cuda",
      .list = exec_device_names, .common = true},
-    {"seq-len", "N", "tokens of a sequence; default: the model's"},
-    {"batches", "LIST", "micro-batches to time, in sequences; default: 1,2,4"},
+    {"seq-len", "N", "make sequences of N tokens; default: the model's"},
+    {"batches", "LIST", "time micro-batches of so many sequences; default: 1,2,4"},
     {"slices", "LIST",
-     "slices to time, in tokens; default: the sequence, its half, a quarter and so on, as needed"},
-    {"dtype", "NAME", "number format: fp32 (default on the CPU) or bf16 (default on a GPU)",
+     "time slices of so many tokens; default: the sequence, its half, a quarter and so on, as "
+     "needed"},
+    {"dtype", "NAME",
+     "compute in this number format: fp32 (default on the CPU) or bf16 (default on a GPU)",
      .words = dtypes},
     {"concurrency", "N",
-     "how many ranks are busy at the same time; default: one for each core; on a GPU 1, and if "
-     "more, they share it"},
+     "keep N ranks busy at the same time; default: one for each core; on a GPU 1, and if more, "
+     "they share it"},
     {"gpus", "N",
-     "between how many GPUs messages and collectives are timed, with NCCL; default: all; 1: they "
-     "are not timed"},
-    {"tp", "LIST", "tensor-parallel degrees to time; default: 1", .common = true},
+     "time messages and collectives between N GPUs, with NCCL; default: all; 1: they are not "
+     "timed"},
+    {"tp", "LIST", "time layers at these tensor-parallel degrees; default: 1", .common = true},
     {"quick", NULL, "time fewer shapes, less often: under two minutes", .common = true},
     {"budget", "S",
-     "seconds that the measurement may take; default: 12 with --quick, else 60 for layers and "
-     "messages",
+     "measure for S seconds; default: 12 with --quick, else 60 for layers and messages",
      .common = true},
     {"resume", NULL,
      "go on from FILE.partial, in which -o FILE keeps what is measured until all is",

@@ -17,27 +17,29 @@
 #define VARIED_RUNS 200
 
 static const OptionInfo options_table[] = {
-    {"steps", "N", "optimizer steps; default: 10", .common = true},
-    {"device", "NAME", "device to run on: cpu (default), reference or cuda",
+    {"steps", "N", "make N optimizer steps; default: 10", .common = true},
+    {"device", "NAME", "run on this device: cpu (default), reference or cuda",
      .list = exec_device_names, .common = true},
-    {"threads", "N", "threads of each rank, with --device reference; default: 1"},
+    {"threads", "N", "give each rank N threads, with --device reference; default: 1"},
     {"transport", "NAME",
-     "how ranks exchange: local (as threads, default), mpi (as processes; starts mpirun), tcp (as "
-     "processes without MPI), nccl (as processes with a GPU each)",
+     "let ranks exchange by this transport: local (as threads, default), mpi (as processes; starts "
+     "mpirun), tcp "
+     "(as processes without MPI), nccl (as processes with a GPU each)",
      .list = exec_transport_names, .common = true},
-    {"hosts", "LIST", "hosts on which mpirun starts the ranks: node1,node2", .common = true},
+    {"hosts", "LIST", "let mpirun start the ranks on these hosts: node1,node2", .common = true},
     {"data", "FILE",
      "train on the text in FILE (each byte is a token) or on a .bin of tokens; default: synthetic "
      "data",
      .common = true},
-    {"seed", "N", "seed of the initial weights and the data; default: 0", .common = true},
-    {"lr", "X", "learning rate of AdamW, reached after 10 steps of warm-up; default: 0.001",
+    {"seed", "N", "draw the initial weights and the data from seed N; default: 0", .common = true},
+    {"lr", "X",
+     "let AdamW learn at rate X, which it reaches after 10 steps of warm-up; default: 0.001",
      .common = true},
     {"lr-decay", "N",
-     "the learning rate falls along a cosine to a tenth at step N; default: it stays"},
-    {"clip", "X", "gradients are scaled down to this global norm; 0: never; default: 1"},
+     "let the learning rate fall along a cosine to a tenth at step N; default: it stays"},
+    {"clip", "X", "scale gradients down to this global norm; 0: never; default: 1"},
     {"offload-dir", "DIR",
-     "where a plan with offload nvme keeps its files; default: TMPDIR or /tmp"},
+     "keep the files of a plan with offload nvme in DIR; default: TMPDIR or /tmp"},
     {"trace", "FILE", "write the measured trace of the step that took the median time",
      .common = true},
     {"verify", NULL, "compare loss and all gradients with one device; exit status 1 if they differ",

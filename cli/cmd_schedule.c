@@ -11,10 +11,10 @@
 #include "profiles/workload/schedule_times.h"
 
 static const OptionInfo options_table[] = {
-    {"pp", "P", "pipeline ranks (required)"},
+    {"pp", "P", "use P pipeline ranks (required)"},
     {"vpp", "V", "give each rank V chunks; default: the fewest that the schedule has"},
-    {"microbatches", "M", "micro-batches (required)"},
-    {"slices", "S", "slices of each sequence; default: 1"},
+    {"microbatches", "M", "run M micro-batches (required)"},
+    {"slices", "S", "cut each sequence into S slices; default: 1"},
     {"group", "G",
      "take G micro-batches through one chunk before the rank's next chunk, in interleaved "
      "schedules; default: pp"},
@@ -22,8 +22,8 @@ static const OptionInfo options_table[] = {
      "let a rank have at most N micro-batches in flight, in zb-auto; default: 2 pp"},
     OP_TIMES_OPTION,
     {"times-of", "PLAN.json",
-     "op times of this plan: those of a micro-batch on one of its pipeline ranks, the mean over "
-     "ranks; --pp and --microbatches are then the plan's unless given"},
+     "take the op times of this plan: those of a micro-batch on one of its pipeline ranks, the "
+     "mean over ranks; --pp and --microbatches are then the plan's unless given"},
     {"json", NULL, "print the degas-schedule file on stdout"},
     {"output", "FILE", "write the degas-schedule file to FILE"},
     {NULL, NULL, NULL},

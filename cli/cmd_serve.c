@@ -17,7 +17,7 @@
 #define MAX_PRICE 10
 
 static const OptionInfo options_table[] = {
-    {"port", "N", "port to listen on at 127.0.0.1; 0: any free one; default: 8765", .common = true},
+    {"port", "N", "listen on port N at 127.0.0.1; 0: any free one; default: 8765", .common = true},
     {NULL, NULL, NULL},
 };
 

@@ -40,7 +40,7 @@ static const OptionInfo options_table[] = {
      "simulate many requests: each line of FILE is one as a JSON object, and a report on one line "
      "is printed for each",
      .common = true},
-    {"threads", "N", "threads of --batch and --jitter; the result does not depend on it"},
+    {"threads", "N", "use N threads for --batch and --jitter; the result does not depend on it"},
     RECIPE_OPTIONS,
     {NULL, NULL, NULL},
 };

@@ -22,40 +22,41 @@ static const char *const directions[] = {"together", "apart", NULL};
 
 static const OptionInfo options_table[] = {
     {"costs", "FILE",
-     "measured times of slices: TeraPipe's JSON, or .npy (seconds); or one FILE for each stage, in "
-     "order (required)",
+     "read measured times of slices: TeraPipe's JSON, or .npy (seconds); or one FILE for each "
+     "stage, in order (required)",
      .common = true},
-    {"stages", "K", "pipeline stages (required)", .common = true},
-    {"batch", "B", "sequences that are cut into groups (required)", .common = true},
-    {"seq-len", "L", "tokens of a sequence (required)", .common = true},
-    {"granularity", "G", "slices are multiples of G tokens; default: 8"},
+    {"stages", "K", "use K pipeline stages (required)", .common = true},
+    {"batch", "B", "cut a batch of B sequences into groups (required)", .common = true},
+    {"seq-len", "L", "cut sequences of L tokens (required)", .common = true},
+    {"granularity", "G", "make slices multiples of G tokens; default: 8"},
     {"json", NULL, "print a degas-slices object", .common = true},
     {"output", "FILE", "write the JSON to FILE", .common = true},
     {NULL, NULL, NULL},
 };
 
 static const OptionInfo variants_table[] = {
-    {"max-group", "N", "the most sequences that a group may have"},
-    {"stage-factors", "LIST", "K numbers by which the times of the K stages are multiplied"},
+    {"max-group", "N", "put at most N sequences into a group"},
+    {"stage-factors", "LIST", "multiply the times of the K stages by these K numbers"},
     {"directions", "WHICH",
      "let directions pass through the pipeline: together (a slice's forward and backward are one "
      "time; default), apart (first all forwards, then all backwards; default with --backward-costs "
      "or --schedule)",
      .words = directions},
     {"backward-costs", "FILE",
-     "times of backwards, in the form of --costs, which then has those of forwards only"},
-    {"message-latency", "TIME", "latency of a slice's message to the next stage; default: 0"},
-    {"message-token-bytes", "SIZE", "size of a message for each of its tokens; default: 0"},
-    {"bandwidth", "RATE", "bandwidth of messages, e.g. 25GB/s"},
+     "read times of backwards, in the form of --costs, which then has those of forwards only"},
+    {"message-latency", "TIME", "let a slice's message take TIME to begin; default: 0"},
+    {"message-token-bytes", "SIZE", "let a message have SIZE for each of its tokens; default: 0"},
+    {"bandwidth", "RATE", "send messages at this rate, e.g. 25GB/s"},
     {"messages", "HOW",
      "let messages be: blocking (a message is part of its slice's time, default), overlapped (it "
      "only delays the next stage)",
      .words = message_kinds},
     {"memory-limit", "SIZE",
-     "memory of a stage for slices; a batch that needs more runs in several rounds"},
-    {"token-bytes", "SIZE", "memory that each token keeps from forward to backward; default: 0"},
+     "let the slices of a stage have SIZE of memory; a batch that needs more runs in several "
+     "rounds"},
+    {"token-bytes", "SIZE", "let each token keep SIZE from forward to backward; default: 0"},
     {"workspace-token-bytes", "SIZE",
-     "memory that each token of the running slice needs besides; default: 0"},
+     "let each token of the running slice need SIZE besides; default: 0"},
     {"schedule", "NAME",
      "run the slices by SCHEDULE: terapipe (default), for which there is a formula, or gpipe, "
      "1f1b, seq1f1b, seq1f1b-interleaved, which are simulated"},

@@ -26,7 +26,7 @@ static const OptionInfo options_table[] = {
      "also search the best plan of each job whose authors looked for the fastest configuration, "
      "and "
      "show it beside the best measured"},
-    {"threads", "N", "threads; the result does not depend on it"},
+    {"threads", "N", "use N threads; the result does not depend on it"},
     {NULL, NULL, NULL},
 };
 

@@ -20,8 +20,7 @@ typedef struct {
 
 const OptionInfo conditions_options[] = {
     {"rank-speed", "LIST",
-     "pipeline ranks that are slower or faster, e.g. 3=0.8: rank 3 computes at 0.8 times its "
-     "speed"},
+     "make pipeline ranks slower or faster, e.g. 3=0.8: rank 3 computes at 0.8 times its speed"},
     {"jitter", "SIGMA[,RUNS[,SEED]]",
      "also simulate RUNS iterations (default: 1000) in which each op and message takes exp(SIGMA "
      "Z) times as long, Z normally distributed; the report then has p10, p50 and p90 of time and "

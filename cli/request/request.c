@@ -19,7 +19,7 @@ static const char *const off_on[] = {"off", "on", NULL};
 static const char *const overlaps[] = {"none", "dp", "ep", "pp", "tp", NULL};
 
 const OptionInfo request_options[] = {
-    {"global-batch", "N", "train N sequences in an iteration, on all devices together (required)",
+    {"global-batch", "N", "train N sequences in an iteration: the batch of all devices (required)",
      .common = true},
     {"gpus", "N", "use N devices: the cluster is cut, or extended by nodes like its last one",
      .common = true},

@@ -16,20 +16,22 @@
 #define LEAST_GAIN 0.02
 
 const OptionInfo sizes_options[] = {
-    {"tokens", "N", "tokens of the whole training, e.g. 15T or 300B: adds days, cost, energy",
+    {"tokens", "N", "train on N tokens in all, e.g. 15T or 300B: adds days, cost, energy",
      .common = true},
     {"within", "TIME",
-     "the training has to end within, e.g. 60d: without --gpus as many devices as needed are "
+     "end the training within TIME, e.g. 60d: without --gpus as many devices as needed are "
      "planned, and the cheapest that makes it is the answer",
      .common = true},
-    {"budget", "X", "the training may cost, e.g. 2M, in the currency of the prices",
+    {"budget", "X", "spend at most X on the training, e.g. 2M, in the currency of the prices",
      .common = true},
     {"mtbf", "TIME",
-     "mean time between failures of one device, e.g. 50000h; none: nothing fails; default: 2112 "
+     "let one device fail every TIME on average, e.g. 50000h; none: nothing fails; default: 2112 "
      "days"},
     {"checkpoint-bandwidth", "RATE",
-     "bandwidth of the whole storage, e.g. 200GB/s; default: 122 MB/s for each device"},
-    {"restart-time", "TIME", "time from a failure until training goes on; default: 15min"},
+     "let the whole storage take checkpoints at this rate, e.g. 200GB/s; default: 122 MB/s for "
+     "each device"},
+    {"restart-time", "TIME",
+     "let it take TIME from a failure until training goes on; default: 15min"},
     {NULL, NULL, NULL},
 };
 
