@@ -12,7 +12,7 @@ for m in gpt2-124m gpt2-1.5b gpt3-1b gpt3-13b gpt3-44b gpt3-175b megatron-1.7b m
 done
 runs 0 "list clusters" list clusters --json
 for c in p3.16xlarge dgx-a100-40g dgx-a100-80g a100-80g-4xhdr a100-pcie-80g dgx-h100 dgx-h200 \
-    dgx-b200 gb200-nvl72 dgx-b300 gb300-nvl72 h100-96g h20 h800 rtx-4090 l40s rtx-pro-6000 \
+    dgx-b200 gb200-nvl72 dgx-b300 gb300-nvl72 h100-96g h20 h800 rtx-4090 rtx-5060-ti l40s rtx-pro-6000 \
     mi300x mi325x mi355x local-cpu; do
     grep -q "\"$c\"" "$W/out"
     report $? "cluster $c is listed"

@@ -235,6 +235,26 @@ sed 's/2026-04/April/' "$W/c.csv" >"$W/april.csv"
 fails 3 'april.csv:2: stack_date: expected a month as YYYY-MM, got "April"' "a month in words" \
     validate dgx-h100 "$W/april.csv"
 
+# The words for machines in rows of the same sources.
+machine() { # GPU CLUSTER
+    {
+        echo 'source,id,gpu,gpus,model,layers,hidden,heads,kv_heads,ffn,vocab,seq,global_batch,micro_batch,dp,tp,pp,recompute_modules,offload,dtype,measured_iter_ms'
+        echo "llmq,a,$1,1,Qwen2.5-0.5B,24,896,14,2,4864,151936,1024,512,32,1,1,1,ffn+norm,opt-m+residual,FP8,900000"
+    } >"$W/c.csv"
+    runs 0 "a row of $1" validate "$W/c.csv" --json --requests "$W/out2"
+    json "it is read" 'assert d["predictions"][0]["predicted_s"] > 0, d'
+    cp "$W/out2" "$W/out"
+    json "of $2" 'assert d["cluster"] == "'"$2"'" and d["recompute_modules"] == ["mlp", "layernorm"], d'
+}
+machine 'RTX 5060 Ti' rtx-5060-ti
+machine 'RTX 4090' rtx-4090
+machine 'RTX PRO 6000' rtx-pro-6000
+machine 'L40S' l40s
+machine 'H100 (form factor not stated)' dgx-h100
+machine 'MI355X (288 GB)' mi355x
+machine 'H200-SXM-141GB' dgx-h200
+machine 'GB300' gb300-nvl72
+
 # Of a job measured in two ways, as slow as no run of it can be, the faster counts; the best plan is at least
 # as fast as what is predicted for the measured split, which the search covers.
 {
