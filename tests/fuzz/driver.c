@@ -28,7 +28,7 @@
 
 #define MAX_BYTES (1u << 18)
 #define BATCH 256
-#define MAX_REQUEST 40
+#define SLOW_S 5.0
 
 extern const Command *const cmd_all[];
 
@@ -366,7 +366,11 @@ try_requests(int64_t n, guint32 seed, int64_t limit_s)
             fprintf(stderr, "# %s: %s %d after %.1f s\n", line->str,
                     WIFSIGNALED(status) ? "signal" : "status",
                     WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status), cpu_s);
-        } else if (cpu_s > slowest_s) {
+            continue;
+        }
+        if (cpu_s > SLOW_S)
+            fprintf(stderr, "# slow: %.1f s: %s\n", cpu_s, line->str);
+        if (cpu_s > slowest_s) {
             slowest_s = cpu_s;
             g_free(slowest);
             slowest = g_strdup(line->str);

@@ -11,6 +11,7 @@ int degas_main(int argc, char **argv);
 
 #include "base/embedded.h"
 #include "base/file.h"
+#include "cli/recipe/layout_string.h"
 #include "executor/run/checkpoint.h"
 #include "executor/run/data.h"
 
@@ -98,6 +99,21 @@ try_options(const char *path, const uint8_t *bytes, size_t n)
         g_free(options_command_line(options, command->name, (const char *const[]){NULL}));
 }
 
+/* The first byte is how many ranks there are, the second how many layers; the rest is Megatron's text. */
+static void
+try_layout(const char *path, const uint8_t *bytes, size_t n)
+{
+    if (n < 2)
+        return;
+    g_autofree char *text = g_strndup((const char *)bytes + 2, n - 2);
+    g_autofree char *message = NULL;
+    g_autoptr(GArray) stages = layout_string_read(text, &message);
+
+    g_assert_true((stages == NULL) == (message != NULL));
+    if (stages != NULL)
+        g_free(layout_string_refusal(stages, 1 + bytes[0] % 16, 1 + bytes[1], 0));
+}
+
 /* --- the table --- */
 
 #define TINY                                                                                       \
@@ -183,6 +199,18 @@ static const Target targets[] = {
                "file tests/models/huggingface/mixtral-8x7b.json",
                "file tests/models/huggingface/qwen3-30b-a3b.json"}},
     {"cluster", {"x.json"}, "show @ --json", .seeds = {"profiles/"}},
+    {"yaml",
+     {"x.yaml"},
+     "show @ --json",
+     .seeds = {"file cli/help/init/model.yaml", "file cli/help/init/cluster.yaml"}},
+    {"job",
+     {"x.yaml", "x.json"},
+     "simulate @ --json",
+     .seeds = {"xformat: degas-job\nversion: 1\nmodel: gpt2-124m\ncluster: dgx-a100-80g\n"
+               "gpus: 4\nglobal_batch: 8\nseq_len: 128\ntp: 2\npp: 2\nschedule: 1f1b\n"
+               "set: {memory: 141 GB, network: 800 Gbps}\nprice: 2.5\n",
+               "y{\"format\":\"degas-job\",\"version\":1,\"model\":\"gpt2-124m\",\"cluster\":"
+               "\"dgx-a100-80g\",\"gpus\":2,\"global_batch\":4,\"slices\":2,\"pp\":2}"}},
     {"cluster-plan",
      {"x.json"},
      "simulate gpt2-124m @ --global-batch 4 --pp 2 --json",
@@ -249,6 +277,10 @@ static const Target targets[] = {
      {"x.bin", "x.txt"},
      .attempt = try_tokens,
      .seeds = {"xabcdefghijklmnopqrstuvwxyz0123456789"}},
+    {"layout",
+     {"x"},
+     .attempt = try_layout,
+     .seeds = {"ABEt*3|(tt|)*29,m|L", "DCEtt|t*2|(t|)*4|tL", "@aE,t|t,L"}},
     {"checkpoint", {"x.json"}, .attempt = try_checkpoint, .seeds = {MANIFEST}},
     {"options",
      {"x"},

@@ -1,5 +1,6 @@
 #!/bin/sh
-# make check: the rules of test_house.sh, formatting, clang-tidy and shellcheck where they are installed.
+# make check: the rules of test_house.sh, formatting, clang-tidy, cppcheck and shellcheck where they are installed.
+# What cppcheck says of correct code is listed in cppcheck.txt, with the reason.
 # Prints what it finds and a last line; exit status 1 when anything was found.
 # usage: check_all.sh
 set -u
@@ -35,6 +36,16 @@ if command -v clang-tidy >/dev/null 2>&1; then
         exit $failed' sh || failed=1
 else
     echo "check: clang-tidy is not installed; it was not run" >&2
+fi
+
+if command -v cppcheck >/dev/null 2>&1; then
+    # shellcheck disable=SC2046
+    cppcheck -q --error-exitcode=1 -j "$(nproc 2>/dev/null || echo 2)" --std=c11 --enable=warning,performance,portability \
+        --library=gtk --suppress=missingIncludeSystem $(sed -n 's/^[a-zA-Z].*/--suppress=&/p' tests/lint/cppcheck.txt) \
+        -I. -D_GNU_SOURCE '-DG_DEFINE_QUARK(a,b)=' '-DG_GNUC_PRINTF(a,b)=' \
+        base models schedule profiles planner simulator executor cli || failed=1
+else
+    echo "check: cppcheck is not installed; it was not run" >&2
 fi
 
 if command -v shellcheck >/dev/null 2>&1; then
