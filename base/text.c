@@ -190,3 +190,20 @@ text_escape(const char *text, size_t max_bytes)
     }
     return g_string_free(out, FALSE);
 }
+
+char *
+text_markdown(const char *text, size_t max_bytes)
+{
+    g_autofree char *safe = text_escape(text, max_bytes);
+    GString *out = g_string_new(NULL);
+
+    for (const char *p = safe; *p != 0; p++) {
+        if (*p == '&' || *p == '<')
+            g_string_append(out, *p == '&' ? "&amp;" : "&lt;");
+        else if (strchr("[`|\\", *p) != NULL)
+            g_string_append_printf(out, "\\%c", *p);
+        else
+            g_string_append_c(out, *p);
+    }
+    return g_string_free(out, FALSE);
+}

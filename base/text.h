@@ -51,3 +51,7 @@ char *text_suggestion(const char *name, const char *const *candidates);
  * are.
  */
 char *text_escape(const char *text, size_t max_bytes);
+
+/* Returns: (owned) text_escape() of @text, to stand in a cell of a Markdown table: no character of it
+ * begins a tag, a link, code or another cell. */
+char *text_markdown(const char *text, size_t max_bytes);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/order.h"
+#include "base/text.h"
 #include "cli/request/output.h"
 #include "cli/request/searches.h"
 #include "cli/validate/regret.h"
@@ -136,12 +137,14 @@ static void
 append_listed(GString *text, const ValidationBest *best)
 {
     const MeasuredRow *row = best->measured->row;
+    g_autofree char *model = text_markdown(row->model, 80);
+    g_autofree char *gpu = text_markdown(row->gpu, 80);
 
     g_string_append_printf(
         text,
         "| %s, " INT " %s, batch " INT ", %s, %s | %.3g s: tp " INT ", pp " INT " x " INT
         ", cp " INT ", ep " INT " | %.3g s | %.3g s: %s | %.2f | %.2f |\n",
-        row->model, row->n_devices, row->gpu, row->global_batch, row->dtype,
+        model, row->n_devices, gpu, row->global_batch, row->dtype,
         row->stack_date[0] == 0 ? "stack not dated" : row->stack_date, row->iteration_s, row->tp,
         row->pp, MAX(1, row->vpp), MAX(1, row->cp), MAX(1, row->ep), best->predicted_s,
         best->planned_s, best->plan, ratio_of(best), best->planned_s / best->predicted_s);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/text.h"
 #include "cli/request/output.h"
 #include "cli/draw/plot.h"
 #include "cli/validate/regret.h"
@@ -164,17 +165,19 @@ append_reading(GString *text, const Validation *validation)
         }
         const ValidationErrors of =
             validation_errors(&g_array_index(errors, double, 0), errors->len);
-        g_string_append_printf(text, "| %s | %u | %u |", source, end - first, n_read);
+        g_autofree char *shown = text_markdown(source, 80);
+        g_string_append_printf(text, "| %s | %u | %u |", shown, end - first, n_read);
         if (of.n > 0) {
             append_result(text, of.mape, false);
             append_result(text, of.worst, false);
         } else {
             g_string_append(text, " | |");
         }
-        for (guint i = 0; i < reasons->len; i++)
+        for (guint i = 0; i < reasons->len; i++) {
+            g_autofree char *reason = text_markdown(reasons->pdata[i], 300);
             g_string_append_printf(text, "%s%u: %s", i == 0 ? " " : "; ",
-                                   g_array_index(counts, guint, i),
-                                   (const char *)reasons->pdata[i]);
+                                   g_array_index(counts, guint, i), reason);
+        }
         g_string_append(text, " |\n");
     }
     g_string_append_c(text, '\n');
@@ -533,8 +536,9 @@ append_residuals(GString *text, const Validation *validation, const ValidationSe
                                output_percent(column->explained).text);
         for (guint g = 0; g < column->groups->len; g++) {
             const Group *group = &g_array_index(column->groups, Group, g);
-            g_string_append_printf(text, "%s %s: %zu, %s, %s", g == 0 ? "" : ";", group->value,
-                                   group->n, output_percent(group->mape).text,
+            g_autofree char *value = text_markdown(group->value, 80);
+            g_string_append_printf(text, "%s %s: %zu, %s, %s", g == 0 ? "" : ";", value, group->n,
+                                   output_percent(group->mape).text,
                                    output_percent(group->bias).text);
         }
         g_string_append(text, " |\n");

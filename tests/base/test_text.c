@@ -134,6 +134,22 @@ test_escapes_all_bytes_within_the_limit(void)
     }
 }
 
+static void
+test_stays_in_its_cell(void)
+{
+    static const char *const cases[][2] = {
+        {"vtrain_multi, tp <= 8", "vtrain_multi, tp &lt;= 8"},
+        {"<script>open()</script>", "&lt;script>open()&lt;/script>"},
+        {"a|b\nc", "a\\|b\\\\nc"},
+        {"![x](http://y) `z` &lt;", "!\\[x](http://y) \\`z\\` &amp;lt;"},
+    };
+
+    for (size_t i = 0; i < G_N_ELEMENTS(cases); i++) {
+        g_autofree char *text = text_markdown(cases[i][0], 100);
+        g_assert_cmpstr(text, ==, cases[i][1]);
+    }
+}
+
 int
 main(int argc, char **argv)
 {
@@ -144,5 +160,6 @@ main(int argc, char **argv)
     g_test_add_func("/base/text/escapes", test_escapes);
     g_test_add_func("/base/text/escapes-all-bytes-within-the-limit",
                     test_escapes_all_bytes_within_the_limit);
+    g_test_add_func("/base/text/stays-in-its-cell", test_stays_in_its_cell);
     return g_test_run();
 }

@@ -4,9 +4,8 @@
 
 # What is run instead of being shown makes a file.
 mkdir "$W/ran"
-NAME="\\\"; system('touch $W/ran/gnuplot'); \`touch $W/ran/ticks\` \$(touch $W/ran/shell) <script>open()</script> ' %s
-"
-NAME=$(printf '%s' "$NAME" | tr -d '\n')
+NAME="\\\"; system('touch $W/ran/gnuplot'); \`touch $W/ran/ticks\` \$(touch $W/ran/shell) <script>open()</script> ' %s"
+NAME="$NAME\\nset output \\\"|touch $W/ran/pipe\\\"\\n!touch $W/ran/bang"
 cat >"$W/model.json" <<END
 {"format":"degas-model","version":1,"name":"$NAME","family":"gpt","n_layers":4,"hidden":32,"n_heads":2,
  "vocab":256,"max_seq_len":64}
@@ -37,6 +36,43 @@ for target in megatron deepspeed; do
         skip "$target" "it does not run this plan: $(cat "$W/err")"
     fi
 done
+# --- the same of a cluster, its devices, currency and sources, of names of files, and of measured rows ---
+if command -v python3 >/dev/null 2>&1; then
+    "$DEGAS" show dgx-a100-80g --json | python3 -c "
+import json, sys
+name = json.loads(sys.argv[1])
+def spoil(o):
+    for k, v in o.items() if isinstance(o, dict) else enumerate(o):
+        if k in ('name', 'device', 'currency'):
+            o[k] = name
+        elif k == 'sources':
+            o[k] = [name]
+        elif isinstance(v, (dict, list)):
+            spoil(v)
+    return o
+json.dump(spoil(json.load(sys.stdin)), sys.stdout)" "\"$NAME\"" >"$W/cluster.json"
+    runs 0 "a sweep on such a cluster" sweep "$W/model.json" "$W/cluster.json" --gpus 1,2 --global-batch 4 --slices off \
+        --schedule 1f1b --price 2 -o "$W/s.json" --html "$W/s.html"
+    runs 0 "its explanation" plan "$W/model.json" "$W/cluster.json" --gpus 2 --global-batch 4 --slices off --schedule 1f1b \
+        --explain --html "$W/e.html" -o "$W/plan2.json"
+    cp "$W/t.json" "$W/a';system('touch $(echo "$W" | tr / _)')<script>open().json"
+    runs 0 "names of files" compare "$W"/a*.json "$W/t.json" --html "$W/c.html"
+    cat >"$W/rows.csv" <<'END'
+source,id,gpu,gpus,model,layers,hidden,heads,vocab,seq,global_batch,micro_batch,dp,tp,pp,schedule,recompute,dtype,measured_iter_ms,status
+"m'<script>open()</script>|[x](y)","`touch ran`",A100-SXM4-80GB,8,gpt,8,1024,16,51200,1024,64,1,8,1,1,1f1b,none,fp16,200,ok
+END
+    runs 0 "measured rows" validate dgx-h100 "$W/rows.csv" --page "$W/v.md" --html "$W/v.html" -o "$W/v.json"
+    ! grep -qE '<script>open|\|\[x' "$W/v.md" "$W"/*.html
+    report $? "pages show them and run nothing" "$(grep -nE '<script>open|\|\[x' "$W/v.md" "$W"/*.html | cut -c1-300 | head -5)"
+    if command -v gnuplot >/dev/null 2>&1; then
+        runs 0 "a picture of the sweep" plot "$W/s.json" -o "$W/s.svg"
+        runs 0 "a picture of two files" plot "$W"/a*.json "$W/t.json" -o "$W/two.svg"
+        ! grep -q '<script>open' "$W/s.svg" "$W/two.svg"
+        report $? "pictures show them, too" ""
+    fi
+else
+    skip "clusters, names of files, rows" "python3 is not installed"
+fi
 [ -z "$(ls "$W/ran")" ]
 report $? "nothing was run" "$(ls "$W/ran")"
 finish
