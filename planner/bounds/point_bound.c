@@ -4,13 +4,28 @@
 
 #include "base/units.h"
 #include "planner/bounds/sketch.h"
+#include "profiles/workload/memory.h"
 
 /* --- memory --- */
 
-/* State of an average rank's parameters: of all of them on one, over the ranks, since shares that
- * are rounded up one by one are no less. */
+double
+plan_point_usable_bytes(const PlanRequest *request, const PlanDegrees *degrees,
+                        int64_t memory_bytes, double static_bytes)
+{
+    if (memory_bytes == INT64_MAX)
+        return INFINITY;
+    /* A limit that the user gives is meant as it stands. */
+    if (request->memory_limit_bytes > 0)
+        return (double)memory_bytes - static_bytes;
+    return (double)workload_usable_of(&request->profile->parameters, degrees, memory_bytes,
+                                      (int64_t)fmin(static_bytes, 9e18)) +
+           1.0 - static_bytes;
+}
+
+/* What an average rank always holds: libraries, and the state of its parameters, of all of them on
+ * one, over the ranks, since shares that are rounded up one by one are no less. */
 static double
-state_bytes(const PlanRequest *request, const PlanLayerCost *cost, const PlanPoint *point)
+static_bytes(const PlanRequest *request, const PlanLayerCost *cost, const PlanPoint *point)
 {
     int64_t dense = 0, expert = 0;
 
@@ -21,7 +36,7 @@ state_bytes(const PlanRequest *request, const PlanLayerCost *cost, const PlanPoi
     return (double)plan_layer_state_bytes(request, &point->degrees, point->zero_stage,
                                           point->offload, dense, expert) /
                (double)point->degrees.pp * (1.0 - 1e-9) +
-           request->profile->parameters.context_bytes;
+           (double)workload_library_bytes(&request->profile->parameters, &request->conventions);
 }
 
 /* Of all layers, embedding and head, as one stage; from forward to backward of one micro-batch. */
@@ -50,7 +65,7 @@ plan_point_forwards_first_bytes(const PlanRequest *request, const PlanLayerCost 
     const double held = (double)point->n_micro_batches * least_kept_bytes(request, cost);
 
     return (int64_t)fmin(
-        state_bytes(request, cost, point) + held / (double)point->degrees.pp * (1.0 - 1e-9), 9e18);
+        static_bytes(request, cost, point) + held / (double)point->degrees.pp * (1.0 - 1e-9), 9e18);
 }
 
 /* What layers of @part save at the most per second of recompute; INFINITY: for nothing. */
@@ -147,7 +162,8 @@ void
 plan_point_set_group(const PlanRequest *request, const PlanLayerCost *cost, int64_t memory_bytes,
                      int64_t group, PlanPoint *point)
 {
-    const double state = state_bytes(request, cost, point);
+    const double always = static_bytes(request, cost, point);
+    const double usable = plan_point_usable_bytes(request, &point->degrees, memory_bytes, always);
     const double part = (double)group / (double)point->micro_batch;
     const int plain = plan_request_fastest_recompute(request);
     const PlanAttention attention = request->conventions.attention;
@@ -158,14 +174,15 @@ plan_point_set_group(const PlanRequest *request, const PlanLayerCost *cost, int6
 
     if (keeps_scores)
         least = fmin(least, kept_bytes(cost, PLAN_RECOMPUTE_SELECTIVE));
-    point->sliced_bytes = (int64_t)fmin(state + share * least / p, 9e18);
+    point->sliced_bytes = (int64_t)fmin(always + share * least / p, 9e18);
+    if (share * least / p * (1.0 - 1e-9) > usable)
+        point->sliced_bytes = MAX(point->sliced_bytes, memory_bytes + 1);
     point->sliced_recompute_s = 0.0;
     if (request->recompute != PLAN_AUTO || memory_bytes == INT64_MAX || keeps_scores ||
         !plan_full_repeats_all(&request->conventions))
         return;
     const double rate = most_of_kinds(cost, sliced_saving_rate, plain);
-    const double excess =
-        (state + share * kept_bytes(cost, plain) / p - (double)memory_bytes) * p * (1.0 - 1e-9);
+    const double excess = (share * kept_bytes(cost, plain) - usable * p) * (1.0 - 1e-9);
     if (excess > 0.0 && rate > 0.0)
         point->sliced_recompute_s = excess / rate / part;
 }
@@ -175,12 +192,13 @@ plan_point_bound_bytes(const PlanRequest *request, const PlanLayerCost *cost, in
                        PlanPoint *point)
 {
     const int plain = plan_request_fastest_recompute(request);
-    const double p = (double)point->degrees.pp, state = state_bytes(request, cost, point);
+    const double p = (double)point->degrees.pp, always = static_bytes(request, cost, point);
+    const double usable = plan_point_usable_bytes(request, &point->degrees, memory_bytes, always);
     const double least = least_kept_bytes(request, cost);
 
     /* When a micro-batch's first backward begins, all ranks hold its activations in all their
      * layers at once: the average rank's share of both. */
-    const double bytes = fmin(state + least / p * (1.0 - 1e-9), 9e18);
+    const double bytes = fmin(always + least / p * (1.0 - 1e-9), 9e18);
     point->bound_bytes = (int64_t)bytes;
     plan_point_set_group(request, cost, memory_bytes,
                          plan_point_regroups(request, point) ? 1 : point->micro_batch, point);
@@ -190,8 +208,7 @@ plan_point_bound_bytes(const PlanRequest *request, const PlanLayerCost *cost, in
     if (request->recompute != PLAN_AUTO || memory_bytes == INT64_MAX)
         return;
     const double rate = most_of_kinds(cost, saving_rate, plain);
-    const double excess =
-        (state + kept_bytes(cost, plain) / p - (double)memory_bytes) * p * (1.0 - 1e-9);
+    const double excess = (kept_bytes(cost, plain) - usable * p) * (1.0 - 1e-9);
     if (excess > 0.0 && rate > 0.0)
         point->recompute_s += excess / rate;
 }

@@ -54,7 +54,16 @@ plan_point_family(const ScheduleFamily *family)
 void plan_point_bound_bytes(const PlanRequest *request, const PlanLayerCost *cost,
                             int64_t memory_bytes, PlanPoint *point);
 
-/* Sets sliced_bytes and sliced_recompute_s of @point to those of plans whose largest micro-batch has
+/*
+ * Returns: what a rank that always holds @static_bytes or more may hold besides at the most;
+ * INFINITY: there is no limit; negative: it does not fit.  The allocator loses a share of what comes
+ * and goes (profiles/workload/memory.h), unless the request has a limit of its own.
+ * @memory_bytes  of the largest device, or the request's limit; INT64_MAX: none
+ */
+double plan_point_usable_bytes(const PlanRequest *request, const PlanDegrees *degrees,
+                               int64_t memory_bytes, double static_bytes);
+
+/* Sets sliced_bytes, larger than @memory_bytes if nothing fits, and sliced_recompute_s of @point to those of plans whose largest micro-batch has
  * @group sequences.  What has to be recomputed for it is recomputed for all micro-batches. */
 void plan_point_set_group(const PlanRequest *request, const PlanLayerCost *cost,
                           int64_t memory_bytes, int64_t group, PlanPoint *point);

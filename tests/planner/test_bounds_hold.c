@@ -7,6 +7,7 @@
 #include "planner/bounds/point_bound.h"
 #include "planner/partition/partitions.h"
 #include "planner/space/space.h"
+#include "profiles/workload/memory.h"
 #include "schedule/rank_order.h"
 #include "tests/planner/search_case.h"
 
@@ -109,6 +110,29 @@ regroup(uint32_t *state, const PlanPoint *point, Plan *plan)
     plan->n_micro_batches = plan->micro_batch_sequences->len;
 }
 
+/* Memory of a device on which the plan of @report just fits. */
+static int64_t
+device_of(const Profile *profile, const Workload *workload, const Report *report,
+          const PlanDegrees *degrees)
+{
+    int64_t low = 0, high = INT64_MAX / 16; /* it does not fit low, and fits high */
+
+    while (high - low > 1) {
+        const int64_t middle = low + (high - low) / 2;
+        bool fits = true;
+        for (int32_t r = 0; r < workload->n_ranks; r++) {
+            int64_t static_bytes = 0;
+            for (int i = 0; i < TRACE_MEMORY_N; i++)
+                static_bytes += workload->ranks[r].static_bytes[i];
+            fits = fits && g_array_index(report->ranks, ReportRank, (guint)r).peak_memory_bytes <=
+                               workload_usable_of(&profile->parameters, degrees, middle,
+                                                  static_bytes);
+        }
+        *(fits ? &high : &low) = middle;
+    }
+    return high;
+}
+
 /* Whether a plan was drawn that exists; its bounds are checked. */
 static bool
 check_random_plan(uint32_t *state, int64_t *n_close)
@@ -178,14 +202,19 @@ check_random_plan(uint32_t *state, int64_t *n_close)
 
     const PlanLayerShape layer = plan_point_layer_shape(&point);
     const PlanLayerCost *cost = &plan_layer_uniform_cost(flights, &request, &layer, 1)->whole;
-    /* What this plan holds is a limit under which it fits. */
-    plan_point_bound_bytes(&request, cost, report->peak_memory_bytes, &point);
-    g_assert_cmpint(point.sliced_bytes, <=, report->peak_memory_bytes);
-    plan_point_set_group(&request, cost, report->peak_memory_bytes, plan->micro_batch, &point);
-    g_assert_cmpint(point.sliced_bytes, <=, report->peak_memory_bytes);
+    /* What this plan holds is a limit under which it fits; or a device does on which it just fits. */
+    int64_t memory_bytes = report->peak_memory_bytes;
+    if (draw(state) % 2 == 0)
+        memory_bytes = device_of(profile, workload, report, &point.degrees);
+    else
+        request.memory_limit_bytes = memory_bytes;
+    plan_point_bound_bytes(&request, cost, memory_bytes, &point);
+    g_assert_cmpint(point.sliced_bytes, <=, memory_bytes);
+    plan_point_set_group(&request, cost, memory_bytes, plan->micro_batch, &point);
+    g_assert_cmpint(point.sliced_bytes, <=, memory_bytes);
     const int64_t sliced_ns = plan_point_sliced_ns(&request, cost, &point);
     const int64_t floor_ns = plan_floor_ns(flights, &request, cost, &point, plan->micro_batch,
-                                           counts, report->peak_memory_bytes, INT64_MAX);
+                                           counts, memory_bytes, INT64_MAX);
     g_assert_cmpint(sliced_ns, <=, report->iteration_ns);
     g_assert_cmpint(floor_ns, <=, report->iteration_ns);
     *n_close += floor_ns > report->iteration_ns / 10 * 8;

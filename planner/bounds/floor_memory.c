@@ -1,0 +1,156 @@
+#include "planner/bounds/floor_memory.h"
+
+#include <math.h>
+
+#include "planner/bounds/point_bound.h"
+#include "planner/bounds/sketch.h"
+#include "profiles/workload/memory.h"
+
+/* Fewer bytes than a slice's ops may keep because each of them rounds: as in plan_point_set_group(). */
+#define ROUNDING (1.0 - 1e-3)
+
+/* The least of the kinds that the request allows. */
+static int64_t
+least_kept(const PlanRequest *request, const PlanLayerCost *cost, const int64_t n[PLAN_PART_N])
+{
+    int64_t least = INT64_MAX;
+
+    for (int kind = 0; kind < PLAN_RECOMPUTE_N; kind++)
+        if (plan_request_allows(request, kind))
+            least = MIN(least, plan_sketch_kept(cost, n, kind));
+    return least;
+}
+
+void
+plan_floor_memory_init(PlanFloorMemory *memory, const PlanRequest *request,
+                       const PlanLayerCost *cost, const PlanPoint *point, const int64_t *counts,
+                       int64_t memory_bytes)
+{
+    const int64_t pp = point->degrees.pp, vpp = point->degrees.vpp;
+    const PlanSketchInput input = {.request = request, .point = point, .cost = cost};
+    const int plain = plan_request_fastest_recompute(request);
+    const double n_sequences = (double)(point->n_micro_batches * point->micro_batch);
+    const double share = ROUNDING / (double)point->micro_batch;
+    const bool has_vocab = request->arch->vocab > 0;
+    const double library_bytes =
+        (double)workload_library_bytes(&request->profile->parameters, &request->conventions);
+    g_autofree int64_t(*parts)[PLAN_PART_N] = g_malloc0((size_t)pp * sizeof *parts);
+    g_autofree double *kept = g_new0(double, (size_t)pp);
+
+    *memory = (PlanFloorMemory){
+        .pp = pp,
+        .vpp = vpp,
+        .group = vpp > 1 ? request->group : 0,
+        .kept_bytes = g_new(double, (size_t)(pp * vpp)),
+        .least_bytes = g_new(double, (size_t)(pp * vpp)),
+        .usable_bytes = g_new(double, (size_t)pp),
+        .saving_rate = plan_point_sliced_rate(request, cost),
+        .always_fits = true,
+    };
+    for (int64_t k = 0, begin = 0; k < pp * vpp; begin += counts[k++]) {
+        int64_t n[PLAN_PART_N] = {0};
+        plan_layer_count(request, begin, begin + counts[k], n);
+        memory->kept_bytes[k] = share * (double)plan_sketch_kept(cost, n, plain);
+        memory->least_bytes[k] = share * (double)least_kept(request, cost, n);
+        kept[k % pp] += memory->kept_bytes[k];
+        n[PLAN_PART_EMBEDDING] = has_vocab && k == 0;
+        n[PLAN_PART_HEAD] = has_vocab && k == pp * vpp - 1;
+        for (int i = 0; i < PLAN_PART_N; i++)
+            parts[k % pp][i] += n[i];
+    }
+    for (int64_t r = 0; r < pp; r++) {
+        memory->usable_bytes[r] = plan_point_usable_bytes(
+            request, &point->degrees, memory_bytes,
+            (double)plan_sketch_state_bytes(&input, parts[r]) + library_bytes);
+        if (n_sequences * kept[r] > memory->usable_bytes[r])
+            memory->always_fits = false;
+    }
+    /* Where it is not known what slices keep, recompute is free. */
+    if (isinf(memory->saving_rate))
+        memory->always_fits = true;
+}
+
+void
+plan_floor_memory_clear(PlanFloorMemory *memory)
+{
+    g_clear_pointer(&memory->kept_bytes, g_free);
+    g_clear_pointer(&memory->least_bytes, g_free);
+    g_clear_pointer(&memory->usable_bytes, g_free);
+}
+
+/* Sequences of the first @n micro-batches at the least. */
+static double
+first_sequences(const PlanFloorCut *cut, int64_t n)
+{
+    return (double)MAX(n, cut->n_sequences - (cut->n_micro_batches - n) * cut->largest);
+}
+
+/* Sequences that the first @n slices of a chunk's micro-batches from number @from on hold at the least:
+ * each micro-batch has one, and all up to some number have what those behind have no room for. */
+static double
+slices_sequences(const PlanFloorCut *cut, int64_t from, int64_t n)
+{
+    const int64_t whole = MIN(n / cut->n_slices, cut->n_micro_batches - from);
+    const int64_t rest = from + whole < cut->n_micro_batches ? n % cut->n_slices : 0;
+    const double part =
+        rest == 0 ? 0.0 : fmax(0.0, 1.0 - (double)(cut->n_slices - rest) * cut->longest);
+    const bool is_uniform = cut->n_micro_batches * cut->largest == cut->n_sequences;
+
+    return fmax((double)whole, first_sequences(cut, from + whole) - (double)(from * cut->largest)) +
+           part * (is_uniform ? (double)cut->largest : 1.0);
+}
+
+/* Of all chunks of a rank: bytes with the fastest kind and with the leanest, and the most sequences of
+ * any chunk. */
+typedef struct {
+    double kept, least, most;
+} Sums;
+
+static void
+add_chunk(const PlanFloorMemory *memory, int64_t k, double sequences, Sums *sums)
+{
+    sums->kept += sequences * memory->kept_bytes[k];
+    sums->least += sequences * memory->least_bytes[k];
+    sums->most = fmax(sums->most, sequences);
+}
+
+/* What has to be recomputed for what @sums say. */
+static double
+sums_s(const PlanFloorMemory *memory, const PlanFloorCut *cut, const Sums *sums, int64_t r)
+{
+    const double excess = sums->kept * (1.0 - 1e-9) - memory->usable_bytes[r];
+
+    if (excess <= 0.0)
+        return 0.0;
+    if (memory->saving_rate == 0.0 || sums->least * (1.0 - 1e-9) > memory->usable_bytes[r])
+        return INFINITY;
+    return excess / sums->most / memory->saving_rate * (double)cut->n_sequences;
+}
+
+double
+plan_floor_forced_s(const PlanFloorMemory *memory, const PlanFloorCut *cut, int64_t r)
+{
+    const int64_t m = cut->n_micro_batches, pp = memory->pp, last = memory->vpp - 1;
+    const int64_t k = cut->n_slices, after = (pp - 1 - r) * (last > 0 ? 2 : 1);
+    Sums first = {0}, largest = {0};
+
+    if (memory->always_fits)
+        return 0.0;
+    for (int64_t chunk = 0; chunk <= last; chunk++)
+        add_chunk(memory, chunk * pp + r, (double)cut->largest, &largest);
+    if (last == 0) {
+        add_chunk(memory, r, slices_sequences(cut, 0, k + after), &first);
+        return fmax(sums_s(memory, cut, &first, r), sums_s(memory, cut, &largest, r));
+    }
+    const int64_t group = MIN(m, memory->group > 0 ? memory->group : (pp + k - 1) / k);
+    const int64_t in_group = MIN(group * k, k + after), beyond = k + after - in_group;
+    for (int64_t chunk = 0; chunk < last; chunk++) {
+        double sequences = first_sequences(cut, group);
+        /* The next group's, as far as they lie in its first chunk. */
+        if (chunk == 0 && group < m)
+            sequences += slices_sequences(cut, group, MIN(beyond, group * k));
+        add_chunk(memory, chunk * pp + r, sequences, &first);
+    }
+    add_chunk(memory, last * pp + r, slices_sequences(cut, 0, in_group), &first);
+    return fmax(sums_s(memory, cut, &first, r), sums_s(memory, cut, &largest, r));
+}
