@@ -259,6 +259,8 @@ bound_groups(Floors *floors, const PlanPoint *point, const int64_t *counts)
     const PlanRequest *request = run->request;
     const PlanLayerCost *cost = plan_space_cost(run->space, point);
     const int64_t memory_bytes = run->evaluation.memory_limit_bytes;
+    int64_t groups[PLAN_POINT_MAX_REGROUPED + 1], least_ns = INT64_MAX;
+    int n = 0;
 
     for (int64_t group = point->micro_batch;
          group == point->micro_batch || (group >= 1 && plan_point_regroups(request, point));
@@ -267,12 +269,16 @@ bound_groups(Floors *floors, const PlanPoint *point, const int64_t *counts)
         plan_point_set_group(request, cost, memory_bytes, group, &one);
         if (one.sliced_bytes > memory_bytes || !is_new(floors, point, group))
             continue;
-        int64_t bound_ns = plan_point_sliced_ns(request, cost, &one);
-        if (bound_ns < floors->least_ns && floors->n_left-- > 0)
-            bound_ns = MAX(bound_ns, plan_floor_ns(run->evaluation.memo, request, cost, &one, group,
-                                                   counts, memory_bytes, floors->least_ns));
-        floors->least_ns = MIN(floors->least_ns, bound_ns);
+        const int64_t bound_ns = plan_point_sliced_ns(request, cost, &one);
+        if (bound_ns >= floors->least_ns)
+            continue;
+        least_ns = MIN(least_ns, bound_ns);
+        groups[n++] = group;
     }
+    if (n > 0 && floors->n_left-- > 0)
+        least_ns = MAX(least_ns, plan_floor_ns(run->evaluation.memo, request, cost, point, groups,
+                                               n, counts, memory_bytes, floors->least_ns));
+    floors->least_ns = MIN(floors->least_ns, least_ns);
 }
 
 /* The same of the point's own stages.  All families that slice lie in a loop, so they have the same

@@ -113,7 +113,15 @@ typedef struct {
     double pass_s[N_PASSES][2];    /* of the slice that takes longest, in the first micro-batch */
     double longest_s[N_PASSES][2]; /* of the slice that has most tokens */
     double least_s[N_PASSES][2];   /* of a slice of one row */
+    double largest_s[N_PASSES][2]; /* of the slice that takes longest, in the largest micro-batch */
 } LayerTimes;
+
+/* Sequences of the first and of the last micro-batch at the least: what all others leave them. */
+static double
+end_batch(const Floor *floor, const Cell *cell)
+{
+    return (double)MAX(1, floor->n_sequences - (cell->n_micro_batches - 1) * floor->group);
+}
 
 static LayerTimes
 layer_times(const Floor *floor, guint node, int k, const Cell *cell)
@@ -121,9 +129,8 @@ layer_times(const Floor *floor, guint node, int k, const Cell *cell)
     const double length = (double)floor->request->seq_len;
     const double sequences = (double)floor->n_sequences;
     const double n_ops = (double)cell->n_micro_batches * (double)cell->first;
-    const bool is_uniform = cell->n_micro_batches * floor->group == floor->n_sequences;
-    /* Of the first micro-batch; and of the last one. */
-    const double batch = is_uniform ? (double)floor->group : 1.0, n = (double)cell->last;
+    const double batch = end_batch(floor, cell), n = (double)cell->last;
+    const double most = (double)floor->group;
     const double tokens = ceil(cell->low * length * (1.0 - 1e-9));
     /* Of the pairs of a query and a key of a whole sequence those of a slice without context; with a
      * window it is a larger share. */
@@ -138,6 +145,7 @@ layer_times(const Floor *floor, guint node, int k, const Cell *cell)
         average_s(floor, node, k, i, batch * length / n, batch / n, times.pass_s[i]);
         single_s(floor, node, k, i, (int64_t)(batch * tokens), batch * pairs, times.longest_s[i]);
         single_s(floor, node, k, i, 1, 0.0, times.least_s[i]);
+        average_s(floor, node, k, i, most * length / n, most / n, times.largest_s[i]);
     }
     return times;
 }
@@ -259,33 +267,33 @@ idle_s(const Floor *floor, const CellWays *cell, const Way *ways, int64_t r, dou
     return most;
 }
 
-/* At least what the last stage of several chunks takes: its own ops, and the way of a slice through
- * all stages before it. */
+/* The chain of stages of several chunks takes at least what its last stage does, and the way of a slice
+ * through all stages before it and back; and the way of any slice of the largest micro-batch. */
 static double
 chain_s(const Floor *floor, const CellWays *cell, const LayerTimes *times)
 {
     const int64_t last = floor->point->degrees.pp - 1;
-    const int64_t v = floor->point->degrees.vpp;
-    double before[N_LAYERS] = {0}, work_s = 0.0, longer_s = 0.0, most = 0.0;
-    Way way = {0};
+    const double v = (double)floor->point->degrees.vpp;
+    double work_s = 0.0, longer_s = 0.0, ways_s[3] = {0};
 
-    for (int64_t r = 0; r <= last; r++)
-        for (int k = 0; k < floor->cost->n_kinds; k++)
-            before[k] += floor->all[r][k];
     for (int k = 0; k < floor->cost->n_kinds; k++) {
-        before[k] -= floor->last[k];
+        double n = 0.0;
+        for (int64_t r = 0; r <= last; r++)
+            n += floor->all[r][k];
         work_s += floor->last[k] * times[k].work_s[0];
         longer_s += fmax(0.0, floor->last[k] - floor->first[0][k]) * times[k].work_s[0];
+        for (int i = 0; i < N_PASSES; i++) {
+            ways_s[0] += (n - floor->last[k]) * times[k].pass_s[i][0];
+            ways_s[1] += (n - floor->last[k]) * times[k].longest_s[i][0];
+            ways_s[2] += n * times[k].largest_s[i][0];
+        }
     }
-    work_s += (1.0 - cell->share) * end_part_s(floor, PLAN_PART_HEAD);
-    way_add(&way, floor, times, before, 0);
-    for (int which = 0; which < 2; which++) {
-        const double *all = which == 0 ? way.slowest : way.longest;
-        most = fmax(most, all[0] + all[1] +
-                              (double)v * (floor->message_s[last] +
-                                           cell->rows[which] * floor->message_rate_s[last]));
-    }
-    return work_s + most - cell->share * longer_s;
+    work_s += (1.0 - cell->share) * end_part_s(floor, PLAN_PART_HEAD) - cell->share * longer_s;
+    for (int i = 0; i < 3; i++)
+        ways_s[i] +=
+            v * (floor->message_s[last] +
+                 cell->rows[MIN(i, 1)] * floor->message_rate_s[last] * (i < 2 ? 1.0 : 0.0));
+    return fmax(work_s + fmax(ways_s[0], ways_s[1]), ways_s[2]);
 }
 
 /* The largest bound of any rank, and of the chain of stages.  @helps: (out) whether some rank would
@@ -296,8 +304,7 @@ cell_bound_s(const Floor *floor, const Cell *cell, const LayerTimes (*times)[N_L
 {
     const int64_t pp = floor->point->degrees.pp, vpp = floor->point->degrees.vpp;
     const guint n_kinds = floor->table->n_kinds;
-    const bool is_uniform = cell->n_micro_batches * floor->group == floor->n_sequences;
-    const double batch = is_uniform ? (double)floor->group : 1.0;
+    const double batch = end_batch(floor, cell);
     const double length = (double)floor->request->seq_len;
     const CellWays common = {
         .share = fmin(1.0, (double)floor->group / (double)floor->n_sequences),
@@ -518,8 +525,8 @@ set_layers(Floor *floor, const int64_t *counts)
 
 int64_t
 plan_floor_ns(PlanMemo *memo, const PlanRequest *request, const PlanLayerCost *cost,
-              const PlanPoint *point, int64_t group, const int64_t *counts, int64_t memory_bytes,
-              int64_t most_ns)
+              const PlanPoint *point, const int64_t *groups, int n_groups, const int64_t *counts,
+              int64_t memory_bytes, int64_t most_ns)
 {
     const int64_t pp = point->degrees.pp;
     g_auto(PlanFloorMemory) bytes = {0};
@@ -531,10 +538,8 @@ plan_floor_ns(PlanMemo *memo, const PlanRequest *request, const PlanLayerCost *c
         .request = request,
         .point = point,
         .cost = cost,
-        .table = plan_floor_table(memo, request, point, group * request->seq_len),
         .memory = &bytes,
         .n_sequences = point->n_micro_batches * point->micro_batch,
-        .group = group,
         .interference = request->profile->parameters.interference_fraction,
         .ranks_alike = plan_sketch_ranks_are_alike(request, &point->degrees),
         .ends_hide = plan_sketch_prefetch(request, cost) > 1,
@@ -553,7 +558,12 @@ plan_floor_ns(PlanMemo *memo, const PlanRequest *request, const PlanLayerCost *c
      * than half a microsecond to start. */
     const double most_s =
         most_ns == INT64_MAX ? INFINITY : (units_s_from_ns(most_ns) - end_s * (1.0 - 1e-9)) / 0.999;
-    const double least = least_s(&floor, most_s);
+    double least = most_s;
+    for (int i = 0; i < n_groups; i++) {
+        floor.group = groups[i];
+        floor.table = plan_floor_table(memo, request, point, floor.group * request->seq_len);
+        least = least_s(&floor, least);
+    }
     floor_clear(&floor);
     if (least >= most_s)
         return most_ns;

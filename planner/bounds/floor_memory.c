@@ -127,30 +127,44 @@ sums_s(const PlanFloorMemory *memory, const PlanFloorCut *cut, const Sums *sums,
     return excess / sums->most / memory->saving_rate * (double)cut->n_sequences;
 }
 
+/* What rank @r holds in all chunks at the least at the first backward of some group of at most @group
+ * micro-batches: of the largest one. */
+static void
+add_largest_group(const PlanFloorMemory *memory, const PlanFloorCut *cut, int64_t group, int64_t r,
+                  Sums *sums)
+{
+    const int64_t n_groups = (cut->n_micro_batches + group - 1) / group;
+    const double sequences = (double)cut->n_sequences / (double)n_groups;
+
+    for (int64_t chunk = 0; chunk < memory->vpp - 1; chunk++)
+        add_chunk(memory, chunk * memory->pp + r, sequences, sums);
+    add_chunk(memory, (memory->vpp - 1) * memory->pp + r, memory->vpp > 1 ? 1.0 : sequences, sums);
+}
+
 double
 plan_floor_forced_s(const PlanFloorMemory *memory, const PlanFloorCut *cut, int64_t r)
 {
     const int64_t m = cut->n_micro_batches, pp = memory->pp, last = memory->vpp - 1;
     const int64_t k = cut->n_slices, after = (pp - 1 - r) * (last > 0 ? 2 : 1);
-    Sums first = {0}, largest = {0};
+    int64_t group = MIN(m, last == 0 ? 1 + after / k : (pp + k - 1) / k);
+    Sums first = {0}, largest = {0}, largest_group = {0};
 
     if (memory->always_fits)
         return 0.0;
+    if (memory->group > 0)
+        group = MIN(m, memory->group);
     for (int64_t chunk = 0; chunk <= last; chunk++)
         add_chunk(memory, chunk * pp + r, (double)cut->largest, &largest);
-    if (last == 0) {
-        add_chunk(memory, r, slices_sequences(cut, 0, k + after), &first);
-        return fmax(sums_s(memory, cut, &first, r), sums_s(memory, cut, &largest, r));
-    }
-    const int64_t group = MIN(m, memory->group > 0 ? memory->group : (pp + k - 1) / k);
-    const int64_t in_group = MIN(group * k, k + after), beyond = k + after - in_group;
+    add_largest_group(memory, cut, group, r, &largest_group);
+    const int64_t in_group = last == 0 ? k + after : MIN(group * k, k + after);
     for (int64_t chunk = 0; chunk < last; chunk++) {
         double sequences = first_sequences(cut, group);
         /* The next group's, as far as they lie in its first chunk. */
         if (chunk == 0 && group < m)
-            sequences += slices_sequences(cut, group, MIN(beyond, group * k));
+            sequences += slices_sequences(cut, group, MIN(k + after - in_group, group * k));
         add_chunk(memory, chunk * pp + r, sequences, &first);
     }
     add_chunk(memory, last * pp + r, slices_sequences(cut, 0, in_group), &first);
-    return fmax(sums_s(memory, cut, &first, r), sums_s(memory, cut, &largest, r));
+    return fmax(sums_s(memory, cut, &first, r),
+                fmax(sums_s(memory, cut, &largest, r), sums_s(memory, cut, &largest_group, r)));
 }

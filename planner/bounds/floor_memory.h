@@ -9,7 +9,9 @@
  * groups, in a group of chunks, in a chunk of micro-batches, and in these of slices: the first g
  * micro-batches in each chunk but the last, the first one there, and e slices after it.  Of a
  * micro-batch of which only the first j slices are held, with none longer than a share s of the sequence,
- * at least 1 - (k - j) s is held.  More slices are never more.
+ * at least 1 - (k - j) s is held.  More slices are never more.  Before the first backward of each later
+ * group the same holds of that group, and one of them has at least the average of all sequences; with one
+ * chunk the same is true of groups of 1 + e / k micro-batches, rounded down.
  *
  * What is held beyond the limit has to be recomputed.  A byte of a chunk that h sequences are held of
  * saves h bytes and costs all sequences at least the least time per byte.

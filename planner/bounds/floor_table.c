@@ -3,9 +3,11 @@
 #include "profiles/cost/cost.h"
 #include "profiles/workload/ops.h"
 
-/* Intervals of rows: of a small tile's, and from so many of them on of a share. */
-#define ROWS_STEP 64
-#define STEP_FRACTION 160
+/* Intervals of rows end where a small tile's rows do, and are a share of the rows before them: of few
+ * rows a small one, since collectives and traffic grow with each row; of many one of whole tiles. */
+#define TILE_ROWS 64
+#define FEW_FRACTION 48
+#define MANY_FRACTION 160
 #define N_PASSES PLAN_FLOOR_PASSES
 
 static const ProfilePass passes[N_PASSES] = {PROFILE_PASS_FORWARD, PROFILE_PASS_BACKWARD};
@@ -72,6 +74,16 @@ query_of(const Question *asked, int64_t first, int64_t layer)
     return query;
 }
 
+/* Where the interval after @begin rows ends. */
+static int64_t
+interval_end(int64_t begin)
+{
+    const int64_t tiles =
+        (begin / TILE_ROWS + MAX(1, begin / MANY_FRACTION / TILE_ROWS)) * TILE_ROWS;
+
+    return MIN(tiles, begin + MAX(1, begin / FEW_FRACTION));
+}
+
 static void
 fill_prices(const Question *asked, int64_t first, Prices *prices)
 {
@@ -89,7 +101,7 @@ fill_prices(const Question *asked, int64_t first, Prices *prices)
     }
     prices->intervals = g_array_new(FALSE, FALSE, sizeof(Interval));
     for (int64_t begin = 0; begin < asked->rows; begin = one.end) {
-        one.end = MIN(asked->rows, begin + MAX(1, begin / STEP_FRACTION / ROWS_STEP) * ROWS_STEP);
+        one.end = MIN(asked->rows, interval_end(begin));
         for (int k = 0; k < n_kinds; k++)
             for (int i = 0; i < N_PASSES; i++) {
                 queries[k].shape.tokens = begin + 1;

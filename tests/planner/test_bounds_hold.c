@@ -124,9 +124,9 @@ device_of(const Profile *profile, const Workload *workload, const Report *report
             int64_t static_bytes = 0;
             for (int i = 0; i < TRACE_MEMORY_N; i++)
                 static_bytes += workload->ranks[r].static_bytes[i];
-            fits = fits && g_array_index(report->ranks, ReportRank, (guint)r).peak_memory_bytes <=
-                               workload_usable_of(&profile->parameters, degrees, middle,
-                                                  static_bytes);
+            fits =
+                fits && g_array_index(report->ranks, ReportRank, (guint)r).peak_memory_bytes <=
+                            workload_usable_of(&profile->parameters, degrees, middle, static_bytes);
         }
         *(fits ? &high : &low) = middle;
     }
@@ -213,7 +213,7 @@ check_random_plan(uint32_t *state, int64_t *n_close)
     plan_point_set_group(&request, cost, memory_bytes, plan->micro_batch, &point);
     g_assert_cmpint(point.sliced_bytes, <=, memory_bytes);
     const int64_t sliced_ns = plan_point_sliced_ns(&request, cost, &point);
-    const int64_t floor_ns = plan_floor_ns(flights, &request, cost, &point, plan->micro_batch,
+    const int64_t floor_ns = plan_floor_ns(flights, &request, cost, &point, &plan->micro_batch, 1,
                                            counts, memory_bytes, INT64_MAX);
     g_assert_cmpint(sliced_ns, <=, report->iteration_ns);
     g_assert_cmpint(floor_ns, <=, report->iteration_ns);
