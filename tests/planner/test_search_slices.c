@@ -161,7 +161,7 @@ test_no_slicing_takes_less_than_the_floor(void)
             g_autofree int64_t *even = plan_partition_even(&request, point, family);
             const int64_t floor_ns =
                 plan_floor_ns(memo, &request, plan_space_cost(space, point), point,
-                              point->micro_batch, even, INT64_MAX, INT64_MAX);
+                              &point->micro_batch, 1, even, INT64_MAX, INT64_MAX);
             g_assert_cmpint(floor_ns, <=, all_coarse(&request, plan));
             g_assert_cmpint(floor_ns, >, point->sliced_bound_ns);
         }
