@@ -59,6 +59,40 @@ read_texts(JsonDoc *doc, const JsonValue *array, const char **texts, size_t n)
         json_fail(doc, array, "expected at most %zu names", n);
 }
 
+/* What a number counts, by the end of its key. */
+static UnitsKind
+unit_of(const char *key)
+{
+    return g_str_has_suffix(key, "flops_per_s")   ? UNITS_KIND_FLOPS
+           : g_str_has_suffix(key, "bytes_per_s") ? UNITS_KIND_BYTES_PER_S
+           : g_str_has_suffix(key, "bytes")       ? UNITS_KIND_BYTES
+                                                  : UNITS_KIND_S;
+}
+
+/* Reads a text with a unit into @member, an int64_t or a double. */
+static void
+read_with_unit(JsonDoc *doc, const JsonValue *value, const JsonField *field, char *member,
+               size_t size)
+{
+    g_autoptr(GError) error = NULL;
+    double number = 0;
+    int64_t bytes = 0;
+    const char *text = json_value_string(doc, value);
+    const bool is_right = field->type == JSON_INT
+                              ? units_parse_bytes(text, &bytes, &error)
+                              : units_parse(text, unit_of(field->key), &number, &error);
+
+    if (!is_right)
+        json_fail(doc, value, "%s", error->message);
+    else if (field->type == JSON_INT ? (double)bytes < field->min || (double)bytes > field->max
+                                     : number < field->min || number > field->max)
+        json_fail(doc, value, "%s is not from %g to %g", text, field->min, field->max);
+    else if (field->type == JSON_INT)
+        set_int(member, size, bytes);
+    else
+        *(double *)(void *)member = number;
+}
+
 /* Reads @key, which must be there, into @member of @size bytes. */
 static void
 read_value(JsonDoc *doc, const JsonValue *object, const char *key, const JsonField *field,
@@ -66,6 +100,10 @@ read_value(JsonDoc *doc, const JsonValue *object, const char *key, const JsonFie
 {
     const char *text;
 
+    if ((field->flags & JSON_WITH_UNIT) != 0 && json_is_string(json_member(doc, object, key))) {
+        read_with_unit(doc, json_member(doc, object, key), field, member, size);
+        return;
+    }
     switch (field->type) {
     case JSON_INT:
         set_int(member, size,

@@ -39,6 +39,9 @@ enum {
     JSON_OPTIONAL = 1, /* may be absent: then the member keeps the value that it had */
     JSON_NULLABLE = 2, /* may be null: then the member becomes NaN, NULL or "" */
     JSON_SPARSE = 4,   /* is not written while the member has its usual value */
+    /* a number may be a text with its unit, as on the command line: of bytes, bytes or FLOPs per
+     * second, or seconds, as the row's key ends */
+    JSON_WITH_UNIT = 8,
 };
 
 /* One key.  Rows are written as in the example above; a row whose key is NULL ends a table. */

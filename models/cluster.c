@@ -88,16 +88,17 @@ model_cluster_copy(const ModelCluster *cluster)
 #define LEVEL(member) JSON_FIELD_OF(ModelLevel, member)
 #define CLUSTER(member) JSON_FIELD_OF(ModelCluster, member)
 #define SPARSE (JSON_OPTIONAL | JSON_SPARSE)
+#define UNIT JSON_WITH_UNIT
 
 static const JsonField device_fields[] = {
     {"name", DEVICE(name)},
     {"flops_per_s", JSON_FIELD_AS(JSON_DOUBLE, ModelDevice, flops_per_s), 0.0, MAX_FLOPS_PER_S,
-     SPARSE, .keys = dtype_names},
-    {"vector_flops_per_s", DEVICE(vector_flops_per_s), 1.0, MAX_FLOPS_PER_S},
-    {"memory_bytes", DEVICE(memory_bytes), 1, MAX_BYTES},
-    {"memory_bytes_per_s", DEVICE(memory_bytes_per_s), 1.0, MAX_BYTES_PER_S},
+     SPARSE | UNIT, .keys = dtype_names},
+    {"vector_flops_per_s", DEVICE(vector_flops_per_s), 1.0, MAX_FLOPS_PER_S, UNIT},
+    {"memory_bytes", DEVICE(memory_bytes), 1, MAX_BYTES, UNIT},
+    {"memory_bytes_per_s", DEVICE(memory_bytes_per_s), 1.0, MAX_BYTES_PER_S, UNIT},
     {"n_multiprocessors", DEVICE(n_multiprocessors), 0, 1 << 20, JSON_OPTIONAL},
-    {"l2_bytes", DEVICE(l2_bytes), 0, MAX_BYTES, JSON_OPTIONAL},
+    {"l2_bytes", DEVICE(l2_bytes), 0, MAX_BYTES, JSON_OPTIONAL | UNIT},
     {"power_w", DEVICE(power_w), 0.0, 1e6, JSON_OPTIONAL},
     {"price_per_hour", DEVICE(price_per_hour), 0.0, MAX_PRICE, SPARSE},
     {.key = NULL},
@@ -111,18 +112,18 @@ static const JsonField nodes_fields[] = {
 
 /* What a link leaves out has the level's value. */
 static const JsonField link_fields[] = {
-    {"bytes_per_s", LINK(bytes_per_s), 1.0, MAX_BYTES_PER_S, JSON_OPTIONAL},
-    {"shared_bytes_per_s", LINK(shared_bytes_per_s), 0.0, MAX_BYTES_PER_S, JSON_OPTIONAL},
-    {"latency_s", LINK(latency_s), 0.0, MAX_LATENCY_S, JSON_OPTIONAL},
+    {"bytes_per_s", LINK(bytes_per_s), 1.0, MAX_BYTES_PER_S, JSON_OPTIONAL | UNIT},
+    {"shared_bytes_per_s", LINK(shared_bytes_per_s), 0.0, MAX_BYTES_PER_S, JSON_OPTIONAL | UNIT},
+    {"latency_s", LINK(latency_s), 0.0, MAX_LATENCY_S, JSON_OPTIONAL | UNIT},
     {.key = NULL},
 };
 
 static const JsonField level_fields[] = {
     {"name", LEVEL(name)},
     {"group_devices", LEVEL(group_devices), 0, MODEL_CLUSTER_MAX_DEVICES},
-    {"bytes_per_s", LEVEL(bytes_per_s), 1.0, MAX_BYTES_PER_S},
-    {"shared_bytes_per_s", LEVEL(shared_bytes_per_s), 0.0, MAX_BYTES_PER_S, JSON_OPTIONAL},
-    {"latency_s", LEVEL(latency_s), 0.0, MAX_LATENCY_S},
+    {"bytes_per_s", LEVEL(bytes_per_s), 1.0, MAX_BYTES_PER_S, UNIT},
+    {"shared_bytes_per_s", LEVEL(shared_bytes_per_s), 0.0, MAX_BYTES_PER_S, JSON_OPTIONAL | UNIT},
+    {"latency_s", LEVEL(latency_s), 0.0, MAX_LATENCY_S, UNIT},
     {.key = NULL},
 };
 

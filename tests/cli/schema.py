@@ -26,7 +26,7 @@ def wrong(schema, root, value, path='$'):
     if '$ref' in schema:
         return wrong(root['$defs'][schema['$ref'].split('/')[-1]], root, value, path)
     unknown = set(schema) - {'type', 'const', 'enum', 'minimum', 'maximum', 'properties', 'required', 'items',
-                             'additionalProperties', '$comment'}
+                             'additionalProperties', 'pattern', '$comment'}
     assert not unknown, '%s: a schema with %s' % (path, unknown)
     types = schema.get('type', [])
     types = types if isinstance(types, list) else [types]
@@ -36,6 +36,8 @@ def wrong(schema, root, value, path='$'):
         return '%s: %r is none of its words' % (path, value)
     if is_type(value, 'number') and not schema.get('minimum', value) <= value <= schema.get('maximum', value):
         return '%s: %r is out of bounds' % (path, value)
+    if isinstance(value, str) and not re.search(schema.get('pattern', ''), value):
+        return '%s: %r is not as it should be' % (path, value)
     if isinstance(value, dict):
         for key in schema.get('required', []):
             if key not in value:

@@ -154,6 +154,30 @@ json "is the answer" "assert d['cluster']['name'] == 'dgx-h100'"
 # shellcheck disable=SC2086
 runs 0 "the cheapest cluster" plan $ask --gpus 8 --objective cost --json
 json "is another" "assert d['cluster']['name'] == 'dgx-a100-80g'"
+# A whole profile takes units, too.
+runs 0 "a built-in cluster as a file" show dgx-h100 --json
+cp "$W/out" "$W/plain.json"
+if command -v python3 >/dev/null 2>&1; then
+    python3 - "$W" <<'PY'
+import json, sys
+d = json.load(open(sys.argv[1] + '/plain.json'))
+device, inner, outer = d['cluster']['devices'][0], *d['cluster']['levels']
+device.update(memory_bytes='80 GiB', memory_bytes_per_s='3.35TB/s', vector_flops_per_s='66.9 TFLOPS', l2_bytes='50MiB')
+device['flops_per_s'].update(bf16='989.4TFLOPS')
+inner.update(bytes_per_s='450 GB/s', latency_s='2us')
+outer.update(bytes_per_s='400 Gbps', shared_bytes_per_s='3.2 Tbps', latency_s='5 us')
+json.dump(d, open(sys.argv[1] + '/units.json', 'w'))
+for name, text in ('wrong', '400 GB'), ('large', '2e10 GB/s'):
+    outer.update(bytes_per_s=text)
+    json.dump(d, open(sys.argv[1] + '/' + name + '.json', 'w'))
+PY
+    runs 0 "numbers as texts with units" show "$W/units.json" --json
+    cmp -s "$W/out" "$W/plain.json"
+    report $? "are the same numbers" "$(diff "$W/out" "$W/plain.json")"
+    fails 3 'levels\[1\].bytes_per_s: expected a rate such as 900GB/s or 400Gbps, got "400 GB"; is the unit GB/s?' \
+        "a unit of another kind" show "$W/wrong.json"
+    fails 3 'levels\[1\].bytes_per_s: 2e10 GB/s is not from 1 to 1e+18' "a number that is too large" show "$W/large.json"
+fi
 # One picture of several clusters: a curve of each, and ideal is the best of its own.
 # shellcheck disable=SC2086
 runs 0 "a picture of several clusters" sweep $ask --gpus 8,16 --plot "$W/clusters.tsv" --json
