@@ -87,6 +87,9 @@ text_nearest(const char *name, const char *const *candidates)
     return nearest;
 }
 
+/* Shorter names are in others by chance. */
+#define LEAST_WITHIN 6
+
 /* Whether @candidate contains @name, a part of some length. */
 static bool
 contains(const char *candidate, const char *name, size_t n_name)
@@ -103,9 +106,50 @@ contains(const char *candidate, const char *name, size_t n_name)
     return false;
 }
 
+/* What may be the name in what others call it: without an owner before it and "8x" of a number of devices. */
+static const char *
+without_frame(const char *name)
+{
+    const char *slash = strrchr(name, '/'), *begin = slash == NULL ? name : slash + 1;
+    const size_t n_digits = strspn(begin, "0123456789");
+
+    return n_digits > 0 && (begin[n_digits] == 'x' || begin[n_digits] == 'X') ? begin + n_digits + 1
+                                                                              : begin;
+}
+
+/* (owned) Letters and digits of @name alone, in small letters. */
+static char *
+without_separators(const char *name)
+{
+    GString *text = g_string_new(NULL);
+
+    for (; *name != 0; name++)
+        if (g_ascii_isalnum(*name))
+            g_string_append_c(text, g_ascii_tolower(*name));
+    return g_string_free(text, FALSE);
+}
+
+/* (nullable) The longest of @candidates that is in @name, separators aside: llama3-8b in "Meta-Llama-3-8B". */
+static const char *
+longest_within(const char *name, const char *const *candidates)
+{
+    g_autofree char *plain = without_separators(name);
+    const char *longest = NULL;
+
+    for (size_t i = 0; candidates[i] != NULL; i++) {
+        g_autofree char *candidate = without_separators(candidates[i]);
+
+        if (strlen(candidate) >= LEAST_WITHIN && strstr(plain, candidate) != NULL &&
+            (longest == NULL || strlen(candidates[i]) > strlen(longest)))
+            longest = candidates[i];
+    }
+    return longest;
+}
+
 char *
 text_suggestion(const char *name, const char *const *candidates)
 {
+    const char *frameless = without_frame(name), *within;
     g_autoptr(GString) text = g_string_new(NULL);
     const char *nearest = text_nearest(name, candidates);
     const size_t n_name = strlen(name);
@@ -121,6 +165,10 @@ text_suggestion(const char *name, const char *const *candidates)
         g_string_append_printf(text, "%s\"%s\"", n++ == 0 ? ": did you mean " : " or ",
                                candidates[i]);
     }
+    if (text->len == 0 && frameless != name && *frameless != 0)
+        return text_suggestion(frameless, candidates);
+    if (text->len == 0 && (within = longest_within(name, candidates)) != NULL)
+        g_string_append_printf(text, ": did you mean \"%s\"", within);
     return g_strconcat(text->str, text->len > 0 ? "?" : "", NULL);
 }
 

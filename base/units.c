@@ -53,8 +53,8 @@ static const Unit units_s[] = {
     {"ns", 1, -9}, {"min", 60, 0}, {"h", 3600, 0}, {"d", 86400, 0},      {NULL, 0, 0}};
 static const Unit units_fraction[] = {{"%", 1, -2}, {NULL, 0, 0}};
 static const Unit units_none[] = {{NULL, 0, 0}};
-static const Unit units_count[] = {
-    {"K", 1, 3}, {"M", 1, 6}, {"B", 1, 9}, {"T", 1, 12}, {NULL, 0, 0}};
+static const Unit units_count[] = {{"K", 1, 3}, {"k", 1, 3},  {"M", 1, 6},
+                                   {"B", 1, 9}, {"T", 1, 12}, {NULL, 0, 0}};
 
 static const struct {
     const Unit *units;

@@ -169,21 +169,22 @@ model_arch_builtin_names(void)
     return embedded_names("models/", ".json");
 }
 
-/* "dir/llama.json" -> "llama", "dir/mistral-7b/config.json" -> "mistral-7b", "-" -> "custom". */
+/* "dir/llama.json" -> "llama", "dir/mistral-7b/config.json" -> "mistral-7b", "config.json" and "-" ->
+ * NULL: no name. */
 static char *
 name_from_path(const char *path)
 {
     g_autofree char *base = g_path_get_basename(path);
 
     if (strcmp(path, "-") == 0)
-        return g_strdup("custom");
+        return NULL;
     if (strcmp(base, "config.json") == 0) {
         g_autofree char *folder = g_path_get_dirname(path);
         g_autofree char *folder_base = g_path_get_basename(folder);
 
         if (strcmp(folder_base, ".") != 0 && strcmp(folder_base, "/") != 0)
             return g_steal_pointer(&folder_base);
-        return g_strdup("custom");
+        return NULL;
     }
     if (g_str_has_suffix(base, ".json"))
         base[strlen(base) - strlen(".json")] = '\0';
@@ -203,6 +204,9 @@ read_any(JsonDoc *doc, const char *path, GPtrArray *warnings)
                   "neither a degas model (\"format\": \"degas-model\") nor a Hugging Face "
                   "config.json (\"model_type\")");
     g_autofree char *name = name_from_path(path);
+    if (name == NULL)
+        name = g_strdup(json_has(doc, root, "model_type") ? json_string(doc, root, "model_type")
+                                                          : "custom");
     return model_arch_read_huggingface(doc, name, warnings);
 }
 
@@ -224,8 +228,8 @@ model_arch_load(const char *name_or_path, GPtrArray **warnings, GError **error)
 
     g_autoptr(GPtrArray) lines = g_ptr_array_new_with_free_func(g_free);
     g_autofree char *path = file_of(name_or_path);
-    g_autoptr(JsonDoc) doc =
-        json_doc_load_builtin("models", path, "neither a built-in model nor a file", error);
+    g_autoptr(JsonDoc) doc = json_doc_load_builtin(
+        "models", path, "neither a built-in model (degas list models) nor a file", error);
     if (doc == NULL)
         return NULL;
     g_autoptr(ModelArch) arch = read_any(doc, path, lines);

@@ -574,9 +574,16 @@ profile_load(const char *name_or_path, GError **error)
     g_return_val_if_fail(error == NULL || *error == NULL, NULL);
 
     g_autoptr(JsonDoc) doc = json_doc_load_builtin(
-        "profiles", name_or_path, "no built-in cluster and no file of this name", error);
+        "profiles", name_or_path,
+        "no built-in cluster (degas list clusters) and no file of this name", error);
     if (doc == NULL)
         return NULL;
+    const JsonValue *root = json_doc_root(doc, NULL, 1);
+    if (json_doc_format(doc) == NULL && !json_has(doc, root, "format"))
+        json_fail(
+            doc, root,
+            "the key format is missing: \"degas-cluster\" in a cluster of one's own, as degas "
+            "init cluster writes it, or \"degas-profile\"");
     const bool is_own = g_strcmp0(json_doc_format(doc), "degas-cluster") == 0;
     g_autoptr(Profile) profile = is_own
                                      ? profile_read_own(doc, json_doc_root(doc, "degas-cluster", 1))

@@ -35,7 +35,10 @@ schedule_family_find(const char *name, GError **error)
     }
     g_autofree char *shown = text_escape(name, 64);
     g_autofree char *suggestion = text_suggestion(name, names);
-    return schedule_refuse_null(error, UNKNOWN, "unknown schedule \"%s\"%s", shown, suggestion);
+    g_autofree char *all = g_strjoinv(", ", (char **)names);
+    return schedule_refuse_null(error, UNKNOWN, "unknown schedule \"%s\"%s%s", shown,
+                                *suggestion == 0 ? "; expected one of " : suggestion,
+                                *suggestion == 0 ? all : "");
 }
 
 const ScheduleFamily *

@@ -715,8 +715,9 @@ suggestion_of(const char *text, const char *const *names)
     return g_strdup_printf(": did you mean %s or %s?", others, last);
 }
 
+/* @more  the words that may stand there, too: "auto, " or "" */
 static int
-choose(Options *options, const char *name, const char *const *names, int fallback)
+choose(Options *options, const char *name, const char *more, const char *const *names, int fallback)
 {
     const char *text = value_of(options, name);
 
@@ -729,8 +730,8 @@ choose(Options *options, const char *name, const char *const *names, int fallbac
     g_autofree char *shown = text_escape(text, 64);
     g_autofree char *suggestion = suggestion_of(text, names);
     g_autofree char *all = g_strjoinv(", ", (char **)names);
-    options_fail(options, name, "\"%s\" is none of %s%s%s", shown, all, *suggestion == 0 ? "" : ";",
-                 *suggestion == 0 ? "" : suggestion + 1);
+    options_fail(options, name, "\"%s\" is none of %s%s%s%s", shown, more, all,
+                 *suggestion == 0 ? "" : ";", *suggestion == 0 ? "" : suggestion + 1);
     return fallback;
 }
 
@@ -741,7 +742,8 @@ options_choice(Options *options, const char *name, int fallback)
 
     g_return_val_if_fail(info != NULL && (info->words != NULL || info->list != NULL), fallback);
 
-    return choose(options, name, info->list != NULL ? info->list() : info->words, fallback);
+    return choose(options, name, info->or_auto ? "auto, " : "",
+                  info->list != NULL ? info->list() : info->words, fallback);
 }
 
 bool
@@ -749,7 +751,7 @@ options_on_off(Options *options, const char *name, bool fallback)
 {
     static const char *const names[] = {"off", "on", NULL};
 
-    return choose(options, name, names, fallback) == 1;
+    return choose(options, name, "", names, fallback) == 1;
 }
 
 char **

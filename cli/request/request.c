@@ -661,6 +661,9 @@ read_degrees(PlanRequest *plan, Options *options, RequestKind kind)
 }
 
 /* Windows and chunks that no sequence fills: whoever asked for them expects less work than there is. */
+/* Sequences that nobody asked for and few pretrain with. */
+#define LONG_SEQUENCE 32768
+
 static void
 note_windows(const ModelArch *arch, int64_t seq_len)
 {
@@ -693,6 +696,10 @@ read_plan(Request *request, Options *options, RequestKind kind)
     plan->seq_len =
         options_int64(options, "seq-len", 1, MODEL_MAX_SEQ_LEN, request->arch->max_seq_len);
     note_windows(request->arch, plan->seq_len);
+    if (!options_has(options, "seq-len") && plan->seq_len > LONG_SEQUENCE)
+        output_note("note: sequences of " INT " tokens, the longest that %s allows; --seq-len says "
+                    "how long they are, pretraining mostly takes 4096 or 8192",
+                    plan->seq_len, request->arch->name);
     /* A table of learned positions has a row for each token. */
     if (request->arch->family == MODEL_FAMILY_GPT)
         request->arch->max_seq_len = MAX(request->arch->max_seq_len, plan->seq_len);

@@ -106,7 +106,9 @@ wait_for_searches(const Work *work, guint n, const char *what)
         n_ended += search != NULL;
         n_done += search != NULL && search->is_done;
         if (isatty(STDERR_FILENO) && now_us > next_us) {
-            fprintf(stderr, "\rsearching: %u of %u %s, %.0f s\033[K", n_done, n, what,
+            g_autofree char *share =
+                n > 1 ? g_strdup_printf(": %u of %u %s", n_done, n, what) : g_strdup("");
+            fprintf(stderr, "\rsearching%s, %.0f s\033[K", share,
                     (double)(now_us - since_us) / G_USEC_PER_SEC);
             fflush(stderr);
             next_us = now_us + PROGRESS_EVERY_US;

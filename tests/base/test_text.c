@@ -70,6 +70,22 @@ test_suggests(void)
     g_assert_cmpstr(equal, ==, ": did you mean \"llama2-70b\" or \"llama3-70b\"?");
     g_assert_cmpstr(part, ==, ": did you mean \"dgx-h100\" or \"x-h100\" or \"y-h100\"?");
     g_assert_cmpstr(short_part, ==, "");
+
+    /* As others call it: with an owner, with a number of devices, with more around it. */
+    static const struct {
+        const char *name, *expect;
+    } framed[] = {
+        {"meta-llama/Llama3-70B", ": did you mean \"llama3-70b\"?"},
+        {"8xH20", ": did you mean \"h20\"?"},
+        {"Meta-Llama-3-70B-Instruct", ": did you mean \"llama3-70b\"?"},
+        {"owner/", ""},
+        {"16x", ""},
+        {"an-h20-of-ours", ""}, /* so short a name is in it by chance */
+    };
+    for (size_t i = 0; i < G_N_ELEMENTS(framed); i++) {
+        g_autofree char *said = text_suggestion(framed[i].name, likes);
+        g_assert_cmpstr(said, ==, framed[i].expect);
+    }
 }
 
 static void

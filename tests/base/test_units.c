@@ -69,6 +69,7 @@ test_reads_quantities(void)
         {"300B", UNITS_KIND_COUNT, 300e9},
         {"1.5 M", UNITS_KIND_COUNT, 1.5e6},
         {"20K", UNITS_KIND_COUNT, 20000},
+        {"500k", UNITS_KIND_COUNT, 500000},
         {"1e12", UNITS_KIND_COUNT, 1e12},
         {"0", UNITS_KIND_NUMBER, 0},
         {"0.25", UNITS_KIND_NUMBER, 0.25},

@@ -178,6 +178,24 @@ PY
         "a unit of another kind" show "$W/wrong.json"
     fails 3 'levels\[1\].bytes_per_s: 2e10 GB/s is not from 1 to 1e+18' "a number that is too large" show "$W/large.json"
 fi
+# What a newcomer types first: names as others have them, words that a flag does not have, no format, no length.
+fails 4 'did you mean "llama3-8b"' "a name of Hugging Face" plan meta-llama/Meta-Llama-3-8B dgx-h100 --global-batch 8
+fails 2 'did you mean "dgx-h100"' "devices with their number" plan llama3-8b 8xH100 --global-batch 8
+fails 2 'degas list models' "a model that is not there" plan gpt-4 dgx-h100 --global-batch 8
+fails 2 'none of auto, none, selective, full' "auto is one of the words" plan gpt2-124m dgx-h100 --global-batch 8 --recompute yes
+fails 2 'expected one of naive, .*, looped-bfs' "a schedule that is not there" plan gpt2-124m dgx-h100 --global-batch 8 --schedule zero-bubble
+printf 'device: H100-SXM5-80GB\nnodes: 4\n' >"$W/bare.yaml"
+fails 3 '"degas-cluster" in a cluster of one.s own, as degas init cluster' "a cluster without its format" plan gpt2-124m "$W/bare.yaml" --global-batch 8
+for length in "" "--seq-len 40960"; do
+    # shellcheck disable=SC2086
+    runs 0 "a model that allows long sequences $length" simulate qwen3-32b dgx-h100 --gpus 64 --global-batch 64 --tp 8 $length
+    [ "$(grep -c 'sequences of 40960 tokens, the longest that qwen3-32b allows' "$W/err")" = "$([ -n "$length" ] && echo 0 || echo 1)" ]
+    report $? "the length is told where nobody asked for it" "$(cat "$W/err")"
+done
+printf '{"model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 128, "max_position_embeddings": 64}' >"$W/config.json"
+DEGAS_HERE=$(readlink -f "$DEGAS")
+(cd "$W" && "$DEGAS_HERE" show config.json) | head -1 | grep -qx llama
+report $? "a config without a folder is called by its type"
 # One picture of several clusters: a curve of each, and ideal is the best of its own.
 # shellcheck disable=SC2086
 runs 0 "a picture of several clusters" sweep $ask --gpus 8,16 --plot "$W/clusters.tsv" --json
