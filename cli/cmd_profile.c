@@ -106,7 +106,8 @@ counts_in(ProfileOp op, ModelOpKind kind)
 static int64_t
 layer_of(const Profile *profile, const ProfileMeasurement *row)
 {
-    for (int64_t layer = 0; row->kind != NULL && layer < profile->measured_arch->n_layers; layer++)
+    for (int64_t layer = 0;
+         row->kind != NULL && layer < model_n_stacked(profile->measured_arch); layer++)
         if (g_str_equal(row->kind,
                         model_kind_name(profile->measured_arch,
                                         model_layer_kind(profile->measured_arch, layer))))

@@ -45,12 +45,13 @@
  *             "conv_bias"? [false], "bias"? [false], "rank"? [0], "chunk"? [64],
  *             "no_norm"? [false],
  *             "inner_norms"? [false]},
- *    "mtp"?: {"n"? [0], "kind"? [that of the last layer], "published"? [0]},
+ *    "mtp"?: {"n"? [0], "kind"? [that of the last layer], "published"? [0],
+ *             "loss_factor"? [0.1]},
  *    "kinds"?: {NAME: {any key of a layer, "experts": null, "mla": null, ...}, ...},
  *    "layers"?: "10*(5*NAME, NAME), 2*NAME"}
  *
- * "norm_epsilon", "rope_base", "router_scores" and "router_scale" change neither time nor memory:
- * exports and runs need them, so that the model that is trained is the one that was meant.
+ * "norm_epsilon", "rope_base", "router_scores", "router_scale" and the modules' "loss_factor" change
+ * neither time nor memory: exports and runs need them, so that the model that is trained is the one that was meant.
  *
  * With "mla", head_dim is qk_nope_head_dim + qk_rope_head_dim and n_kv_heads is n_heads.  With
  * "kinds", "layers" names the kind of each layer; "first_dense_layers" is not given then.
@@ -260,15 +261,18 @@ typedef struct {
  * section 2.2].  Module k norms what the one before it (the last layer, for the first) gives and the
  * embedding of the token k further on, projects both together to the width of a layer, and is a
  * layer then, with a norm behind it.  Modules share the embedding's table and the head, which makes
- * logits and a loss of each module's result besides the model's own.
+ * logits and a loss of each module's result besides the model's own.  What is trained is the model's
+ * loss plus loss_factor times the mean of the modules'.
  */
 typedef struct {
     int64_t n;         /* modules that are trained; 0: none */
     int64_t published; /* how many its makers trained it with; 0: none, or it is not known */
     int32_t kind; /* of their layers: 1 + what model_layer_kind() says; 0: that of the last one */
+    double loss_factor; /* of the mean of the modules' losses; 0: MODEL_USUAL_MTP_LOSS_FACTOR */
 } ModelMtp;
 
 #define MODEL_MAX_MTP 4
+#define MODEL_USUAL_MTP_LOSS_FACTOR 0.1 /* Megatron-Core's mtp_loss_scaling_factor */
 
 /* A complete architecture; every field is set and consistent once loaded.  A kind of layer is
  * described by the same struct, of which n_layers, vocab and what is of the ends do not matter. */
@@ -350,7 +354,7 @@ char *model_arch_difference(const ModelArch *arch, const ModelArch *other);
 
 /* Whether a layer of @kind of @arch and one of @other_kind of @other compute the same with other
  * weights: every key of a layer is equal, whatever the kinds are called and whichever layers they
- * are.  MTP modules are like no other layer. */
+ * are.  MTP modules are like those of a model with the same ends, and like no other layer. */
 bool model_kinds_are_alike(const ModelArch *arch, int32_t kind, const ModelArch *other,
                            int32_t other_kind);
 
@@ -415,7 +419,7 @@ typedef struct {
     int64_t conv;        /* channels of the convolution */
     int64_t gates, rates; /* of a row, in fp32: decays, and rates of writing or time steps */
     int64_t vectors;      /* elements of what is no product: decays, biases */
-    int64_t norm;        /* elements of the scale of the result's norm */
+    int64_t norm;         /* elements of the scale of the result's norm */
 } ModelStateWidths;
 
 ModelStateWidths model_state_widths(const ModelArch *arch, int64_t tp);
@@ -446,6 +450,23 @@ static inline int64_t
 model_n_mtp_before(const ModelArch *arch, int64_t n)
 {
     return n > arch->n_layers ? n - arch->n_layers : 0;
+}
+
+/* How many losses the model has: its own, and one of each MTP module. */
+static inline int64_t
+model_n_losses(const ModelArch *arch)
+{
+    return 1 + arch->mtp.n;
+}
+
+/* What loss @i is multiplied with in the sum that is trained. */
+static inline double
+model_loss_weight(const ModelArch *arch, int64_t i)
+{
+    const double factor =
+        arch->mtp.loss_factor > 0.0 ? arch->mtp.loss_factor : MODEL_USUAL_MTP_LOSS_FACTOR;
+
+    return i == 0 ? 1.0 : factor / (double)MAX(1, arch->mtp.n);
 }
 
 /* Layers of one kind are alike.  A model without named kinds has one, or two where the first layers

@@ -151,7 +151,12 @@ static const JsonField layer_fields[] = {
 static const JsonField mtp_fields[] = {
     {"n", ARCH(mtp.n), 0, MODEL_MAX_MTP, JSON_OPTIONAL},
     {"published", ARCH(mtp.published), 0, MODEL_MAX_LAYERS, SPARSE},
+    {"loss_factor", ARCH(mtp.loss_factor), 1e-9, 1e9, SPARSE},
     {.key = NULL},
+};
+
+enum {
+    MTP_LOSS_FACTOR = 2 /* its row */
 };
 
 /* Objects within a layer, which are all 0 where the layer has no such thing. */
@@ -237,6 +242,9 @@ mtp_difference(const ModelArch *arch, const ModelArch *other)
         return g_strdup_printf("mtp.n is " INT ", not " INT, arch->mtp.n, other->mtp.n);
     if (arch->mtp.n == 0)
         return NULL;
+    const double weight = model_loss_weight(arch, 1), other_weight = model_loss_weight(other, 1);
+    if (weight < other_weight || weight > other_weight)
+        return difference_in("mtp.", &mtp_fields[MTP_LOSS_FACTOR], arch, other);
     const ModelArch a = model_layer_arch(arch, arch->n_layers),
                     b = model_layer_arch(other, other->n_layers);
     return layer_difference("MTP modules' ", &a, &b);
@@ -286,7 +294,9 @@ model_kinds_are_alike(const ModelArch *arch, int32_t kind, const ModelArch *othe
 {
     const ModelArch a = model_kind_arch(arch, kind), b = model_kind_arch(other, other_kind);
 
-    if (a.is_mtp || b.is_mtp || arch->family != other->family || arch->hidden != other->hidden)
+    /* A module reads the embedding, too. */
+    if (a.is_mtp != b.is_mtp || (a.is_mtp && !model_ends_are_alike(arch, other)) ||
+        arch->family != other->family || arch->hidden != other->hidden)
         return false;
     g_autofree char *difference = layer_difference("", &a, &b);
     return difference == NULL;

@@ -140,6 +140,8 @@ add_model(GString *text, const ModelArch *arch, const Plan *plan)
     }
     if (arch->mtp.n > 0)
         add_int(text, "mtp-num-layers", arch->mtp.n);
+    if (arch->mtp.n > 0 && arch->mtp.loss_factor > 0.0)
+        add_real(text, "mtp-loss-scaling-factor", arch->mtp.loss_factor);
     add_experts(text, arch, plan);
 }
 

@@ -667,6 +667,8 @@ recipe_read_megatron(Recipe *recipe)
     if (recipe->arch == NULL || s->error != NULL)
         return;
     recipe->arch->mtp.n = recipe_int(s, "mtp_num_layers", 0, MODEL_MAX_MTP, recipe->arch->mtp.n);
+    recipe->arch->mtp.loss_factor =
+        recipe_double(s, "mtp_loss_scaling_factor", recipe->arch->mtp.loss_factor);
     const int64_t seq_len =
         number(recipe, "seq_length", MODEL_MAX_SEQ_LEN,
                number(recipe, "encoder_seq_length", MODEL_MAX_SEQ_LEN, recipe->arch->max_seq_len));

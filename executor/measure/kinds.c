@@ -14,6 +14,7 @@ typedef struct {
 /* The calls of one op of the schedule. */
 typedef struct {
     ProfileMeasurement key;
+    double share;
     double seconds[N_KINDS];
     bool has[N_KINDS];
     bool is_disturbed;
@@ -194,9 +195,9 @@ fold(ExecKinds *kinds, GError **error)
 }
 
 bool
-exec_kinds_begin(ExecKinds *kinds, const ProfileMeasurement *key, GError **error)
+exec_kinds_begin(ExecKinds *kinds, const ProfileMeasurement *key, double share, GError **error)
 {
-    const Group group = {.key = *key};
+    const Group group = {.key = *key, .share = share};
 
     /* Half of the room is more than any op needs. */
     if (kinds->n_spans > MAX_SPANS / 2 && !fold(kinds, error))
@@ -213,7 +214,7 @@ exec_kinds_set_disturbed(ExecKinds *kinds)
 }
 
 bool
-exec_kinds_collect(ExecKinds *kinds, double share, ExecSamples *samples, GError **error)
+exec_kinds_collect(ExecKinds *kinds, ExecSamples *samples, GError **error)
 {
     if (!fold(kinds, error))
         return false;
@@ -224,7 +225,7 @@ exec_kinds_collect(ExecKinds *kinds, double share, ExecSamples *samples, GError 
             group->key.op = (ProfileOp)(PROFILE_OP_LAYER_GEMM + kind);
             if (!group->has[kind])
                 continue;
-            exec_samples_add(samples, &group->key, group->seconds[kind] * share,
+            exec_samples_add(samples, &group->key, group->seconds[kind] * group->share,
                              group->is_disturbed);
         }
     }

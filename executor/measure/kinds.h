@@ -23,12 +23,14 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC(ExecKinds, exec_kinds_free)
 /* Returns: (borrowed) the backend to use in place of the inner one; it is not to be closed. */
 ExecBackend *exec_kinds_backend(ExecKinds *kinds);
 
-/* Says that the calls from now on belong to the row of @key, whose op and times are ignored. */
-bool exec_kinds_begin(ExecKinds *kinds, const ProfileMeasurement *key, GError **error);
+/* Says that @share of the time of the calls from now on belongs to the row of @key, whose op and times
+ * are ignored. */
+bool exec_kinds_begin(ExecKinds *kinds, const ProfileMeasurement *key, double share,
+                      GError **error);
 
 /* Says that the calls since exec_kinds_begin() were disturbed (executor/transport/samples.h). */
 void exec_kinds_set_disturbed(ExecKinds *kinds);
 
-/* Waits for the work, and adds @share of every row's time by kind to @samples (nullable: then the
- * times are forgotten). */
-bool exec_kinds_collect(ExecKinds *kinds, double share, ExecSamples *samples, GError **error);
+/* Waits for the work, and adds every row's times by kind to @samples (nullable: then the times are
+ * forgotten). */
+bool exec_kinds_collect(ExecKinds *kinds, ExecSamples *samples, GError **error);

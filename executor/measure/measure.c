@@ -148,7 +148,7 @@ check_model(const ExecMeasureOptions *o, int64_t tp, GError **error)
     plan->seq_len = o->seq_len;
     plan->degrees.tp = tp;
     g_array_append_val(plan->slices, o->seq_len);
-    plan_set_even_stages(plan, o->arch->n_layers, o->arch->vocab > 0, SCHEDULE_PLACEMENT_LOOP,
+    plan_set_even_stages(plan, model_n_stacked(o->arch), o->arch->vocab > 0, SCHEDULE_PLACEMENT_LOOP,
                          PLAN_RECOMPUTE_NONE);
     return exec_plan_supported(o->arch, plan, o->device, error);
 }

@@ -11,13 +11,22 @@
  * of the forward just before it, which are still in the cache. */
 #define N_MICRO_BATCHES 2
 
+/* Those of layers; MTP modules come besides, as many as there are. */
+static int32_t
+n_layer_kinds(const ModelArch *arch)
+{
+    return model_n_kinds(arch) - (arch->mtp.n > 0);
+}
+
 ModelArch *
 exec_measure_arch(const ModelArch *arch, int64_t concurrency)
 {
     const int64_t n = CLAMP(arch->n_layers / concurrency, 1, MIN(MAX_LAYERS, arch->n_layers));
-    const int32_t n_kinds = model_n_kinds(arch);
+    const int32_t n_kinds = n_layer_kinds(arch);
     ModelArch *timed = model_arch_copy(arch);
 
+    timed->mtp.kind =
+        1 + (arch->mtp.kind > 0 ? arch->mtp.kind - 1 : model_layer_kind(arch, arch->n_layers - 1));
     timed->n_layers = n * n_kinds;
     if (n_kinds == 1)
         return timed;
@@ -43,7 +52,7 @@ Plan *
 exec_measure_plan(const ExecMeasureOptions *o, int64_t tp)
 {
     Plan *plan = plan_new();
-    const int32_t n_kinds = model_n_kinds(o->arch);
+    const int32_t n_kinds = n_layer_kinds(o->arch);
     PlanStage stage = {.chunk = EXEC_MEASURE_EMBEDDING, .embedding = true};
 
     g_array_append_val(plan->stages, stage);
@@ -53,8 +62,13 @@ exec_measure_plan(const ExecMeasureOptions *o, int64_t tp)
         g_array_append_val(plan->stages, stage);
         stage.first_layer += stage.n_layers;
     }
+    if (o->arch->mtp.n > 0) {
+        stage.chunk = EXEC_MEASURE_LAYERS + n_kinds;
+        stage.n_layers = o->arch->mtp.n;
+        g_array_append_val(plan->stages, stage);
+    }
     stage = (PlanStage){
-        .chunk = EXEC_MEASURE_LAYERS + n_kinds, .first_layer = o->arch->n_layers, .head = true};
+        .chunk = (int32_t)plan->stages->len, .first_layer = model_n_stacked(o->arch), .head = true};
     g_array_append_val(plan->stages, stage);
 
     plan->dtype = o->dtype;
@@ -293,7 +307,7 @@ run_op(ExecMeasureRank *rank, ExecStageRun *run, ProfilePass pass, int32_t micro
 
     switch (pass) {
     case PROFILE_PASS_FORWARD:
-        exec_stage_forward(run, micro_batch, slice, rank->tokens, rank->tokens, rank->loss);
+        exec_stage_forward(run, micro_batch, slice, rank->tokens, rank->losses);
         break;
     case PROFILE_PASS_BACKWARD_WEIGHT:
         exec_stage_backward_weight(run, micro_batch, slice);
@@ -338,16 +352,17 @@ bring_input(ExecMeasureRank *rank, ExecStageRun *run, int32_t stage, ProfilePass
             int32_t micro_batch, int32_t slice, GError **error)
 {
     const ExecBackendOps *ops = rank->backend->ops;
-    const size_t n_bytes = (size_t)exec_stage_boundary_bytes(run, micro_batch, slice);
     void *in;
 
     if (pass == PROFILE_PASS_FORWARD) {
         if (!exec_stage_begin_forward(run, micro_batch, slice, &in, error))
             return false;
         if (stage != EXEC_MEASURE_EMBEDDING)
-            ops->copy(rank->backend, n_bytes, rank->x.data, in);
+            ops->copy(rank->backend, (size_t)exec_stage_input_bytes(run, micro_batch, slice),
+                      rank->x.data, in);
     } else if (pass != PROFILE_PASS_BACKWARD_WEIGHT && stage < head_stage(rank)) {
-        ops->copy(rank->backend, n_bytes, rank->dx.data, exec_stage_gradient(run));
+        ops->copy(rank->backend, (size_t)exec_stage_output_bytes(run, micro_batch, slice),
+                  rank->dx.data, exec_stage_gradient(run));
     }
     return true;
 }
@@ -382,7 +397,7 @@ exec_measure_op(ExecMeasureRank *rank, ExecStageRun *run, int32_t stage, Profile
         exec_measure_empty_caches(rank);
     if (rank->by_kind) {
         hide_queueing(rank, &key, share);
-        return exec_kinds_begin(rank->kinds, &key, error) &&
+        return exec_kinds_begin(rank->kinds, &key, share, error) &&
                run_op_by_kind(rank, run, &key, micro_batch, slice, error);
     }
     return exec_measure_begin(rank, &key, share, error) &&
@@ -433,8 +448,6 @@ time_stage(ExecMeasureRank *rank, int32_t stage, const ExecGridPoint *point, boo
 static bool
 time_kinds(ExecMeasureRank *rank, const ExecGridPoint *point, GError **error)
 {
-    const double n_layers =
-        (double)g_array_index(rank->model->stages, ExecStage, EXEC_MEASURE_LAYERS).n_layers;
     bool ok = true;
 
     rank->by_kind = true;
@@ -444,9 +457,8 @@ time_kinds(ExecMeasureRank *rank, const ExecGridPoint *point, GError **error)
             ok = time_stage(rank, stage, point, splits != 0, error);
     rank->comm.backend = rank->backend;
     rank->by_kind = false;
-    return ok &&
-           exec_kinds_collect(rank->kinds, 1.0 / n_layers,
-                              rank->record && rank->busy ? rank->shared->samples : NULL, error);
+    return ok && exec_kinds_collect(
+                     rank->kinds, rank->record && rank->busy ? rank->shared->samples : NULL, error);
 }
 
 bool
@@ -530,14 +542,15 @@ fill_inputs(ExecMeasureRank *rank, int64_t n_rows, GError **error)
 {
     const ExecBackendOps *ops = rank->backend->ops;
     const ModelArch *arch = rank->shared->o->arch;
-    const int64_t n = n_rows * arch->hidden;
+    const int64_t n_losses = model_n_losses(arch);
+    const int64_t n_row = n_rows * arch->hidden, n = n_row * n_losses;
     g_autofree int32_t *tokens = g_new(int32_t, (size_t)n_rows);
 
     for (int64_t i = 0; i < n_rows; i++)
         tokens[i] = (int32_t)(i * 31 % MAX(arch->vocab, 1));
     if (!fill_pattern(rank, n, 1.0f, &rank->x, error) ||
         !fill_pattern(rank, n, 5e-4f, &rank->dx, error) ||
-        !exec_pool_take(rank->pool, TRACE_MEMORY_BUFFERS, n * (int64_t)sizeof(float),
+        !exec_pool_take(rank->pool, TRACE_MEMORY_BUFFERS, n_row * (int64_t)sizeof(float),
                         &rank->message, error))
         return false;
     ops->zero(rank->backend, (size_t)rank->message.n_bytes, rank->message.data);
@@ -545,8 +558,9 @@ fill_inputs(ExecMeasureRank *rank, int64_t n_rows, GError **error)
     if (rank->tokens == NULL)
         return false;
     ops->upload(rank->backend, (size_t)n_rows * sizeof(int32_t), tokens, rank->tokens);
-    rank->loss = ops->alloc(rank->backend, sizeof *rank->loss, "the loss", error);
-    return rank->loss != NULL && ops->synchronize(rank->backend, error);
+    rank->losses =
+        ops->alloc(rank->backend, (size_t)n_losses * sizeof *rank->losses, "the losses", error);
+    return rank->losses != NULL && ops->synchronize(rank->backend, error);
 }
 
 static bool
@@ -597,7 +611,7 @@ rank_clear(ExecMeasureRank *rank)
             MAX(rank->shared->workspace_bytes, exec_backend_workspace_bytes(rank->backend));
         g_mutex_unlock(&rank->shared->mutex);
         rank->backend->ops->release(rank->backend, rank->tokens);
-        rank->backend->ops->release(rank->backend, rank->loss);
+        rank->backend->ops->release(rank->backend, rank->losses);
     }
     exec_model_free(rank->model);
     exec_comm_clear(&rank->comm);

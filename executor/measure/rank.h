@@ -109,7 +109,7 @@ struct ExecMeasureRank {
     int64_t queue_begin_ns;          /* of the op that is being timed */
     ExecBlock message, x, dx, flush; /* x, dx: what stages get from their neighbours */
     int32_t *tokens;                 /* (owned by the backend) */
-    double *loss;                    /* (owned by the backend) */
+    double *losses;                  /* (owned by the backend) */
     int32_t *members;                /* (owned) all threads */
     bool busy;                       /* computes; else the thread only keeps pace */
     bool record;                     /* false in repetitions that only warm up */

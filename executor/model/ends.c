@@ -110,16 +110,20 @@ ExecHeadActivations
 exec_head_activations(const ExecWidths *w, int64_t rows, void *x, ExecCutter *cutter)
 {
     const int64_t local_rows = exec_local_rows(w, rows);
-    ExecHeadActivations head = {.x = x};
+    ExecHeadActivations head = {.x = x, .n = 1 + w->arch.mtp.n};
 
-    head.norm = exec_cut(cutter, local_rows * w->hidden);
+    head.in[0] = exec_cut(cutter, local_rows * w->hidden);
     head.mean = exec_cut_words(cutter, local_rows);
     if (w->norm == MODEL_NORM_RMS)
         head.mean = NULL;
     head.rstd = exec_cut_words(cutter, local_rows);
-    head.logits = exec_cut(cutter, rows * w->padded_vocab);
-    if (w->arch.logits_cap > 0.0)
-        head.capped = exec_cut(cutter, rows * w->padded_vocab);
+    for (int64_t i = 0; i < head.n; i++) {
+        if (i > 0)
+            head.in[i] = exec_cut(cutter, local_rows * w->hidden);
+        head.logits[i] = exec_cut(cutter, rows * w->padded_vocab);
+        if (w->arch.logits_cap > 0.0)
+            head.capped[i] = exec_cut(cutter, rows * w->padded_vocab);
+    }
     return head;
 }
 
@@ -157,11 +161,11 @@ table_of(const ExecLayer *layer, const ExecEndTensors *ends)
     return exec_layer_linear(layer, w->padded_vocab, w->hidden, &ends->head_table, NULL);
 }
 
-/* The loss, and the logits' gradient in their place.  Several tp ranks give each other statistics
+/* Loss @i, and the logits' gradient in their place.  Several tp ranks give each other statistics
  * of their columns first; the first of them reports the loss. */
 static void
-cross_entropy(const ExecLayer *layer, const ExecHeadActivations *head, const int32_t *targets,
-              float factor, float *stats, double *loss)
+cross_entropy(const ExecLayer *layer, const ExecHeadActivations *head, int64_t i,
+              const int32_t *targets, float factor, float *stats, double *loss)
 {
     const ExecWidths *w = layer->widths;
     const int64_t n = 3 * exec_slice_rows(&layer->slice);
@@ -172,8 +176,8 @@ cross_entropy(const ExecLayer *layer, const ExecHeadActivations *head, const int
         .stride = w->padded_vocab,
         .first = w->first_token,
         .target = targets,
-        .factor = factor,
-        .logits = head->logits,
+        .factor = factor * (float)model_loss_weight(&w->arch, i),
+        .logits = head->logits[i],
         .loss = loss,
     };
 
@@ -190,62 +194,73 @@ cross_entropy(const ExecLayer *layer, const ExecHeadActivations *head, const int
 
 /* What becomes of the product: logits, scaled and capped. */
 static void
-finish_logits(const ExecLayer *layer, const ExecHeadActivations *head)
+finish_logits(const ExecLayer *layer, const ExecHeadActivations *head, int64_t i)
 {
     const ModelArch *arch = &layer->widths->arch;
     ExecBackend *backend = layer->backend;
     const int64_t n = exec_slice_rows(&layer->slice) * layer->widths->padded_vocab;
 
-    scale(layer, n, arch->logits_scale, head->logits);
-    if (head->capped == NULL)
+    scale(layer, n, arch->logits_scale, head->logits[i]);
+    if (head->capped[i] == NULL)
         return;
-    backend->ops->cap(backend, n, (float)arch->logits_cap, head->logits);
-    backend->ops->copy(backend, (size_t)exec_storage_bytes(backend, n), head->logits, head->capped);
+    backend->ops->cap(backend, n, (float)arch->logits_cap, head->logits[i]);
+    backend->ops->copy(backend, (size_t)exec_storage_bytes(backend, n), head->logits[i],
+                       head->capped[i]);
 }
 
 /* From the gradient of the logits to that of the product, in its place. */
 static void
-begin_gradient(const ExecLayer *layer, const ExecHeadActivations *head)
+begin_gradient(const ExecLayer *layer, const ExecHeadActivations *head, int64_t i)
 {
     const ModelArch *arch = &layer->widths->arch;
     const int64_t n = exec_slice_rows(&layer->slice) * layer->widths->padded_vocab;
 
-    if (head->capped != NULL)
-        layer->backend->ops->cap_backward(layer->backend, n, (float)arch->logits_cap, head->capped,
-                                          head->logits);
-    scale(layer, n, arch->logits_scale, head->logits);
+    if (head->capped[i] != NULL)
+        layer->backend->ops->cap_backward(layer->backend, n, (float)arch->logits_cap,
+                                          head->capped[i], head->logits[i]);
+    scale(layer, n, arch->logits_scale, head->logits[i]);
+}
+
+/* Result @i's logits, loss and gradient. */
+static void
+loss_forward(const ExecLayer *layer, const ExecEndTensors *ends, const ExecHeadActivations *head,
+             int64_t i, const int32_t *targets, float factor, float *stats, double *loss)
+{
+    const ExecWidths *w = layer->widths;
+
+    exec_gemm(layer->backend, &(ExecGemm){
+                                  .trans_b = true,
+                                  .m = exec_slice_rows(&layer->slice),
+                                  .n = w->padded_vocab,
+                                  .k = w->hidden,
+                                  .a = exec_gather_rows(layer, head->in[i]),
+                                  .lda = w->hidden,
+                                  .b = ends->head_table.weight,
+                                  .ldb = w->hidden,
+                                  .c = head->logits[i],
+                                  .ldc = w->padded_vocab,
+                                  .bias = ends->head_bias.weight,
+                              });
+    finish_logits(layer, head, i);
+    cross_entropy(layer, head, i, targets, factor, stats, loss);
+    begin_gradient(layer, head, i);
 }
 
 void
 exec_head_forward(const ExecLayer *layer, const ExecEndTensors *ends,
-                  const ExecHeadActivations *head, const int32_t *targets, float factor,
-                  float *stats, double *loss)
+                  const ExecHeadActivations *head, const int32_t *const *targets, float factor,
+                  float *stats, double *losses)
 {
-    const ExecWidths *w = layer->widths;
     ExecBackend *backend = layer->backend;
     const ExecNorm norm = norm_of(layer, ends, head);
 
-    if (w->arch.no_final_norm)
+    if (layer->widths->arch.no_final_norm)
         backend->ops->copy(backend, (size_t)exec_storage_bytes(backend, norm.rows * norm.cols),
-                           head->x, head->norm);
+                           head->x, head->in[0]);
     else
-        backend->ops->norm_forward(backend, &norm, head->norm);
-    exec_gemm(backend, &(ExecGemm){
-                           .trans_b = true,
-                           .m = exec_slice_rows(&layer->slice),
-                           .n = w->padded_vocab,
-                           .k = w->hidden,
-                           .a = exec_gather_rows(layer, head->norm),
-                           .lda = w->hidden,
-                           .b = ends->head_table.weight,
-                           .ldb = w->hidden,
-                           .c = head->logits,
-                           .ldc = w->padded_vocab,
-                           .bias = ends->head_bias.weight,
-                       });
-    finish_logits(layer, head);
-    cross_entropy(layer, head, targets, factor, stats, loss);
-    begin_gradient(layer, head);
+        backend->ops->norm_forward(backend, &norm, head->in[0]);
+    for (int64_t i = 0; i < head->n; i++)
+        loss_forward(layer, ends, head, i, targets[i], factor, stats, &losses[i]);
 }
 
 void
@@ -255,17 +270,21 @@ exec_head_backward(const ExecLayer *layer, const ExecEndTensors *ends,
     ExecBackend *backend = layer->backend;
     const ExecNorm norm = norm_of(layer, ends, head);
     const ExecLinear table = table_of(layer, ends);
-    const size_t n_bytes = (size_t)exec_storage_bytes(backend, norm.rows * norm.cols);
+    const int64_t n = norm.rows * norm.cols;
+    const size_t n_bytes = (size_t)exec_storage_bytes(backend, n);
 
-    exec_linear_forward(backend, &table, head->logits, NULL, layer->scratch->partial);
-    const void *d_norm = exec_reduce_rows(layer, layer->scratch->partial);
-    if (layer->widths->arch.no_final_norm) {
-        backend->ops->copy(backend, n_bytes, d_norm, d);
-        return;
+    for (int64_t i = 0; i < head->n; i++) {
+        void *d_result = exec_at(backend, d, i * n);
+        exec_linear_forward(backend, &table, head->logits[i], NULL, layer->scratch->partial);
+        const void *d_in = exec_reduce_rows(layer, layer->scratch->partial);
+        if (i > 0 || layer->widths->arch.no_final_norm) {
+            backend->ops->copy(backend, n_bytes, d_in, d_result);
+            continue;
+        }
+        backend->ops->zero(backend, n_bytes, d_result);
+        backend->ops->norm_backward(backend, &norm, d_in, d_result, ends->norm_gain.gradient,
+                                    ends->norm_shift.gradient);
     }
-    backend->ops->zero(backend, n_bytes, d);
-    backend->ops->norm_backward(backend, &norm, d_norm, d, ends->norm_gain.gradient,
-                                ends->norm_shift.gradient);
 }
 
 void
@@ -274,8 +293,12 @@ exec_head_weight(const ExecLayer *layer, const ExecEndTensors *ends,
 {
     const ExecLinear table = table_of(layer, ends);
 
-    exec_linear_weight(layer->backend, &table, head->logits, exec_gather_rows(layer, head->norm));
-    if (ends->head_bias.gradient != NULL)
-        layer->backend->ops->bias_backward(layer->backend, table.rows, table.inputs, head->logits,
-                                           table.inputs, ends->head_bias.gradient);
+    for (int64_t i = 0; i < head->n; i++) {
+        exec_linear_weight(layer->backend, &table, head->logits[i],
+                           exec_gather_rows(layer, head->in[i]));
+        if (ends->head_bias.gradient != NULL)
+            layer->backend->ops->bias_backward(layer->backend, table.rows, table.inputs,
+                                               head->logits[i], table.inputs,
+                                               ends->head_bias.gradient);
+    }
 }

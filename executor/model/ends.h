@@ -35,13 +35,17 @@ void exec_embedding_weight(const ExecLayer *layer, const ExecEndTensors *ends,
                            const ExecEmbeddingActivations *embedding, const int32_t *tokens,
                            const void *d);
 
-/* What the head keeps from forward to backward. */
+/* What the head keeps from forward to backward: of the model's own result and of those of MTP
+ * modules, which are normed already. */
 typedef struct {
     void *x; /* [local rows, hidden] the last layer's output */
-    void *norm;
     float *mean, *rstd;
-    void *logits; /* [rows, padded_vocab]; after the forward their gradient */
-    void *capped; /* [rows, padded_vocab] capped logits; NULL: there is no cap */
+    int64_t n;
+    void *
+        in[1 +
+           MODEL_MAX_MTP]; /* [local rows, hidden] the products' inputs: x normed, and the others */
+    void *logits[1 + MODEL_MAX_MTP]; /* [rows, padded_vocab]; after the forward their gradient */
+    void *capped[1 + MODEL_MAX_MTP]; /* [rows, padded_vocab] capped logits; NULL: there is no cap */
 } ExecHeadActivations;
 
 /* Cuts all but @x off @cutter. */
@@ -50,18 +54,20 @@ ExecHeadActivations exec_head_activations(const ExecWidths *widths, int64_t rows
 int64_t exec_head_bytes(const ExecWidths *widths, int64_t rows);
 
 /*
- * Computes the loss, and the gradient of the logits in their place.
+ * Computes the losses, and the gradients of the logits in their place.
  *
- * @targets  of all rows  @factor  of every row's gradient, not of the loss
+ * @targets  [head->n] of all rows  @factor  of every row's gradient in the model's own loss, not of
+ *           the losses
  * @stats    scratch [tp, 3, rows]; not read where tp is 1
- * @loss     (out) in the backend's memory: the sum of the rows' losses on the first tp rank, 0 on
- *           the others
+ * @losses   (out) [head->n] in the backend's memory: the sums of the rows' losses on the first tp
+ *           rank, 0 on the others
  */
 void exec_head_forward(const ExecLayer *layer, const ExecEndTensors *ends,
-                       const ExecHeadActivations *head, const int32_t *targets, float factor,
-                       float *stats, double *loss);
+                       const ExecHeadActivations *head, const int32_t *const *targets, float factor,
+                       float *stats, double *losses);
 
-/* Sets d to the gradient of the last layer's output, and adds the gradients of the norm. */
+/* Sets d [head->n, local rows, hidden] to the gradients of the last layer's output and of the
+ * results of MTP modules, and adds the gradients of the norm. */
 void exec_head_backward(const ExecLayer *layer, const ExecEndTensors *ends,
                         const ExecHeadActivations *head, void *d);
 

@@ -72,7 +72,13 @@ ends_lack(const ModelArch *arch, const Plan *plan, const ExecDeviceKind *kind)
 {
     const Thing things[] = {
         {arch->vocab == 0, NOWHERE, "models without a vocabulary (there is no loss to train)"},
-        {arch->mtp.n > 0, NOWHERE, "MTP modules"},
+        {arch->mtp.n > 0, ON_GPU, "MTP modules"},
+        {arch->mtp.n > 0 && arch->hidden % plan->degrees.tp != 0, NOWHERE,
+         "MTP modules whose width tp does not divide"},
+        {arch->mtp.n > 0 && model_positions(arch) == MODEL_POSITIONS_LEARNED, NOWHERE,
+         "MTP modules beside learned positions"},
+        {arch->mtp.n > 0 && arch->embedding_norm, NOWHERE,
+         "MTP modules beside a norm of the embedding"},
         {plan_optimizer(plan->conventions.optimizer)->orthogonalises, ON_GPU, "Muon"},
         {model_norm(arch) != MODEL_NORM_RMS && model_norm(arch) != MODEL_NORM_LAYER, ON_GPU,
          "norms without shift or scale"},

@@ -117,7 +117,7 @@ exec_layer_activations(const ExecLayerShape *shape, ExecCutter *inputs, ExecCutt
     const ExecMixerCutters mixer = mixer_blocks(shape);
     ExecLayerActivations a = {0};
 
-    /* The layer's input lies here where it is not normed: exec_layer_reads_input(). */
+    /* The layer's input is copied to here where it is not normed. */
     if (!norm_again(shape, 0))
         a.in[0] = exec_cut(products, w->has_mixer ? n : 0);
     a.mixer_products = exec_cut_bytes(products, mixer.products.n_bytes);
@@ -582,12 +582,6 @@ exec_layer_use_scratch(ExecLayer *layer)
         layer->a.up = layer->scratch->up;
         layer->a.active = layer->scratch->active;
     }
-}
-
-bool
-exec_layer_reads_input(const ExecWidths *w)
-{
-    return w->has_mixer && !w->has_norm[EXEC_NORM_1];
 }
 
 void

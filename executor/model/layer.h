@@ -92,10 +92,6 @@ ExecLayerScratch exec_layer_scratch(const ExecLayerShape *shape, ExecCutter *cut
 /* What embedding and head need (ends.h): rows and partial. */
 ExecLayerScratch exec_end_scratch(const ExecLayerShape *shape, ExecCutter *cutter);
 
-/* Whether weight gradients read the layer's input as it is.  Then it lies at the beginning of the
- * block of products, if its maker has put it there; else F copies it. */
-bool exec_layer_reads_input(const ExecWidths *widths);
-
 /* One layer at work on one slice. */
 typedef struct ExecLayer {
     ExecBackend *backend;

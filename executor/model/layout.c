@@ -7,6 +7,7 @@
 #include "base/order.h"
 #include "executor/model/layout_build.h"
 #include "executor/model/mixer.h"
+#include "executor/model/mtp.h"
 
 /* --- widths --- */
 
@@ -409,6 +410,25 @@ add_layer_norm(ExecLayoutBuilder *b, ExecLayerNorm norm)
                  LAYER(norm_shift) + offset);
 }
 
+/* The columns of the projection are split: mtp.h. */
+static void
+add_mtp(ExecLayoutBuilder *b)
+{
+    static const char *const names[EXEC_MTP_NORM_N][2] = {
+        [EXEC_MTP_HIDDEN] = {"mtp_hidden_norm.gain", "mtp_hidden_norm.shift"},
+        [EXEC_MTP_EMBEDDING] = {"mtp_embedding_norm.gain", "mtp_embedding_norm.shift"},
+        [EXEC_MTP_FINAL] = {"mtp_final_norm.gain", "mtp_final_norm.shift"},
+    };
+    const ExecWidths *w = b->w;
+
+    for (size_t i = 0; i < EXEC_MTP_NORM_N; i++)
+        add_norm(b, names[i][0], LAYER(mtp_norm_gain) + i * sizeof(ExecTensor), names[i][1],
+                 LAYER(mtp_norm_shift) + i * sizeof(ExecTensor));
+    exec_layout_add_weight(b, "mtp_proj.weight", LAYER(mtp_proj),
+                           exec_shard_columns(2 * w->hidden, w->hidden, 1, b->o->tp_index, w->tp),
+                           EXEC_SHARE_OWN, b->deviation);
+}
+
 /* A dense MLP, or the shared experts: every tp rank has its share of the columns. */
 static void
 add_mlp(ExecLayoutBuilder *b, const char *const names[4])
@@ -497,6 +517,8 @@ add_layer(ExecLayoutBuilder *b)
                                         "mlp_down.bias"};
 
     b->w = &b->kinds[model_layer_kind(b->o->arch, b->number)];
+    if (b->w->arch.is_mtp)
+        add_mtp(b);
     add_layer_norm(b, EXEC_NORM_1);
     if (b->w->has_mixer)
         exec_mixer(b->w)->add_parameters(b);
@@ -568,6 +590,21 @@ add_head(ExecLayoutBuilder *b)
     end_unit(b);
 }
 
+/* MTP modules embed, too. */
+static void
+add_copy_of_table(ExecLayoutBuilder *b)
+{
+    add_table(b, "embedding.token", END(token_table));
+    end_unit(b);
+}
+
+static bool
+has_mtp(const ModelArch *arch, const PlanStage *stage)
+{
+    return stage->n_layers > 0 &&
+           model_n_mtp_before(arch, stage->first_layer + stage->n_layers) > 0;
+}
+
 static void
 add_stages(ExecLayoutBuilder *b)
 {
@@ -581,6 +618,8 @@ add_stages(ExecLayoutBuilder *b)
         b->layer = -1;
         if (stage->embedding)
             add_embedding(b);
+        else if (has_mtp(b->o->arch, stage))
+            add_copy_of_table(b);
         for (b->layer = 0; b->layer < stage->n_layers; b->layer++) {
             b->number = stage->first_layer + b->layer;
             add_layer(b);
@@ -664,29 +703,35 @@ compare_names(const void *a, const void *b, void *parameters)
 GArray *
 exec_layout_shared_parameters(const ExecModelOptions *options)
 {
+    g_autoptr(GArray) all = g_array_new(false, false, sizeof(ExecSharedParameter));
     GArray *result = g_array_new(false, false, sizeof(ExecSharedParameter));
     ExecLayout own = exec_layout_new(options);
     g_autoptr(GHashTable) names = g_hash_table_new(g_str_hash, g_str_equal);
 
-    ExecParameter *parameters = &g_array_index(own.parameters, ExecParameter, 0);
-    for (guint i = 0; i < own.parameters->len; i++)
-        g_hash_table_insert(names, parameters[i].name, &parameters[i]);
+    for (guint i = 0; i < own.parameters->len; i++) {
+        const ExecSharedParameter held = {.parameter = i};
+        g_hash_table_insert(names, g_array_index(own.parameters, ExecParameter, i).name,
+                            GUINT_TO_POINTER(i + 1));
+        g_array_append_val(all, held);
+    }
     for (int32_t rank = 0; rank < options->plan->degrees.pp; rank++) {
         ExecModelOptions other = *options;
-        if (rank == options->pipeline_rank)
-            continue;
         other.pipeline_rank = rank;
         ExecLayout layout = exec_layout_new(&other);
         for (guint i = 0; i < layout.parameters->len; i++) {
-            const ExecParameter *found =
-                g_hash_table_lookup(names, g_array_index(layout.parameters, ExecParameter, i).name);
-            if (found == NULL)
+            const guint found = GPOINTER_TO_UINT(g_hash_table_lookup(
+                names, g_array_index(layout.parameters, ExecParameter, i).name));
+            if (found == 0)
                 continue;
-            const ExecSharedParameter shared = {(guint)(found - parameters), rank};
-            g_array_append_val(result, shared);
+            ExecSharedParameter *held = &g_array_index(all, ExecSharedParameter, found - 1);
+            g_assert(held->n < EXEC_MAX_SHARERS);
+            held->ranks[held->n++] = rank;
         }
         exec_layout_clear(&layout);
     }
+    for (guint i = 0; i < all->len; i++)
+        if (g_array_index(all, ExecSharedParameter, i).n > 1)
+            g_array_append_val(result, g_array_index(all, ExecSharedParameter, i));
     g_array_sort_with_data(result, compare_names, own.parameters);
     exec_layout_clear(&own);
     return result;

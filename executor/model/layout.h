@@ -27,9 +27,9 @@
  * the experts of a layer lie below each other as one matrix.  A tied head reads the embedding's
  * table.  Every tp rank has equally many rows of a table in memory, of which the last ones may be
  * padding: their weights and gradients are zero and stay so, and since they are no elements of the
- * parameter, neither the optimizer nor checkpoints nor the verification see them.  Where two
- * pipeline ranks hold the same parameter (a tied head, both directions of DualPipe), the gradients
- * of both are summed before every step, so that both stay equal bit by bit.
+ * parameter, neither the optimizer nor checkpoints nor the verification see them.  Where several
+ * pipeline ranks hold the same parameter (a tied head, MTP modules, both directions of DualPipe),
+ * their gradients are summed before every step, so that all stay equal bit by bit.
  */
 #pragma once
 
@@ -124,6 +124,8 @@ typedef enum {
 } ExecShare;
 
 #define EXEC_MAX_RUNS 7
+#define EXEC_LAYER_MTP_NORMS                                                                       \
+    3 /* of an MTP module: of the hidden state, the embedding, the result */
 
 /* Which part of a matrix this rank holds: rows [row_begin, row_begin + n_rows), and of each row some
  * runs of columns. */
@@ -235,13 +237,17 @@ typedef struct {
     ExecTensor state_norm_gain;
     ExecTensor state_inner_gain[3];              /* of Mamba's time steps, B and C */
     ExecTensor state_out_weight, state_out_bias; /* [values, hidden] */
-    int32_t dense_unit, experts_unit;            /* -1: none */
+    /* Of an MTP module: mtp.h. */
+    ExecTensor mtp_norm_gain[EXEC_LAYER_MTP_NORMS], mtp_norm_shift[EXEC_LAYER_MTP_NORMS];
+    ExecTensor mtp_proj;              /* [2 hidden, hidden / tp] */
+    int32_t dense_unit, experts_unit; /* -1: none */
 } ExecLayerTensors;
 
 /* The parameters of embedding and head. */
 typedef struct {
-    ExecTensor token_table;    /* [padded_vocab, hidden]; with the embedding, or a tied head */
-    ExecTensor position_table; /* [position_rows, hidden]; with the embedding */
+    /* [padded_vocab, hidden]; with the embedding, MTP modules, or a tied head */
+    ExecTensor token_table;
+    ExecTensor position_table;                  /* [position_rows, hidden]; with the embedding */
     ExecTensor embedding_gain, embedding_shift; /* of the embedding's norm */
     ExecTensor norm_gain, norm_shift;           /* with the head */
     ExecTensor head_bias;                       /* [padded_vocab]; with the head */
@@ -284,11 +290,17 @@ int64_t exec_layout_content_elements(const ExecRegion *regions, ExecContent cont
  * overflow. */
 double exec_layout_bytes(const ExecModelOptions *options);
 
-/* A parameter that another pipeline rank holds too. */
+/* Pipeline ranks that may hold the same parameter: of either direction the one with the embedding,
+ * and those with MTP modules and a tied head. */
+#define EXEC_MAX_SHARERS (2 * (2 + MODEL_MAX_MTP))
+
+/* A parameter that other pipeline ranks hold too. */
 typedef struct {
     guint parameter;
-    int32_t other; /* the pipeline rank */
+    int32_t n;                       /* at least 2 */
+    int32_t ranks[EXEC_MAX_SHARERS]; /* the pipeline ranks that hold it, this one, too; ascending */
 } ExecSharedParameter;
 
-/* Returns: (owned) GArray of ExecSharedParameter, in the same order on both ranks that hold it. */
+/* Returns: (owned) GArray of ExecSharedParameter, by name: in the same order on all ranks that hold
+ * it. */
 GArray *exec_layout_shared_parameters(const ExecModelOptions *options);

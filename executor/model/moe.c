@@ -734,7 +734,7 @@ exec_moe_forward(const ExecLayer *layer, const void *in, const void *residual, v
 typedef struct {
     Exchange exchange;
     ExecBlock block;
-    void *d_active;  /* [n_received, expert_hidden] */
+    void *d_active; /* [n_received, expert_hidden] */
     void *d_x; /* [n_received, expert_input]: in the memory of d_active, which is not needed then */
     float *d_weight; /* [n_received] */
     float *d_choice; /* [n_rows, top_k] */

@@ -25,6 +25,11 @@
  * Behind the layers' blocks come the head's: the last layer's output; its norm and logits.  The
  * output of a stage without a head is sent away, and not kept.
  *
+ * A boundary, what one stage hands to the next, is [local rows, hidden]; behind the last layer it is
+ * that of the layer's result and that of each MTP module so far (mtp.h), one after the other.  An MTP
+ * module is a part like a layer: its `inputs` begin with the result before it, and the table that it
+ * reads is the embedding's, of which its rank has a copy.
+ *
  * What mixers hand from slice to slice (mixer.h), such as K and V of a sliced micro-batch, is one
  * block for the whole sequence, from its first F to its last B or I, and its gradient one from its
  * first B or I to its last B or W.
@@ -32,32 +37,8 @@
 #pragma once
 
 #include "executor/model/layer.h"
+#include "executor/model/stage_scratch.h"
 #include "executor/model/units.h"
-
-/* Scratch and tables that all stages of a rank share, since one op runs at a time. */
-typedef struct {
-    ExecBlock block;
-    void *d;            /* [local rows, hidden] the gradient that a backward passes on from layer to
-                           layer, or the output of a stage without a head */
-    float *stats;       /* [tp, 3, rows] for the loss; tp > 1 */
-    int32_t *positions; /* [seq_len / cp] of this rank's tokens, slice after slice */
-    /* By kind of layers: [seq_len, rotary_dim] for ExecRope; NULL unless rotary. */
-    float *turns[MODEL_MAX_KINDS];
-} ExecStageScratch;
-
-typedef struct {
-    const ExecModel *model; /* (borrowed) like all that follows */
-    ExecComm *comm;
-    ExecPool *pool;
-    int64_t sequences;      /* of the largest micro-batch */
-    const int64_t *lengths; /* tokens of every slice */
-    int32_t n_slices;
-} ExecScratchOptions;
-
-/* False on EXEC_ERROR_MEMORY. */
-bool exec_stage_scratch_init(ExecStageScratch *scratch, const ExecScratchOptions *options,
-                             GError **error);
-void exec_stage_scratch_clear(ExecStageScratch *scratch, ExecPool *pool);
 
 typedef struct {
     const ExecModel *model; /* (borrowed) like all that follows */
@@ -70,6 +51,7 @@ typedef struct {
     const int64_t *sequences; /* of each micro-batch */
     const int64_t *slices;    /* tokens of each slice */
     float loss_factor;        /* 1 / tokens of the global batch: the loss is a mean */
+    int64_t token_step; /* elements of @tokens between a row's token and the one that follows it */
 } ExecStageOptions;
 
 typedef struct ExecStageRun ExecStageRun;
@@ -82,8 +64,9 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC(ExecStageRun, exec_stage_run_free)
 /* The slice as layer.h sees it. */
 ExecSlice exec_stage_slice(const ExecStageRun *run, int32_t micro_batch, int32_t slice);
 
-/* Bytes of the stage's input, which are those of its output: [local rows, hidden]. */
-int64_t exec_stage_boundary_bytes(const ExecStageRun *run, int32_t micro_batch, int32_t slice);
+/* Bytes of the stage's input and of its output: boundaries. */
+int64_t exec_stage_input_bytes(const ExecStageRun *run, int32_t micro_batch, int32_t slice);
+int64_t exec_stage_output_bytes(const ExecStageRun *run, int32_t micro_batch, int32_t slice);
 
 /* Begins F: takes its memory.  @x  (out, borrowed) where the caller puts the stage's input; the
  * stage with the embedding fills it itself.  False on EXEC_ERROR_MEMORY. */
@@ -93,14 +76,15 @@ bool exec_stage_begin_forward(ExecStageRun *run, int32_t micro_batch, int32_t sl
 /*
  * Computes F.
  *
- * @tokens, @targets  this rank's tokens of the slice and those that follow them, in the backend's
- *                    memory; read by the embedding and by the head.
- * @loss  (out) in the backend's memory: becomes the sum of the rows' losses; NULL unless the stage
- *        has the head.
+ * @tokens  (nullable) this rank's tokens of the slice, in the backend's memory: those of the rows,
+ *          and, token_step elements further each, those 1, 2, ... further on in the sequence, as far
+ *          as the model has losses.  Read by embedding, MTP modules and head.
+ * @losses  (out) [model_n_losses()] in the backend's memory: become the sums of the rows'
+ *          losses, of the model and of each MTP module; NULL unless the stage has the head.
  * Returns: (borrowed) the output, valid until the rank's next op.
  */
 const void *exec_stage_forward(ExecStageRun *run, int32_t micro_batch, int32_t slice,
-                               const int32_t *tokens, const int32_t *targets, double *loss);
+                               const int32_t *tokens, double *losses);
 
 /* Where the caller puts the gradient of the stage's output before B or I; not read by the stage
  * with the head. */

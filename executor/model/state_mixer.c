@@ -374,8 +374,9 @@ set_fixed(const Work *work)
     const ModelArch *arch = &work->layer->widths->arch;
     const int64_t heads = work->s.w.heads, n = heads * work->s.tp;
     const int64_t first = work->layer->comm->groups[EXEC_DIM_TP].index * heads;
-    const double factor =
-        1.0 - (double)work->layer->number / ((double)arch->n_layers - 1.0 + 1e-5) + 1e-5;
+    /* MTP modules are as the last layer. */
+    const double number = (double)MIN(work->layer->number, arch->n_layers - 1);
+    const double factor = 1.0 - number / ((double)arch->n_layers - 1.0 + 1e-5) + 1e-5;
     g_autofree float *decays = g_new(float, (size_t)heads);
 
     for (int64_t i = 0; i < heads; i++)

@@ -15,6 +15,7 @@ struct ExecData {
     int fd;     /* -1: synthetic */
     int64_t token_bytes;
     int64_t n_tokens, vocab, seq_len;
+    int64_t n; /* tokens of a sequence, with those ahead */
     uint64_t key;
 };
 
@@ -97,26 +98,28 @@ open_file(ExecData *data, GError **error)
 }
 
 ExecData *
-exec_data_open(const char *path, int64_t vocab, int64_t seq_len, uint64_t seed, GError **error)
+exec_data_open(const char *path, int64_t vocab, int64_t seq_len, int64_t n_ahead, uint64_t seed,
+               GError **error)
 {
-    g_return_val_if_fail(vocab >= 1 && seq_len >= 1, NULL);
+    g_return_val_if_fail(vocab >= 1 && seq_len >= 1 && n_ahead >= 1, NULL);
     g_autoptr(ExecData) data = g_new0(ExecData, 1);
 
     data->path = g_strdup(path);
     data->fd = -1;
     data->vocab = vocab;
     data->seq_len = seq_len;
+    data->n = seq_len + n_ahead;
     data->n_tokens = INT64_MAX;
     data->key = exec_random_key(seed, "data");
     if (path == NULL)
         return g_steal_pointer(&data);
     if (!open_file(data, error))
         return NULL;
-    if (data->n_tokens <= seq_len)
+    if (data->n_tokens < data->n)
         return EXEC_FAIL_NULL(error, EXEC_ERROR_DATA,
                               "%s: " INT " tokens are too few: a sequence of " INT
                               " needs at least " INT,
-                              path, data->n_tokens, seq_len, seq_len + 1);
+                              path, data->n_tokens, seq_len, data->n);
     if (!scan(data, error))
         return NULL;
     return g_steal_pointer(&data);
@@ -140,7 +143,7 @@ synthesize(const ExecData *data, uint64_t key, int32_t *tokens)
     const uint64_t vocab = (uint64_t)data->vocab;
     uint64_t token = random_at(key, 0) % vocab;
 
-    for (int64_t i = 0; i <= data->seq_len; i++) {
+    for (int64_t i = 0; i < data->n; i++) {
         const uint64_t draw = random_at(key, (uint64_t)i + 1);
         tokens[i] = (int32_t)token;
         token = draw % 8 == 0 ? (draw >> 3) % vocab : (token + 1) % vocab;
@@ -157,12 +160,12 @@ exec_data_sequence(const ExecData *data, int64_t step, int64_t index, int32_t *t
         synthesize(data, key, tokens);
         return true;
     }
-    const int64_t begin = (int64_t)(key % (uint64_t)(data->n_tokens - data->seq_len));
-    const size_t n_bytes = (size_t)((data->seq_len + 1) * data->token_bytes);
+    const int64_t begin = (int64_t)(key % (uint64_t)(data->n_tokens - data->n + 1));
+    const size_t n_bytes = (size_t)(data->n * data->token_bytes);
     g_autofree uint8_t *raw = g_malloc(n_bytes);
     if (!read_at(data, begin * data->token_bytes, n_bytes, raw, error))
         return false;
-    for (int64_t i = 0; i <= data->seq_len; i++) {
+    for (int64_t i = 0; i < data->n; i++) {
         tokens[i] = token_at(data, raw, i);
         if (!check_token(data, tokens[i], begin + i, error))
             return false;

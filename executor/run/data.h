@@ -23,15 +23,18 @@ typedef struct ExecData ExecData;
  * Returns: (owned) the data; NULL on an error.  Tokens of files up to EXEC_DATA_SCAN_BYTES are
  * checked here, those of larger ones when they are read.
  *
- * @path  (nullable) NULL: synthetic tokens.
+ * @path     (nullable) NULL: synthetic tokens
+ * @n_ahead  how many tokens beyond seq_len belong to a sequence: 1, the target of its last one, and
+ *           one for each MTP module
  */
-ExecData *exec_data_open(const char *path, int64_t vocab, int64_t seq_len, uint64_t seed,
-                         GError **error);
+ExecData *exec_data_open(const char *path, int64_t vocab, int64_t seq_len, int64_t n_ahead,
+                         uint64_t seed, GError **error);
 void exec_data_free(ExecData *data);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(ExecData, exec_data_free)
 
 #define EXEC_DATA_SCAN_BYTES (INT64_C(256) * 1024 * 1024)
 
-/* @tokens  (out) seq_len + 1 tokens: the inputs are the first seq_len, the targets the last. */
+/* @tokens  (out) seq_len + n_ahead tokens: the inputs are the first seq_len, and the targets, with
+ * n_ahead 1, the last. */
 bool exec_data_sequence(const ExecData *data, int64_t step, int64_t index, int32_t *tokens,
                         GError **error);

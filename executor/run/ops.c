@@ -95,7 +95,8 @@ message_of(const ExecRank *rank, ScheduleOp op, const ExecStage *stage, int32_t 
     const bool is_gradient = receives == (step > 0);
     Message m = {
         .peer = schedule_rank_of_stage(schedule, stage->stage + step, stage->chain),
-        .n_bytes = exec_stage_boundary_bytes(rank->runs[op.chunk], op.micro_batch, op.slice),
+        .n_bytes = (step > 0 ? exec_stage_output_bytes : exec_stage_input_bytes)(
+            rank->runs[op.chunk], op.micro_batch, op.slice),
     };
 
     m.process = exec_rank_peer(rank, m.peer);
@@ -164,18 +165,17 @@ send(ExecRank *rank, ScheduleOp op, const ExecStage *stage, int32_t step, const 
 
 /* --- meeting --- */
 
-/* The ranks that hold a parameter together with another pipeline rank (optimize.c: reduce_shared).
- */
+/* The pipeline ranks that hold a parameter together (optimize.c: reduce_shared). */
 static bool
 meet_sharers(ExecRank *rank, GError **error)
 {
     ExecTransport *t = &rank->transport;
 
     for (guint i = 0; i < rank->shared_parameters->len; i++) {
-        int32_t members[2];
-        const ExecGroup pair = exec_rank_pair(
-            rank, g_array_index(rank->shared_parameters, ExecSharedParameter, i).other, members);
-        if (!t->ops->meet(t, &pair, EXEC_MEET_COLLECTIVES, error))
+        int32_t members[EXEC_MAX_SHARERS];
+        const ExecGroup sharers = exec_rank_sharers(
+            rank, &g_array_index(rank->shared_parameters, ExecSharedParameter, i), members);
+        if (!t->ops->meet(t, &sharers, EXEC_MEET_COLLECTIVES, error))
             return false;
     }
     return true;
@@ -235,15 +235,15 @@ exec_rank_meet(ExecRank *rank, GError **error)
 
 /* --- ops --- */
 
-/* Where the op's rows are in @rows (tokens or targets); NULL where the rank has none. */
+/* Where the op's tokens are; NULL where the rank has none. */
 static const int32_t *
-rows_of(const ExecRank *rank, const int32_t *rows, ScheduleOp op, const ExecStage *stage)
+tokens_of(const ExecRank *rank, ScheduleOp op, const ExecStage *stage)
 {
     const int64_t micro_batch = micro_batch_of(rank, op, stage);
 
-    return rows == NULL ? NULL
-                        : rows + rank->micro_batch_at[micro_batch] +
-                              rank->slice_at[op.slice] * rank->sequences[micro_batch];
+    return rank->tokens == NULL ? NULL
+                                : rank->tokens + rank->micro_batch_at[micro_batch] +
+                                      rank->slice_at[op.slice] * rank->sequences[micro_batch];
 }
 
 /* The computation of an op is between these two.  Its event gets its times when the backend knows
@@ -300,8 +300,8 @@ run_forward(ExecRank *rank, ScheduleOp op, const ExecStage *stage, GError **erro
         return false;
     begin_work(rank, op, stage);
     const void *y = exec_stage_forward(
-        run, op.micro_batch, op.slice, rows_of(rank, rank->tokens, op, stage),
-        rows_of(rank, rank->targets, op, stage), stage->head ? rank->device_losses + at : NULL);
+        run, op.micro_batch, op.slice, tokens_of(rank, op, stage),
+        stage->head ? rank->device_losses + at * model_n_losses(rank->shared->arch) : NULL);
     if (!end_work(rank, TRACE_EVENT_FORWARD, op, error))
         return false;
     return stage->head || send(rank, op, stage, 1, y, error);
@@ -311,7 +311,7 @@ static bool
 run_backward(ExecRank *rank, ScheduleOp op, const ExecStage *stage, bool split, GError **error)
 {
     ExecStageRun *run = rank->runs[op.chunk];
-    const int32_t *tokens = rows_of(rank, rank->tokens, op, stage);
+    const int32_t *tokens = tokens_of(rank, op, stage);
     const void *dx;
 
     if (!stage->head && !receive(rank, op, stage, 1, exec_stage_gradient(run), error))

@@ -145,8 +145,8 @@ reduce_over_tp(ExecRank *rank, GError **error)
     return exec_comm_check(&rank->comm, error);
 }
 
-/* Sums over two pipeline ranks.  Two summands commute, so both sums are equal bit by bit, whatever
- * the order inside the rings of the others.  Both ranks have the same shard of the unit. */
+/* Sums over the pipeline ranks that hold a parameter.  Each element is summed up on one of them and
+ * copied, so that all sums are equal bit by bit.  All have the same shard of the unit. */
 static bool
 reduce_shared(ExecRank *rank, GError **error)
 {
@@ -156,9 +156,9 @@ reduce_shared(ExecRank *rank, GError **error)
         const ExecParameter *p = exec_model_parameter(rank->model, s->parameter);
         int64_t begin;
         const int64_t n = exec_model_own_elements(rank->model, p, &begin);
-        int32_t members[2];
-        const ExecGroup pair = exec_rank_pair(rank, s->other, members);
-        if (!reduce(rank, &pair, exec_model_own_gradients(rank->model, p, begin), n, error))
+        int32_t members[EXEC_MAX_SHARERS];
+        const ExecGroup sharers = exec_rank_sharers(rank, s, members);
+        if (!reduce(rank, &sharers, exec_model_own_gradients(rank->model, p, begin), n, error))
             return false;
     }
     return true;
@@ -197,7 +197,7 @@ exec_rank_speaks_for(const ExecRank *rank, guint parameter)
     for (guint i = 0; i < rank->shared_parameters->len; i++) {
         const ExecSharedParameter *shared =
             &g_array_index(rank->shared_parameters, ExecSharedParameter, i);
-        if (shared->parameter == parameter && shared->other < rank->pipeline)
+        if (shared->parameter == parameter && shared->ranks[0] < rank->pipeline)
             return false;
     }
     return true;

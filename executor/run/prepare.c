@@ -267,26 +267,25 @@ make_runs(ExecRank *rank)
             .sequences = rank->sequences + stage->chain * n_micro_batches,
             .slices = &g_array_index(plan->slices, int64_t, 0),
             .loss_factor = 1.0f / (float)(plan->global_batch * plan->seq_len),
+            .token_step = rank->micro_batch_at[plan->n_micro_batches],
         });
     }
 }
 
-/* Takes the backend's memory for tokens, targets and losses. */
+/* Takes the backend's memory for tokens, those that follow them, and losses. */
 static bool
 take_tokens(ExecRank *rank, size_t n_losses, GError **error)
 {
     ExecBackend *backend = rank->backend;
     const int64_t n_rows = rank->micro_batch_at[rank->shared->plan->n_micro_batches];
-    const size_t n_bytes = (size_t)n_rows * sizeof(int32_t);
+    const int64_t n_ahead = 1 + model_n_losses(rank->shared->arch);
+    const size_t n_bytes = (size_t)(n_ahead * n_rows) * sizeof(int32_t);
     const size_t loss_bytes = n_losses * sizeof(double);
 
     rank->tokens = backend->ops->alloc(backend, n_bytes, "tokens", error);
     if (rank->tokens == NULL)
         return false;
-    rank->targets = backend->ops->alloc(backend, n_bytes, "targets", error);
-    if (rank->targets == NULL)
-        return false;
-    exec_pool_count(rank->pool, TRACE_MEMORY_BUFFERS, 2 * (int64_t)n_bytes);
+    exec_pool_count(rank->pool, TRACE_MEMORY_BUFFERS, (int64_t)n_bytes);
     rank->device_losses = backend->ops->alloc(backend, loss_bytes, "the losses", error);
     if (rank->device_losses == NULL)
         return false;
@@ -308,7 +307,7 @@ exec_rank_prepare(ExecRank *rank, GError **error)
         return false;
     for (guint i = 0; i < rank->model->stages->len; i++) {
         const ExecStage *stage = exec_model_stage(rank->model, i);
-        reads_tokens |= stage->embedding || stage->head;
+        reads_tokens |= stage->embedding || stage->head || stage->ends.token_unit >= 0;
     }
     index_rows(rank, &max_sequences);
     if (!exec_stage_scratch_init(&rank->scratch,
@@ -330,7 +329,8 @@ exec_rank_prepare(ExecRank *rank, GError **error)
     rank->graphs = shared->o.graphs && can_capture(rank);
     make_units(rank);
     make_runs(rank);
-    const size_t n_losses = (size_t)plan->n_micro_batches * plan->slices->len;
+    const size_t n_losses =
+        (size_t)plan->n_micro_batches * plan->slices->len * (size_t)model_n_losses(shared->arch);
     rank->losses = g_new0(double, n_losses);
     return !reads_tokens || take_tokens(rank, n_losses, error);
 }
@@ -343,7 +343,6 @@ exec_rank_clear(ExecRank *rank)
     g_free(rank->runs);
     if (rank->backend != NULL) {
         rank->backend->ops->release(rank->backend, rank->tokens);
-        rank->backend->ops->release(rank->backend, rank->targets);
         rank->backend->ops->release(rank->backend, rank->device_losses);
     }
     if (rank->pool != NULL)

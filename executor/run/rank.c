@@ -54,13 +54,17 @@ exec_rank_peer(const ExecRank *rank, int32_t pipeline)
 }
 
 ExecGroup
-exec_rank_pair(const ExecRank *rank, int32_t pipeline, int32_t members[2])
+exec_rank_sharers(const ExecRank *rank, const ExecSharedParameter *shared,
+                  int32_t members[EXEC_MAX_SHARERS])
 {
-    const int32_t peer = exec_rank_peer(rank, pipeline);
+    ExecGroup group = {.ranks = members, .n = shared->n};
 
-    members[0] = MIN(rank->rank, peer);
-    members[1] = MAX(rank->rank, peer);
-    return (ExecGroup){.ranks = members, .n = 2, .index = rank->rank > peer};
+    for (int32_t i = 0; i < shared->n; i++) {
+        members[i] = exec_rank_peer(rank, shared->ranks[i]);
+        if (shared->ranks[i] == rank->pipeline)
+            group.index = i;
+    }
+    return group;
 }
 
 /* --- what verification compares --- */
@@ -115,11 +119,24 @@ keep_gradients(ExecRank *rank, GError **error)
 
 /* --- one step --- */
 
-/* Copies this rank's tokens of sequence @one to @rows, and the tokens that follow them to @next; it
- * is the @b-th of the @n sequences of its micro-batch. */
+/* How far the tokens are ahead of their rows that a rank reads, its own included: its losses' targets
+ * are the furthest. */
+static int64_t
+n_ahead(const ExecRank *rank)
+{
+    return 1 + model_n_losses(rank->shared->arch);
+}
+
+static int64_t
+n_rows(const ExecRank *rank)
+{
+    return rank->micro_batch_at[rank->shared->plan->n_micro_batches];
+}
+
+/* Copies this rank's tokens of sequence @one to @rows, and, n_rows() further each, the tokens that
+ * follow them; it is the @b-th of the @n sequences of its micro-batch. */
 static void
-place_tokens(const ExecRank *rank, const int32_t *one, int64_t n, int64_t b, int32_t *rows,
-             int32_t *next)
+place_tokens(const ExecRank *rank, const int32_t *one, int64_t n, int64_t b, int32_t *rows)
 {
     const Plan *plan = rank->shared->plan;
     int64_t row = 0, context = 0;
@@ -129,11 +146,9 @@ place_tokens(const ExecRank *rank, const int32_t *one, int64_t n, int64_t b, int
         ExecChunk chunks[2];
         const int n_chunks = exec_slice_chunks(tokens, plan->degrees.cp, rank->cp, chunks);
         for (int i = 0; i < n_chunks; i++)
-            for (int64_t t = 0; t < chunks[i].n; t++, row++) {
-                const int32_t *from = one + context + chunks[i].begin + t;
-                rows[row * n + b] = from[0];
-                next[row * n + b] = from[1];
-            }
+            for (int64_t t = 0; t < chunks[i].n; t++, row++)
+                for (int64_t k = 0; k < n_ahead(rank); k++)
+                    rows[k * n_rows(rank) + row * n + b] = one[context + chunks[i].begin + t + k];
         context += tokens;
     }
 }
@@ -144,24 +159,21 @@ static bool
 load_tokens(ExecRank *rank, GError **error)
 {
     const Plan *plan = rank->shared->plan;
-    const int64_t n_rows = rank->micro_batch_at[plan->n_micro_batches];
-    int64_t index = rank->dp * (n_rows / (plan->seq_len / plan->degrees.cp));
+    const size_t n = (size_t)(n_ahead(rank) * n_rows(rank));
+    int64_t index = rank->dp * (n_rows(rank) / (plan->seq_len / plan->degrees.cp));
 
     if (rank->tokens == NULL)
         return true;
     exec_rank_set_doing(rank, EXEC_DOING_DATA, 0);
-    g_autofree int32_t *one = g_new(int32_t, (size_t)plan->seq_len + 1);
-    g_autofree int32_t *rows = g_new(int32_t, (size_t)n_rows);
-    g_autofree int32_t *next = g_new(int32_t, (size_t)n_rows);
+    g_autofree int32_t *one = g_new(int32_t, (size_t)(plan->seq_len + n_ahead(rank) - 1));
+    g_autofree int32_t *rows = g_new(int32_t, n);
     for (int64_t m = 0; m < plan->n_micro_batches; m++)
         for (int64_t b = 0; b < rank->sequences[m]; b++, index++) {
             if (!exec_data_sequence(rank->shared->data, rank->step, index, one, error))
                 return false;
-            place_tokens(rank, one, rank->sequences[m], b, rows + rank->micro_batch_at[m],
-                         next + rank->micro_batch_at[m]);
+            place_tokens(rank, one, rank->sequences[m], b, rows + rank->micro_batch_at[m]);
         }
-    rank->backend->ops->upload(rank->backend, (size_t)n_rows * sizeof *rows, rows, rank->tokens);
-    rank->backend->ops->upload(rank->backend, (size_t)n_rows * sizeof *next, next, rank->targets);
+    rank->backend->ops->upload(rank->backend, n * sizeof *rows, rows, rank->tokens);
     return true;
 }
 
@@ -190,12 +202,15 @@ barrier(ExecRank *rank, GError **error)
     return rank->transport.ops->barrier(&rank->transport, &everyone, error);
 }
 
-/* Sums this rank's losses in the order of micro-batches and slices, which does not depend on the
- * order of ops. */
+/* Sums what is trained of this rank's losses, in the order of micro-batches and slices, which does
+ * not depend on the order of ops. */
 static bool
 sum_losses(ExecRank *rank, double *sum, GError **error)
 {
-    const int64_t n = rank->shared->plan->n_micro_batches * rank->shared->schedule->n_slices;
+    const ModelArch *arch = rank->shared->arch;
+    const int64_t n_losses = model_n_losses(arch);
+    const int64_t n =
+        rank->shared->plan->n_micro_batches * rank->shared->schedule->n_slices * n_losses;
 
     *sum = 0;
     if (rank->device_losses == NULL)
@@ -205,7 +220,7 @@ sum_losses(ExecRank *rank, double *sum, GError **error)
     if (!rank->backend->ops->synchronize(rank->backend, error))
         return false;
     for (int64_t i = 0; i < n; i++)
-        *sum += rank->losses[i];
+        *sum += model_loss_weight(arch, i % n_losses) * rank->losses[i];
     return true;
 }
 

@@ -29,13 +29,13 @@ typedef struct {
     int64_t *sequences;      /* (owned) of each micro-batch */
     int64_t *micro_batch_at; /* (owned) the row of tokens at which each micro-batch begins */
     int64_t *slice_at;       /* (owned) the token of this rank at which each slice begins */
-    /* (owned by the backend, nullable) [micro-batch][token, sequence] of this rank's tokens; NULL
-     * where it has neither embedding nor head */
-    int32_t *tokens, *targets;
+    /* (owned by the backend, nullable) [how much further on in the sequence][micro-batch][token,
+     * sequence] of this rank's tokens; NULL where it has neither embedding nor MTP modules nor head */
+    int32_t *tokens;
     GArray *shared_parameters; /* (owned) of ExecSharedParameter */
     bool splits_backward;      /* the schedule has W; else an I is computed as B */
     bool graphs;               /* ExecRunOptions.graphs, and the rank's ops can be captured */
-    double *losses;            /* (owned) [micro-batch of the data][slice] of this step */
+    double *losses; /* (owned) [micro-batch of the data][slice][loss (stage.h)] of this step */
     double *device_losses; /* (owned by the backend, nullable) the same where they are computed */
     GArray *events;        /* (borrowed, nullable) of this step; NULL before the first */
     /* (owned) Of this step's ops so far: begin and end, and which event each has. */
@@ -81,9 +81,10 @@ exec_rank_everyone(const ExecRank *rank)
 /* The process rank with this rank's coordinates in pipeline rank @pipeline. */
 int32_t exec_rank_peer(const ExecRank *rank, int32_t pipeline);
 
-/* The group of this rank and its peer in pipeline rank @pipeline, in ascending order.  @members is
- * the group's memory. */
-ExecGroup exec_rank_pair(const ExecRank *rank, int32_t pipeline, int32_t members[2]);
+/* The group of the ranks with this one's coordinates in the pipeline ranks that hold @shared, in
+ * ascending order.  @members is the group's memory. */
+ExecGroup exec_rank_sharers(const ExecRank *rank, const ExecSharedParameter *shared,
+                            int32_t members[EXEC_MAX_SHARERS]);
 
 /* The rank's ops of the schedule, [returned, end). */
 static inline int64_t

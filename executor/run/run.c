@@ -314,7 +314,7 @@ static bool
 check_plan(const ModelArch *arch, const Plan *plan, const char *device, bool here, GError **error)
 {
     if (!check_model(arch, plan, device, error) || !check_splits_we_know(plan, error) ||
-        !check_numbers(plan, error) || !plan_check(plan, arch->n_layers, error) ||
+        !check_numbers(plan, error) || !plan_check(plan, model_n_stacked(arch), error) ||
         (here && !check_machine(arch, plan, error)) || !check_split(arch, plan, error))
         return false;
     if (plan->seq_len > arch->max_seq_len)
@@ -387,8 +387,9 @@ exec_run_check(const ExecRunOptions *options, GError **error)
 {
     if (!check_options(options, error))
         return false;
-    g_autoptr(ExecData) data = exec_data_open(options->data_path, options->arch->vocab,
-                                              options->plan->seq_len, options->seed, error);
+    g_autoptr(ExecData) data =
+        exec_data_open(options->data_path, options->arch->vocab, options->plan->seq_len,
+                       model_n_losses(options->arch), options->seed, error);
     g_autoptr(ExecCheckpoint) checkpoint = NULL;
     return data != NULL && exec_shared_find_checkpoint(options, &checkpoint, error);
 }

@@ -90,8 +90,9 @@ exec_shared_new(const ExecRunOptions *options, GError **error)
     shared->schedule = options->schedule != NULL ? schedule_copy(options->schedule)
                                                  : plan_build_schedule(options->plan, NULL, error);
     if (shared->schedule != NULL)
-        shared->data = exec_data_open(options->data_path, options->arch->vocab,
-                                      options->plan->seq_len, options->seed, error);
+        shared->data =
+            exec_data_open(options->data_path, options->arch->vocab, options->plan->seq_len,
+                           model_n_losses(options->arch), options->seed, error);
     if (shared->data == NULL || !alloc_steps(shared, error) ||
         !exec_shared_find_checkpoint(options, &shared->checkpoint, error)) {
         exec_shared_unref(shared);

@@ -26,7 +26,8 @@ single_plan(const ModelArch *arch, int64_t global_batch, int64_t seq_len)
     plan->dtype = DTYPE_FP32;
     plan->n_micro_batches = global_batch;
     g_array_append_val(plan->slices, seq_len);
-    plan_set_even_stages(plan, arch->n_layers, true, SCHEDULE_PLACEMENT_LOOP, PLAN_RECOMPUTE_NONE);
+    plan_set_even_stages(plan, model_n_stacked(arch), true, SCHEDULE_PLACEMENT_LOOP,
+                         PLAN_RECOMPUTE_NONE);
     return plan;
 }
 
@@ -50,16 +51,16 @@ exec_reference_init(ExecReference *reference, const ExecReferenceOptions *o, GEr
     return reference->model != NULL;
 }
 
-/* Runs forward and backward of one sequence; the targets are its tokens from the second on. */
+/* Runs forward and backward of one sequence. */
 static bool
-run_sequence(ExecStageRun *run, const int32_t *rows, double *loss, GError **error)
+run_sequence(ExecStageRun *run, const int32_t *rows, double *losses, GError **error)
 {
     void *x;
     const void *dx;
 
     if (!exec_stage_begin_forward(run, 0, 0, &x, error))
         return false;
-    exec_stage_forward(run, 0, 0, rows, rows + 1, loss);
+    exec_stage_forward(run, 0, 0, rows, losses);
     return exec_stage_backward(run, 0, 0, rows, false, &dx, error);
 }
 
@@ -69,7 +70,10 @@ exec_reference_step(ExecReference *reference, const ExecData *data, int64_t step
     const Plan *plan = reference->plan;
     ExecBackend *backend = reference->backend;
     const int64_t one = 1, n_tokens = plan->global_batch * plan->seq_len;
-    const size_t n_bytes = ((size_t)plan->seq_len + 1) * sizeof(int32_t);
+    const ModelArch *arch = &reference->model->widths.arch;
+    const int64_t n_losses = model_n_losses(arch);
+    const size_t n_bytes = (size_t)(plan->seq_len + n_losses) * sizeof(int32_t);
+    const size_t loss_bytes = (size_t)n_losses * sizeof(double);
     g_autofree int32_t *tokens = g_malloc(n_bytes);
     ExecStageScratch scratch = {0};
     bool ok = true;
@@ -78,18 +82,18 @@ exec_reference_step(ExecReference *reference, const ExecData *data, int64_t step
     int32_t *rows = backend->ops->alloc(backend, n_bytes, "tokens", error);
     if (rows == NULL)
         return false;
-    double *device_loss = backend->ops->alloc(backend, sizeof *device_loss, "the loss", error);
-    if (device_loss == NULL || !exec_stage_scratch_init(&scratch,
-                                                        &(ExecScratchOptions){
-                                                            .model = reference->model,
-                                                            .comm = &reference->comm,
-                                                            .pool = reference->pool,
-                                                            .sequences = 1,
-                                                            .lengths = &plan->seq_len,
-                                                            .n_slices = 1,
-                                                        },
-                                                        error)) {
-        backend->ops->release(backend, device_loss);
+    double *device_losses = backend->ops->alloc(backend, loss_bytes, "the losses", error);
+    if (device_losses == NULL || !exec_stage_scratch_init(&scratch,
+                                                          &(ExecScratchOptions){
+                                                              .model = reference->model,
+                                                              .comm = &reference->comm,
+                                                              .pool = reference->pool,
+                                                              .sequences = 1,
+                                                              .lengths = &plan->seq_len,
+                                                              .n_slices = 1,
+                                                          },
+                                                          error)) {
+        backend->ops->release(backend, device_losses);
         backend->ops->release(backend, rows);
         return false;
     }
@@ -104,21 +108,23 @@ exec_reference_step(ExecReference *reference, const ExecData *data, int64_t step
         .sequences = &one,
         .slices = &plan->seq_len,
         .loss_factor = 1.0f / (float)n_tokens,
+        .token_step = 1,
     });
     for (int64_t i = 0; ok && i < plan->global_batch; i++) {
-        double loss = 0;
+        double losses[1 + MODEL_MAX_MTP] = {0};
         ok = exec_data_sequence(data, step, i, tokens, error);
         if (!ok)
             break;
         backend->ops->upload(backend, n_bytes, tokens, rows);
-        ok = run_sequence(run, rows, device_loss, error);
-        backend->ops->download(backend, sizeof loss, device_loss, &loss);
+        ok = run_sequence(run, rows, device_losses, error);
+        backend->ops->download(backend, loss_bytes, device_losses, losses);
         ok = backend->ops->synchronize(backend, ok ? error : NULL) && ok;
-        reference->loss += loss / (double)n_tokens;
+        for (int64_t k = 0; k < n_losses; k++)
+            reference->loss += model_loss_weight(arch, k) * losses[k] / (double)n_tokens;
     }
     exec_stage_scratch_clear(&scratch, reference->pool);
     backend->ops->release(backend, rows);
-    backend->ops->release(backend, device_loss);
+    backend->ops->release(backend, device_losses);
     return ok;
 }
 

@@ -664,6 +664,19 @@ add_whole_part(const WorkloadBuild *build, ModelPart part, int64_t layer,
     g_array_append_val(whole, of_part);
 }
 
+/* What an MTP module embeds, before its layer: it keeps nothing, but the table may be whole for it. */
+static void
+add_embedded(const WorkloadBuild *build, int64_t layer, GArray *whole)
+{
+    static const WorkloadKeptBytes none = {0};
+
+    if (whole == NULL || model_n_mtp_before(build->arch, layer + 1) == 0)
+        return;
+    WorkloadCoursePart part = workload_build_course_part(build, MODEL_PART_EMBEDDING, 0, &none);
+    part.layer_kind = -1;
+    g_array_append_val(whole, part);
+}
+
 /* The executor's blocks of an op are as large as the wider kind of the stage's layers needs,
  * whichever is at work; what a layer takes for itself comes on top, when it is.  Moves that from
  * the workspaces of @op to the @parts. */
@@ -775,6 +788,7 @@ workload_build_op_memory(const WorkloadBuild *build, const PlanStage *stage, int
                 : plain[kind];
         join_unit(build, stage, i, boundary_bytes, saved, &kept);
         workload_build_add(&state_bytes, kept.state_bytes);
+        add_embedded(build, layer, whole);
         add_whole_part(build, MODEL_PART_LAYER, layer, &kept, whole, op);
     }
     if (stage->head)

@@ -22,6 +22,7 @@ workload_build_course_part(const WorkloadBuild *build, ModelPart part, int64_t l
                            (plan_expert_replicas(d, &plan->conventions) > 1 ? n.expert : 0);
 
     return (WorkloadCoursePart){
+        .embeds = part == MODEL_PART_EMBEDDING,
         .kept_bytes = kept->kept_bytes,
         .weight_kept_bytes = kept->weight_kept_bytes,
         .weights_bytes = workload_build_mul(
@@ -57,31 +58,25 @@ part_at(const Walk *c, int64_t i)
     return &c->course->parts[c->kind == SCHEDULE_OP_FORWARD ? i : c->course->n_parts - 1 - i];
 }
 
-static bool
-is_embedding(const Walk *c, const WorkloadCoursePart *part)
-{
-    return c->course->embedding && part == c->course->parts;
-}
-
-/* W reads no weights, and the gradient of the embedding is made without the table. */
+/* W reads no weights, and the gradient of an embedding is made without the table. */
 static int64_t
 weights_of(const Walk *c, int64_t i)
 {
     const WorkloadCoursePart *part = part_at(c, i);
 
     return c->kind == SCHEDULE_OP_BACKWARD_WEIGHT ||
-                   (c->kind != SCHEDULE_OP_FORWARD && is_embedding(c, part))
+                   (c->kind != SCHEDULE_OP_FORWARD && part->embeds)
                ? 0
                : part->weights_bytes;
 }
 
-/* I makes the gradient of the embedding, which is no product; W makes those of products. */
+/* I makes the gradients of embeddings, which are no products; W makes those of products. */
 static int64_t
 gradients_of(const Walk *c, const WorkloadCoursePart *part)
 {
-    const bool here = c->kind == SCHEDULE_OP_BACKWARD ||
-                      c->kind == (is_embedding(c, part) ? SCHEDULE_OP_BACKWARD_INPUT
-                                                        : SCHEDULE_OP_BACKWARD_WEIGHT);
+    const bool here =
+        c->kind == SCHEDULE_OP_BACKWARD ||
+        c->kind == (part->embeds ? SCHEDULE_OP_BACKWARD_INPUT : SCHEDULE_OP_BACKWARD_WEIGHT);
 
     return here ? part->gradients_bytes : 0;
 }
@@ -123,7 +118,7 @@ visit(Walk *c, int64_t i)
     level = plus(level, part->own_bytes[c->kind]);
     if (c->kind == SCHEDULE_OP_BACKWARD_INPUT)
         level = plus(level, MAX(0, change_of(c, part)));
-    if (is_embedding(c, part))
+    if (c->course->embedding && part == c->course->parts)
         level = plus(level, -c->course->again_bytes[c->kind]);
     c->most = MAX(c->most, level);
     if (all && n_later > 0)

@@ -77,6 +77,16 @@ END
     RUN="--balance-experts"
 }
 
+# modules N TIED: from now on the model has N MTP modules
+modules() {
+    cat >"$W/model.json" <<END
+{"format":"degas-model","version":1,"name":"middling-mtp","family":"llama","n_layers":5,
+ "hidden":192,"n_heads":6,"ffn_hidden":512,"vocab":1024,"max_seq_len":192,"tied_embeddings":$2,
+ "mtp":{"n":$1}}
+END
+    profile || report 1 "profile with MTP modules" "$(cat "$W/err")"
+}
+
 P="--gpus 2 --dp 1 --tp 1 --pp 2 --slices off"
 T="--gpus 2 --dp 1 --tp 2 --pp 1 --schedule 1f1b --slices off"
 D="--gpus 2 --dp 2 --tp 1 --pp 1 --schedule 1f1b --slices off"
@@ -141,6 +151,10 @@ if [ -z "$LONG" ] || [ "$LONG" = corners ]; then
     profile || report 1 "profile of an odd vocabulary" "$(cat "$W/err")"
     rare "a padded vocabulary, dp 2" $D --zero 0 --recompute none --pad-vocab on
     peaks "a padded vocabulary, tp 2" $T --zero 0 --recompute none --pad-vocab on
+    modules 1 true
+    peaks "an MTP module, recompute full" $P --schedule 1f1b --zero 0 --recompute full
+    peaks "an MTP module, zero 2" --gpus 4 --dp 2 --tp 1 --pp 2 --slices off --schedule zb-h1 \
+        --zero 2 --recompute none
     experts 192
     rare "experts, recompute none" $P --schedule 1f1b --zero 0 --recompute none
     peaks "experts, ep 2, recompute full" --gpus 4 --dp 2 --ep 2 --tp 1 --pp 2 --slices off \
@@ -257,6 +271,26 @@ END
         state conv '"n_heads":192,"key_dim":1,"value_dim":1,"conv":3'
         state attention_mamba2 '"n_heads":12,"n_key_heads":3,"key_dim":32,"value_dim":32,"conv":4'
         state mamba '"n_heads":384,"key_dim":16,"value_dim":1,"rank":12,"inner_norms":true'
+        for n in 1 2; do
+            modules $n $([ $n = 1 ] && echo true || echo false)
+            for recompute in none selective full; do
+                for schedule in 1f1b zb-h1 "zb-v --vpp 2" dualpipe; do
+                    peaks "MTP $n, $schedule, recompute $recompute" $P --schedule $schedule --zero 0 \
+                        --recompute $recompute
+                done
+                peaks "MTP $n, slices, recompute $recompute" $S --slices 4 --schedule seq1f1b --zero 0 \
+                    --recompute $recompute
+                peaks "MTP $n, tp 2, recompute $recompute" $T --zero 0 --recompute $recompute
+                peaks "MTP $n, tp 2, sequence parallel, recompute $recompute" $T --zero 0 \
+                    --recompute $recompute --sequence-parallel on
+                for zero in 1 2 3; do
+                    peaks "MTP $n, dp 2, zero $zero, recompute $recompute" $D --zero $zero \
+                        --recompute $recompute
+                done
+            done
+            peaks "MTP $n, dp 2, pp 2, zero 3" --gpus 4 --dp 2 --tp 1 --pp 2 --slices off \
+                --schedule 1f1b --zero 3 --recompute none
+        done
         experts 384
         for schedule in 1f1b zb-h1 "zb-v --vpp 2" "dualpipev --vpp 2"; do
             for recompute in none selective full; do

@@ -22,7 +22,9 @@ typedef struct {
     int64_t n_experts, n_shared, first_dense; /* n_experts 0: none */
     bool
         mixed; /* layers of several kinds, with other heads and widths; the last kind has experts */
-    int state; /* which mixer of states.h takes turns with attention, from 1; 0: none */
+    int64_t mtp;       /* MTP modules */
+    bool lone_head;    /* the last stage has no layers */
+    int state;         /* which mixer of states.h takes turns with attention, from 1; 0: none */
     int64_t attention; /* every second layer has that of attention_kinds[attention - 1]; 0: plain */
     int64_t dp, tp, cp, pp, vpp, ep, rank_order;
     bool sequence_parallel, scatter_p2p, broadcast_p2p;
@@ -69,7 +71,7 @@ combo_arch(const Combo *c)
     ModelArch arch = {
         .name = (char *)"combo",
         .family = c->family,
-        .n_layers = MAX(MAX(2, c->n_layers), c->pp * c->vpp),
+        .n_layers = MAX(MAX(2, c->n_layers), c->pp * c->vpp - c->mtp),
         .hidden = 16,
         .n_heads = 4,
         .n_kv_heads = c->n_kv_heads,
@@ -83,6 +85,7 @@ combo_arch(const Combo *c)
         .qkv_bias = c->family == MODEL_FAMILY_GPT,
     };
 
+    arch.mtp = (ModelMtp){.n = c->mtp, .loss_factor = 0.7};
     if (c->n_experts > 0)
         arch.experts = (ModelExperts){
             .n_experts = c->n_experts,
@@ -155,7 +158,13 @@ combo_plan(const Combo *c)
         g_array_append_val(plan->slices, c->slices[i]);
         plan->seq_len += c->slices[i];
     }
-    plan_set_even_stages(plan, arch.n_layers, true, family->placement, c->recompute);
+    plan_set_even_stages(plan, model_n_stacked(&arch), true, family->placement, c->recompute);
+    if (c->lone_head && plan->stages->len > 1) {
+        PlanStage *last = &g_array_index(plan->stages, PlanStage, plan->stages->len - 1);
+        last[-1].n_layers += last->n_layers;
+        last->first_layer += last->n_layers;
+        last->n_layers = 0;
+    }
     for (guint i = 0; c->recompute_varies && i < plan->stages->len; i++)
         g_array_index(plan->stages, PlanStage, i).recompute =
             (PlanRecompute)((c->recompute + i) % PLAN_RECOMPUTE_N);
@@ -167,7 +176,8 @@ static inline char *
 combo_text(const Combo *c)
 {
     return g_strdup_printf(
-        "%s%s%s %s state %d kv %d, experts %d + %d after %d, dp %d tp %d%s%s%s%s cp %d pp %d vpp "
+        "%s%s%s %s mtp %d%s state %d kv %d, experts %d + %d after %d, dp %d tp %d%s%s%s%s cp %d pp "
+        "%d vpp "
         "%d ep %d "
         "in "
         "%s, "
@@ -177,8 +187,9 @@ combo_text(const Combo *c)
         c->variety > 0     ? kinds_varieties[c->variety - 1].name
         : c->attention > 0 ? attention_kinds[c->attention - 1].name
                            : "usual",
-        c->state, (int)c->n_kv_heads, (int)c->n_experts, (int)c->n_shared, (int)c->first_dense,
-        (int)c->dp, (int)c->tp, c->sequence_parallel ? " sp" : "", c->scatter_p2p ? " scatter" : "",
+        (int)c->mtp, c->lone_head ? " lone head" : "", c->state, (int)c->n_kv_heads,
+        (int)c->n_experts, (int)c->n_shared, (int)c->first_dense, (int)c->dp, (int)c->tp,
+        c->sequence_parallel ? " sp" : "", c->scatter_p2p ? " scatter" : "",
         c->broadcast_p2p ? " broadcast" : "", c->pads_vocab ? " padded" : "", (int)c->cp,
         (int)c->pp, (int)c->vpp, (int)c->ep, plan_rank_order_names[c->rank_order], c->schedule,
         (int)c->n_micro_batches, (int)c->micro_batch, c->uneven ? " uneven" : "", (int)c->slices[0],

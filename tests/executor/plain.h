@@ -226,43 +226,89 @@ plain_layer(const ModelArch *whole, const ExecModel *model, int64_t layer, int64
         plain_half(arch, model, layer, n_tokens, false, input, x);
 }
 
-/* Mean loss over the tokens of one sequence. */
+/* The embedding's row of @token. */
+static inline void
+plain_embed(const ModelArch *arch, const ExecModel *model, int32_t token, double *x)
+{
+    const float *table = plain_weight(model, -1, "embedding.token");
+
+    for (int64_t i = 0; i < arch->hidden; i++)
+        x[i] = (double)table[token * arch->hidden + i] *
+               (arch->embedding_scale > 0 ? arch->embedding_scale : 1);
+}
+
+/* -log of the probability that the head gives @target, from @y, which is normed. */
+static inline double
+plain_row_loss(const ModelArch *arch, const ExecModel *model, const double *y, int32_t target)
+{
+    const float *head =
+        plain_weight(model, -1, arch->tied_embeddings ? "embedding.token" : "head.weight");
+    const float *bias = plain_weight(model, -1, "head.bias");
+    double sum = 0, of_target = 0;
+
+    for (int64_t v = 0; v < arch->vocab; v++) {
+        double logit = bias != NULL ? (double)bias[v] : 0;
+        for (int64_t i = 0; i < arch->hidden; i++)
+            logit += y[i] * (double)head[v * arch->hidden + i];
+        logit *= arch->logits_scale > 0 ? arch->logits_scale : 1;
+        if (arch->logits_cap > 0)
+            logit = arch->logits_cap * tanh(logit / arch->logits_cap);
+        sum += exp(logit);
+        if (v == target)
+            of_target = logit;
+    }
+    return log(sum) - of_target;
+}
+
+/* MTP module @k [DeepSeek-V3 2412.19437 section 2.2, equations 21 to 23]: @h becomes its result. */
+static inline void
+plain_module(const ModelArch *arch, const ExecModel *model, int64_t k, const int32_t *tokens,
+             int64_t n_tokens, double h[][PLAIN_MAX])
+{
+    const int64_t layer = arch->n_layers + k, n = arch->hidden;
+    const float *proj = plain_weight(model, layer, "mtp_proj.weight");
+    double e[PLAIN_MAX], joined[2 * PLAIN_MAX], y[PLAIN_MAX];
+
+    for (int64_t t = 0; t < n_tokens; t++) {
+        plain_embed(arch, model, tokens[t + k + 1], e);
+        plain_norm(arch, model, layer, "mtp_hidden_norm", h[t], joined);
+        plain_norm(arch, model, layer, "mtp_embedding_norm", e, joined + n);
+        plain_linear(joined, proj, NULL, 2 * n, n, h[t]);
+    }
+    plain_layer(arch, model, layer, n_tokens, h);
+    for (int64_t t = 0; t < n_tokens; t++)
+        plain_norm(arch, model, layer, "mtp_final_norm", memcpy(y, h[t], sizeof y), h[t]);
+}
+
+/* Mean loss over the tokens of one sequence; with MTP modules plus the mean of theirs times their
+ * factor. */
 static inline double
 plain_loss(const ModelArch *arch, const ExecModel *model, const int32_t *tokens, int64_t n_tokens)
 {
-    const float *table = plain_weight(model, -1, "embedding.token");
-    const float *head = arch->tied_embeddings ? table : plain_weight(model, -1, "head.weight");
     const float *position = plain_weight(model, -1, "embedding.position");
-    const float *bias = plain_weight(model, -1, "head.bias");
     double x[PLAIN_MAX][PLAIN_MAX], y[PLAIN_MAX], loss = 0;
 
     for (int64_t t = 0; t < n_tokens; t++) {
-        for (int64_t i = 0; i < arch->hidden; i++)
-            x[t][i] = (double)table[tokens[t] * arch->hidden + i] *
-                          (arch->embedding_scale > 0 ? arch->embedding_scale : 1) +
-                      (position != NULL ? (double)position[t * arch->hidden + i] : 0);
+        plain_embed(arch, model, tokens[t], x[t]);
+        for (int64_t i = 0; position != NULL && i < arch->hidden; i++)
+            x[t][i] += (double)position[t * arch->hidden + i];
         if (arch->embedding_norm)
             plain_norm(arch, model, -1, "embedding_norm", memcpy(y, x[t], sizeof y), x[t]);
     }
     for (int64_t l = 0; l < arch->n_layers; l++)
         plain_layer(arch, model, l, n_tokens, x);
     for (int64_t t = 0; t < n_tokens; t++) {
-        double sum = 0, target = 0;
         memcpy(y, x[t], sizeof y);
         if (!arch->no_final_norm)
             plain_norm(arch, model, -1, "norm", x[t], y);
-        for (int64_t v = 0; v < arch->vocab; v++) {
-            double logit = bias != NULL ? (double)bias[v] : 0;
-            for (int64_t i = 0; i < arch->hidden; i++)
-                logit += y[i] * (double)head[v * arch->hidden + i];
-            logit *= arch->logits_scale > 0 ? arch->logits_scale : 1;
-            if (arch->logits_cap > 0)
-                logit = arch->logits_cap * tanh(logit / arch->logits_cap);
-            sum += exp(logit);
-            if (v == tokens[t + 1])
-                target = logit;
-        }
-        loss += (log(sum) - target) / (double)n_tokens;
+        loss += plain_row_loss(arch, model, y, tokens[t + 1]) / (double)n_tokens;
+    }
+    for (int64_t k = 0; k < arch->mtp.n; k++) {
+        const double factor = (arch->mtp.loss_factor > 0 ? arch->mtp.loss_factor : 0.1) /
+                              (double)(arch->mtp.n * n_tokens);
+        plain_module(arch, model, k, tokens, n_tokens, x);
+        for (int64_t t = 0; t < n_tokens; t++)
+            loss += factor * plain_row_loss(arch, model, x[t], tokens[t + k + 2]);
     }
     return loss;
 }

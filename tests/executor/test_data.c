@@ -29,7 +29,7 @@ test_text_is_bytes(void)
     for (size_t i = 0; i < sizeof bytes; i++)
         bytes[i] = (uint8_t)(i + 30);
     g_autofree char *path = write_file("a.txt", bytes, sizeof bytes);
-    g_autoptr(ExecData) data = exec_data_open(path, 256, 10, 1, &error);
+    g_autoptr(ExecData) data = exec_data_open(path, 256, 10, 1, 1, &error);
     g_assert_no_error(error);
     int32_t lowest = INT32_MAX, highest = 0;
     for (int64_t i = 0; i < 2000; i++) {
@@ -51,7 +51,7 @@ test_bin_is_little_endian_uint16(void)
     const uint8_t bytes[] = {1, 0, 2, 1, 255, 255, 0, 128};
     int32_t tokens[4];
     g_autofree char *path = write_file("a.bin", bytes, sizeof bytes);
-    g_autoptr(ExecData) data = exec_data_open(path, 65536, 3, 1, &error);
+    g_autoptr(ExecData) data = exec_data_open(path, 65536, 3, 1, 1, &error);
 
     g_assert_no_error(error);
     g_assert_true(exec_data_sequence(data, 0, 0, tokens, &error));
@@ -67,9 +67,9 @@ test_depends_on_seed_step_and_index_only(void)
         N = 65
     };
     int32_t first[N], again[N], other[N];
-    g_autoptr(ExecData) a = exec_data_open(NULL, 300, N - 1, 5, NULL);
-    g_autoptr(ExecData) b = exec_data_open(NULL, 300, N - 1, 5, NULL);
-    g_autoptr(ExecData) c = exec_data_open(NULL, 300, N - 1, 6, NULL);
+    g_autoptr(ExecData) a = exec_data_open(NULL, 300, N - 1, 1, 5, NULL);
+    g_autoptr(ExecData) b = exec_data_open(NULL, 300, N - 1, 1, 5, NULL);
+    g_autoptr(ExecData) c = exec_data_open(NULL, 300, N - 1, 1, 6, NULL);
 
     g_assert_true(exec_data_sequence(a, 3, 4, first, NULL));
     g_assert_true(exec_data_sequence(b, 9, 9, again, NULL));
@@ -106,7 +106,7 @@ test_hostile_files_are_errors(void)
     for (size_t i = 0; i < G_N_ELEMENTS(cases); i++) {
         g_autoptr(GError) error = NULL;
         g_autofree char *path = write_file(cases[i].name, cases[i].bytes, cases[i].n);
-        g_assert_null(exec_data_open(path, cases[i].vocab, 10, 1, &error));
+        g_assert_null(exec_data_open(path, cases[i].vocab, 10, 1, 1, &error));
         g_assert_error(error, EXEC_ERROR, EXEC_ERROR_DATA);
         g_assert_true(g_str_has_prefix(error->message, path));
         g_test_message("%s", error->message);
@@ -124,7 +124,7 @@ test_no_regular_file_is_an_error(void)
     g_assert_cmpint(mkfifo(fifo, 0600), ==, 0);
     for (size_t i = 0; i < G_N_ELEMENTS(paths); i++) {
         g_autoptr(GError) error = NULL;
-        g_assert_null(exec_data_open(paths[i], 256, 10, 1, &error));
+        g_assert_null(exec_data_open(paths[i], 256, 10, 1, 1, &error));
         if (paths[i] == missing)
             g_assert_error(error, G_FILE_ERROR, G_FILE_ERROR_NOENT);
         else
@@ -133,13 +133,43 @@ test_no_regular_file_is_an_error(void)
     }
 }
 
+/* What MTP modules read beyond a sequence's targets is of the file, too. */
+static void
+test_tokens_ahead_follow_the_sequence(void)
+{
+    enum {
+        SEQ = 4,
+        AHEAD = 3,
+        FILE_TOKENS = 8
+    };
+    static const char bytes[] = "abcdefgh";
+    g_autofree char *path = write_file("ahead.txt", bytes, FILE_TOKENS);
+    g_autoptr(GError) error = NULL;
+    g_autoptr(ExecData) data = exec_data_open(path, 256, SEQ, AHEAD, 1, &error);
+    bool seen[2] = {false};
+
+    g_assert_no_error(error);
+    for (int64_t i = 0; i < 20; i++) {
+        int32_t tokens[SEQ + AHEAD];
+        g_assert_true(exec_data_sequence(data, 0, i, tokens, &error));
+        g_assert_cmpint(tokens[0] - 'a', <, 2); /* two places are left to begin at */
+        seen[tokens[0] - 'a'] = true;
+        for (int t = 1; t < SEQ + AHEAD; t++)
+            g_assert_cmpint(tokens[t], ==, tokens[0] + t);
+    }
+    g_assert_true(seen[0] && seen[1]);
+    g_assert_null(exec_data_open(path, 256, SEQ, FILE_TOKENS, 1, &error));
+    g_assert_error(error, EXEC_ERROR, EXEC_ERROR_DATA);
+    g_assert_nonnull(strstr(error->message, "a sequence of 4 needs at least 12"));
+}
+
 static void
 test_truncation_while_reading_is_an_error(void)
 {
     g_autoptr(GError) error = NULL;
     g_autofree char *bytes = g_strnfill(100, 'x');
     g_autofree char *path = write_file("truncated.txt", bytes, 100);
-    g_autoptr(ExecData) data = exec_data_open(path, 256, 10, 1, &error);
+    g_autoptr(ExecData) data = exec_data_open(path, 256, 10, 1, 1, &error);
     int32_t tokens[11];
 
     g_assert_no_error(error);
@@ -154,6 +184,8 @@ main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
     directory = g_dir_make_tmp("degas-data-XXXXXX", NULL);
+    g_test_add_func("/executor/data/tokens-ahead-follow-the-sequence",
+                    test_tokens_ahead_follow_the_sequence);
     g_test_add_func("/executor/data/text-is-bytes", test_text_is_bytes);
     g_test_add_func("/executor/data/bin-is-little-endian-uint16", test_bin_is_little_endian_uint16);
     g_test_add_func("/executor/data/depends-on-seed-step-and-index-only",

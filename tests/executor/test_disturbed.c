@@ -217,13 +217,13 @@ test_kinds_of_a_disturbed_op_are_set_aside(void)
     float x[4] = {1, 2, 3, 4}, y[4] = {0};
 
     for (int i = 0; i < 3; i++) {
-        g_assert_true(exec_kinds_begin(kinds, &layer, NULL));
+        g_assert_true(exec_kinds_begin(kinds, &layer, 1.0, NULL));
         timed->ops->copy(timed, sizeof x, x, y);
         timed->ops->add(timed, 4, x, y);
         if (i == 1)
             exec_kinds_set_disturbed(kinds);
     }
-    g_assert_true(exec_kinds_collect(kinds, 1.0, samples, NULL));
+    g_assert_true(exec_kinds_collect(kinds, samples, NULL));
     const ExecSamplesTotal total = exec_samples_total(samples);
     g_assert_cmpint(total.n, ==, 3); /* both are of the same kind */
     g_assert_cmpint(total.n_disturbed, ==, 1);

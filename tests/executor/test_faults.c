@@ -174,7 +174,7 @@ SPOIL(spoil_indexer, (arch->indexer = (ModelIndexer){1, 4, 8}))
 SPOIL(spoil_state, (plan->degrees.tp = 2, plan->degrees.dp = 1, arch->mixer = MODEL_MIXER_MAMBA2,
                     arch->state = (ModelState){
                         .n_heads = 2, .n_key_heads = 1, .key_dim = 4, .value_dim = 4, .chunk = 8}))
-SPOIL(spoil_mtp, arch->mtp.n = 1)
+SPOIL(spoil_mtp, (arch->mtp.n = 1, arch->positions = MODEL_POSITIONS_LEARNED))
 #undef SPOIL
 
 static void
@@ -194,7 +194,7 @@ test_refuses_by_name(void)
         {spoil_positions, "seq_len 30"},
         {spoil_indexer, "an indexer of sparse attention"},
         {spoil_state, "states whose key heads tp does not divide"},
-        {spoil_mtp, "MTP modules"},
+        {spoil_mtp, "MTP modules beside learned positions"},
     };
 
     for (size_t i = 0; i < G_N_ELEMENTS(cases); i++) {

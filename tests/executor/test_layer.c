@@ -66,6 +66,17 @@ small_mixture(int64_t top_k)
     return arch;
 }
 
+/* With @n MTP modules, whose losses count as much as the model's own. */
+static ModelArch
+small_modules(int64_t n, bool tied)
+{
+    ModelArch arch = small_model(MODEL_FAMILY_LLAMA, tied, 2);
+
+    arch.mtp = (ModelMtp){.n = n, .loss_factor = (double)n};
+    arch.embedding_scale = 1.5;
+    return arch;
+}
+
 /* The loss and, when asked, the gradients of one step; weights as they are. */
 static double
 loss_of(ExecReference *reference, const ExecData *data)
@@ -111,7 +122,8 @@ check_model_derivatives(ModelArch arch, double step)
     const double h = bends ? 2e-4 : step, tolerance = bends ? 0.02 : 0.01;
     g_auto(ExecReference) reference = {0};
     g_autoptr(GError) error = NULL;
-    g_autoptr(ExecData) data = exec_data_open(NULL, arch.vocab, 13, 1, &error);
+    g_autoptr(ExecData) data =
+        exec_data_open(NULL, arch.vocab, 13, model_n_losses(&arch), 1, &error);
 
     g_assert_true(init_reference(&reference, &arch, 3, 13));
     ExecModel *model = reference.model;
@@ -153,6 +165,8 @@ test_whole_model_derivatives(void)
     check_model_derivatives(small_model(MODEL_FAMILY_LLAMA, false, 4), 2e-3);
     check_model_derivatives(small_model(MODEL_FAMILY_LLAMA, true, 1), 2e-3);
     check_model_derivatives(small_mixture(4), 2e-3); /* of fewer the choice would jump */
+    for (int64_t n = 1; n <= 2; n++)
+        check_model_derivatives(small_modules(n, n == 1), 1e-3);
     for (size_t i = 0; i < G_N_ELEMENTS(kinds_varieties); i++) {
         ModelArch arch = small_model(i % 2 == 0 ? MODEL_FAMILY_LLAMA : MODEL_FAMILY_GPT, false, 4);
         kinds_varieties[i].vary(&arch);
@@ -235,7 +249,9 @@ test_loss_equals_definition(void)
     const int n_varieties = G_N_ELEMENTS(kinds_varieties);
     const int n_attentions = G_N_ELEMENTS(attention_kinds);
 
-    for (int variant = 0; variant < 8 + 2 * (n_varieties + n_attentions); variant++) {
+    const int n_variants = 8 + 2 * (n_varieties + n_attentions);
+
+    for (int variant = 0; variant < n_variants + 4; variant++) {
         ModelArch arch = variant == 6
                              ? small_mixture(2)
                              : small_model(variant < 3 ? MODEL_FAMILY_GPT : MODEL_FAMILY_LLAMA,
@@ -246,15 +262,20 @@ test_loss_equals_definition(void)
         }
         if (variant > 7 && variant < 8 + 2 * n_varieties)
             kinds_varieties[(variant - 8) / 2].vary(&arch);
-        if (variant >= 8 + 2 * n_varieties) {
+        if (variant >= n_variants) {
+            arch = small_modules(1 + variant % 2, variant % 4 < 2);
+            if (variant >= n_variants + 2)
+                arch.mtp.loss_factor = 0; /* the usual one */
+        } else if (variant >= 8 + 2 * n_varieties) {
             arch = small_model(variant % 2 == 0 ? MODEL_FAMILY_GPT : MODEL_FAMILY_LLAMA, false, 2);
             arch.head_dim = 6;
             attention_kinds[variant / 2 - 4 - n_varieties].set(&arch);
         }
         g_auto(ExecReference) reference = {0};
         g_autoptr(GError) error = NULL;
-        g_autoptr(ExecData) data = exec_data_open(NULL, arch.vocab, TOKENS, 1, &error);
-        int32_t tokens[TOKENS + 1];
+        g_autoptr(ExecData) data =
+            exec_data_open(NULL, arch.vocab, TOKENS, model_n_losses(&arch), 1, &error);
+        int32_t tokens[TOKENS + 1 + MODEL_MAX_MTP];
         double expected = 0;
         g_assert_true(init_reference(&reference, &arch, BATCH, TOKENS));
         spread_weights(reference.model);
@@ -294,12 +315,13 @@ run_stage(ExecReference *reference, const int64_t *slices, int32_t n_slices, boo
     const int64_t sequences = SEQUENCES;
     g_autoptr(GError) error = NULL;
     ExecStageScratch scratch = {0};
-    int32_t tokens[SEQ * SEQUENCES], targets[SEQ * SEQUENCES];
+    int32_t tokens[2 + MODEL_MAX_MTP][SEQ * SEQUENCES];
     double total = 0;
 
     for (int32_t i = 0; i < SEQ * SEQUENCES; i++) {
-        tokens[i] = i * 7 % 19;
-        targets[i] = i * i % 19;
+        tokens[0][i] = i * 7 % 19;
+        for (int32_t k = 1; k < 2 + MODEL_MAX_MTP; k++)
+            tokens[k][i] = k * i * i % 19;
     }
     backend->ops->zero(backend, (size_t)model->layout.n * sizeof(float), model->gradients.data);
     g_assert_true(exec_stage_scratch_init(&scratch,
@@ -323,14 +345,16 @@ run_stage(ExecReference *reference, const int64_t *slices, int32_t n_slices, boo
         .sequences = &sequences,
         .slices = slices,
         .loss_factor = 1.0f / (SEQ * SEQUENCES),
+        .token_step = SEQ * SEQUENCES,
     });
     int64_t at = 0;
     for (int32_t s = 0; s < n_slices; s++) {
         void *x;
-        double loss;
+        double losses[1 + MODEL_MAX_MTP];
         g_assert_true(exec_stage_begin_forward(run, 0, s, &x, &error));
-        exec_stage_forward(run, 0, s, tokens + at * sequences, targets + at * sequences, &loss);
-        total += loss;
+        exec_stage_forward(run, 0, s, tokens[0] + at * sequences, losses);
+        for (int64_t k = 0; k < model_n_losses(&model->widths.arch); k++)
+            total += model_loss_weight(&model->widths.arch, k) * losses[k];
         at += slices[s];
     }
     if (held_bytes != NULL)
@@ -338,7 +362,8 @@ run_stage(ExecReference *reference, const int64_t *slices, int32_t n_slices, boo
     for (int32_t s = n_slices - 1; s >= 0; s--) {
         const void *dx;
         at -= slices[s];
-        g_assert_true(exec_stage_backward(run, 0, s, tokens + at * sequences, split, &dx, &error));
+        g_assert_true(
+            exec_stage_backward(run, 0, s, tokens[0] + at * sequences, split, &dx, &error));
     }
     if (held_bytes != NULL)
         held_bytes[1] = held_by(reference);
@@ -395,6 +420,7 @@ test_slices_and_split_backward_change_nothing(void)
     check_slices(small_model(MODEL_FAMILY_GPT, true, 2));
     check_slices(small_model(MODEL_FAMILY_LLAMA, true, 2));
     check_slices(small_mixture(2));
+    check_slices(small_modules(2, true));
     for (size_t i = 0; i < G_N_ELEMENTS(attention_kinds); i++) {
         g_test_message("%s", attention_kinds[i].name);
         check_slices(small_attention(i));

@@ -22,6 +22,7 @@ FEATURE(with_experts, with_llama(c); c->n_experts = 4; c->n_shared = 1; c->first
 FEATURE(with_ep, with_llama(c); c->n_experts = 4; c->ep = 2; c->dp = MAX(c->dp, 2))
 FEATURE(with_ep4, with_llama(c); c->n_experts = 4; c->n_shared = 2; c->ep = 4; c->dp = 2;
         c->tp = MAX(c->tp, 2))
+FEATURE(with_mtp, with_llama(c); c->mtp = 2)
 FEATURE(with_kinds, c->mixed = true; c->n_layers = 4)
 FEATURE(with_gqa, c->n_kv_heads = 2)
 FEATURE(with_one_kv_head, c->n_kv_heads = 1)
@@ -67,6 +68,7 @@ static const Feature features[] = {
     with_experts,
     with_ep,
     with_ep4,
+    with_mtp,
     with_kinds,
     with_gqa,
     with_one_kv_head,
@@ -186,6 +188,63 @@ test_every_variety(void)
         }
 }
 
+/* MTP modules beside what cuts, moves or computes them again: two of them in one stage with the
+ * head, in stages of their own, of several kinds, beside a tied head on another rank than theirs. */
+static void
+test_modules_of_their_own(void)
+{
+    static const Feature at_work[] = {with_dp,
+                                      with_tp,
+                                      with_tp4,
+                                      with_sp,
+                                      with_scatter,
+                                      with_broadcast,
+                                      with_padding,
+                                      with_cp,
+                                      with_cp3,
+                                      with_uneven_slices,
+                                      with_zb_h1,
+                                      with_zb_v,
+                                      with_dualpipe,
+                                      with_seq1f1b,
+                                      with_interleaved,
+                                      with_dualpipev,
+                                      with_bf16,
+                                      with_selective,
+                                      with_full,
+                                      with_mixed_recompute,
+                                      with_zero1,
+                                      with_zero2,
+                                      with_zero3,
+                                      with_experts,
+                                      with_ep4,
+                                      with_kinds,
+                                      with_uneven_batches,
+                                      with_cpu_parameters,
+                                      with_none_ahead};
+    int n_run = 0;
+
+    for (size_t i = 0; i < G_N_ELEMENTS(at_work); i++)
+        for (int stages = 1; stages <= 4; stages += 3) {
+            Combo c = combo_default();
+            with_mtp(&c);
+            c.tied = i % 2 == 0;
+            c.mtp = 1 + (int64_t)i % 3 % 2;
+            at_work[i](&c);
+            at_work[(i * 7 + 3) % G_N_ELEMENTS(at_work)](&c);
+            c.family = MODEL_FAMILY_LLAMA;
+            /* With four stages the modules are apart from the head's, or from each other. */
+            c.pp = MAX(c.pp, stages);
+            c.lone_head = stages > 1 && i % 3 == 0 && c.schedule[0] != 'd';
+            if (!combo_supported(&c))
+                continue;
+            combo_check(&c);
+            n_run++;
+        }
+    g_test_message("%d combinations", n_run);
+    g_assert_cmpint(n_run, >=, 40);
+}
+
 /* --- schedules --- */
 
 /* Every family, with two chunks where it has chunks, two slices where it slices, beside tp 2; with
@@ -272,6 +331,18 @@ with_some_attention(Combo c, const Dice *dice)
     return drawn % 2 == 0 && c.variety == 0 && combo_supported(&other) ? other : c;
 }
 
+/* @c, or a third of the time with MTP modules besides, likewise. */
+static Combo
+with_some_modules(Combo c, const Dice *dice)
+{
+    const uint64_t drawn = random_at(dice->seed + 2, dice->n_drawn);
+    Combo other = c;
+
+    other.mtp = 1 + (int64_t)(drawn / 3 % 3);
+    other.lone_head = drawn / 9 % 3 == 0 && c.schedule[0] != 'd';
+    return drawn % 3 == 0 && combo_supported(&other) ? other : c;
+}
+
 /* At most 16 ranks; what contradicts itself is drawn again. */
 static Combo
 roll_combo(Dice *dice)
@@ -320,7 +391,7 @@ roll_combo(Dice *dice)
         c.prefetch_layers = (int32_t)roll(dice, 5) - 1;
         c.pads_vocab = roll(dice, 3) == 0;
         if (c.dp * c.tp * c.cp * c.pp <= 16 && c.dp * c.tp * c.cp * c.pp > 1 && combo_supported(&c))
-            return with_some_attention(c, dice);
+            return with_some_modules(with_some_attention(c, dice), dice);
     }
 }
 
@@ -493,6 +564,7 @@ main(int argc, char **argv)
     g_test_add_func("/executor/matrix/all-pairs", test_all_pairs);
     g_test_add_func("/executor/matrix/every-variety", test_every_variety);
     g_test_add_func("/executor/matrix/every-attention", test_every_attention);
+    g_test_add_func("/executor/matrix/modules-of-their-own", test_modules_of_their_own);
     g_test_add_func("/executor/matrix/every-schedule", test_every_schedule);
     g_test_add_func("/executor/matrix/every-rank-order", test_every_rank_order);
     g_test_add_func("/executor/matrix/random-combinations", test_random_combinations);

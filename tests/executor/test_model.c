@@ -133,7 +133,9 @@ test_tied_table_is_shared(void)
         g_autoptr(GArray) shared = exec_layout_shared_parameters(
             &(ExecModelOptions){.arch = &gpt, .plan = plan, .pipeline_rank = rank});
         g_assert_cmpint(shared->len, ==, 1);
-        g_assert_cmpint(g_array_index(shared, ExecSharedParameter, 0).other, ==, 1 - rank);
+        g_assert_cmpint(g_array_index(shared, ExecSharedParameter, 0).n, ==, 2);
+        for (int32_t i = 0; i < 2; i++)
+            g_assert_cmpint(g_array_index(shared, ExecSharedParameter, 0).ranks[i], ==, i);
         g_autoptr(GArray) none = exec_layout_shared_parameters(
             &(ExecModelOptions){.arch = &llama, .plan = plan, .pipeline_rank = rank});
         g_assert_cmpint(none->len, ==, 0);

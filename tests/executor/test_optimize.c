@@ -165,7 +165,7 @@ train_plainly(const Combo *c, double limit)
     g_autoptr(Plan) plan = combo_plan(c);
     const ExecRunOptions like = combo_options(c, &arch, plan);
     g_auto(ExecReference) reference = {0};
-    g_autoptr(ExecData) data = exec_data_open(NULL, arch.vocab, plan->seq_len, like.seed, NULL);
+    g_autoptr(ExecData) data = exec_data_open(NULL, arch.vocab, plan->seq_len, 1, like.seed, NULL);
     Training training = {0};
 
     g_assert_true(exec_reference_init(&reference,

@@ -166,7 +166,7 @@ test_definition(void)
         const ModelArch arch = small_model(which);
         g_auto(ExecReference) reference = {0};
         g_autoptr(GError) error = NULL;
-        g_autoptr(ExecData) data = exec_data_open(NULL, arch.vocab, TOKENS, 1, &error);
+        g_autoptr(ExecData) data = exec_data_open(NULL, arch.vocab, TOKENS, 1, 1, &error);
         const ExecReferenceOptions options = {.arch = &arch,
                                               .global_batch = BATCH,
                                               .seq_len = TOKENS,

@@ -183,7 +183,7 @@ dump_step(const ModelArch *arch, const char *device)
     };
     g_autoptr(GError) error = NULL;
     g_auto(ExecReference) reference = {0};
-    g_autoptr(ExecData) data = exec_data_open(NULL, arch->vocab, TOKENS, 1, &error);
+    g_autoptr(ExecData) data = exec_data_open(NULL, arch->vocab, TOKENS, 1, 1, &error);
     g_autofree char *folder = g_dir_make_tmp("degas-torch-XXXXXX", &error);
     int32_t tokens[BATCH * (TOKENS + 1)];
 

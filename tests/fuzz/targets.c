@@ -36,7 +36,7 @@ static void
 try_tokens(const char *path, const uint8_t *bytes, size_t n)
 {
     for (int64_t vocab = 256; vocab <= 65536; vocab *= 256) {
-        g_autoptr(ExecData) data = exec_data_open(path, vocab, 8, 1, NULL);
+        g_autoptr(ExecData) data = exec_data_open(path, vocab, 8, 1, 1, NULL);
         int32_t tokens[9];
 
         for (int64_t i = 0; data != NULL && i < 3; i++) {

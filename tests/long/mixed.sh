@@ -1,6 +1,6 @@
 #!/bin/sh
-# One model of many kinds of layers - sliding and full attention, gated delta net, Mamba-2, experts; 8 blocks - trained on 4
-# ranks with slices: gradients against one device, and a run that is killed and resumed against one that is not.
+# One model of many kinds of layers - sliding and full attention, gated delta net, Mamba-2, experts; 8 blocks and an MTP
+# module - trained on 4 ranks with slices: gradients against one device, and a run that is killed and resumed against one that is not.
 # shellcheck source=tests/cli/tap.sh
 . tests/cli/tap.sh
 
@@ -15,7 +15,7 @@ cat >"$W/model.json" <<'EOF'
   "delta":{"mixer":"delta_net","state":{"n_heads":4,"key_dim":32,"value_dim":32,"conv":4}},
   "ssm":{"mixer":"mamba2","state":{"n_heads":8,"n_key_heads":2,"key_dim":16,"value_dim":32,
    "conv":4},"experts":{"n_experts":4,"top_k":2,"ffn_hidden":128,"n_shared":1}}},
- "layers":"2*(sliding, ssm, delta, full)"}
+ "layers":"2*(sliding, ssm, delta, full)","mtp":{"n":1,"kind":"full","loss_factor":0.3}}
 EOF
 runs 0 "profile" profile "$W/small.json" --device cpu --quick --budget 1 --batches 1 --slices 64 \
     --dtype fp32 -o "$W/profile.json"
@@ -24,6 +24,8 @@ runs 0 "plan" plan "$W/model.json" "$W/profile.json" --gpus 4 --dp 1 --tp 2 --pp
     --zero 0 --recompute none -o "$W/plan.json"
 runs 0 "verified" run "$W/plan.json" --device cpu --steps 20 --verify --json
 cp "$W/out" "$W/whole"
+json "the module is in a stage" "
+assert sum(s['n_layers'] for s in d['stages']) == 9, d['stages']" "$W/plan.json"
 json "gradients within 1e-5 of one device's, and the loss falls" "
 assert d['verify']['passed'] and d['verify']['max_gradient_error'] <= 1e-5, d['verify']
 assert d['losses'][-1] < d['losses'][0] - 0.3, d['losses']"

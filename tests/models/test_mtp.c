@@ -170,6 +170,12 @@ test_modules_are_layers_of_a_kind_of_their_own(void)
     g_assert_true(model_layer_is_moe(again, 4));
     g_autofree char *difference = model_arch_difference(arch, again);
     g_assert_cmpstr(difference, ==, "MTP modules' experts.n_experts is 0, not 4");
+    again->mtp.kind = arch->mtp.kind;
+    again->mtp.loss_factor = 0.25;
+    g_autofree char *factor = model_arch_difference(arch, again);
+    g_assert_cmpstr(factor, ==, "mtp.loss_factor is 0, not 0.25");
+    again->mtp.loss_factor = MODEL_USUAL_MTP_LOSS_FACTOR;
+    g_assert_null(model_arch_difference(arch, again));
     again->mtp.n = 1;
     g_autofree char *fewer = model_arch_difference(arch, again);
     g_assert_cmpstr(fewer, ==, "mtp.n is 2, not 1");
@@ -187,6 +193,8 @@ test_what_is_wrong_is_said(void)
          "$.mtp.kind: expected \"dense\" or \"experts\", got \"dens\"; did you mean \"dense\"?"},
         {TOP "\"vocab\":9,\"mtp\":{\"n\":5}}", "$.mtp.n: expected an integer from 0 to 4, got 5"},
         {TOP "\"vocab\":9,\"mtp\":{\"m\":1}}", "$.mtp.m: unknown key"},
+        {TOP "\"vocab\":9,\"mtp\":{\"n\":1,\"loss_factor\":0}}",
+         "$.mtp.loss_factor: expected a number from 1e-09 to 1000000000, got 0"},
         {TOP "\"vocab\":9,\"mtp\":1}", "$.mtp: expected an object"},
     };
 
