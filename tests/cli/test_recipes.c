@@ -1,4 +1,6 @@
 /* Tests of cli/recipe/recipe.h: public recipes, of tests/data/recipes.txt, become the plans that they are. */
+#include <math.h>
+
 #include "cli/recipe/recipe.h"
 
 #include <stdio.h>
@@ -32,6 +34,7 @@ value_of(const char *key, const Recipe *recipe, const Request *request, const Pl
         {"sp", plan->sequence_parallel},
         {"layers", request->arch->n_layers},
         {"mtp", request->arch->mtp.n},
+        {"mtp_permille", (int64_t)lround(1000 * model_loss_weight(request->arch, 1))},
         {"hidden", request->arch->hidden},
         {"vocab", request->arch->vocab},
         {"experts", request->arch->experts.n_experts},
