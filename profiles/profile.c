@@ -1,5 +1,7 @@
 #include "profiles/profile.h"
 
+#include "schedule/stack.h"
+
 #include "base/embedded.h"
 #include "base/json_fields.h"
 #include "base/order.h"
@@ -45,6 +47,7 @@ profile_new(const char *name, ModelCluster *cluster)
     profile->measurements = g_array_new(FALSE, TRUE, sizeof(ProfileMeasurement));
     profile->interference = g_array_new(FALSE, TRUE, sizeof(ProfileInterference));
     profile->fit_errors = g_array_new(FALSE, TRUE, sizeof(ProfileFitError));
+    profile->stack_factors = g_array_new(FALSE, TRUE, sizeof(ProfileStackFactor));
     return profile;
 }
 
@@ -62,6 +65,7 @@ profile_free(Profile *profile)
     g_array_unref(profile->measurements);
     g_array_unref(profile->interference);
     g_array_unref(profile->fit_errors);
+    g_array_unref(profile->stack_factors);
     for (int i = 0; i < PROFILE_PARAMETERS_N; i++)
         g_free(profile->parameter_sources[i]);
     g_free(profile);
@@ -84,9 +88,35 @@ profile_copy(const Profile *profile)
     copy->measurements = g_array_copy(profile->measurements);
     copy->interference = g_array_copy(profile->interference);
     copy->fit_errors = g_array_copy(profile->fit_errors);
+    copy->stack_factors = g_array_copy(profile->stack_factors);
     for (int i = 0; i < PROFILE_PARAMETERS_N; i++)
         copy->parameter_sources[i] = g_strdup(profile->parameter_sources[i]);
     return copy;
+}
+
+/* --- older stacks --- */
+
+void
+profile_set_stack(Profile *profile, int32_t stack)
+{
+    g_return_if_fail(profile != NULL);
+
+    for (guint i = 0; i < profile->stack_factors->len; i++) {
+        const ProfileStackFactor *f = &g_array_index(profile->stack_factors, ProfileStackFactor, i);
+        const ProfileParameterInfo *info = &profile_parameter_info[f->parameter];
+        char before[PLAN_STACK_TEXT];
+
+        if (stack == 0 || stack >= f->before)
+            continue;
+        const double value = profile_parameter(&profile->parameters, f->parameter) * f->factor;
+        profile_parameter_set(&profile->parameters, f->parameter,
+                              CLAMP(value, info->min, info->max));
+        plan_stack_text(f->before, before);
+        g_free(profile->parameter_sources[f->parameter]);
+        profile->parameter_sources[f->parameter] =
+            g_strdup_printf("libraries of before %s: %.3g of today's", before, f->factor);
+    }
+    g_array_set_size(profile->stack_factors, 0);
 }
 
 /* --- measurements --- */
@@ -273,6 +303,30 @@ read_sources(JsonDoc *doc, const JsonValue *object, Profile *profile)
     json_object_end(doc, object);
 }
 
+/* Beyond, another device is meant. */
+#define MAX_STACK_FACTOR 10.0
+
+static void
+read_stack_factors(JsonDoc *doc, const JsonValue *rows, Profile *profile)
+{
+    JSON_EACH (v, rows, doc) {
+        ProfileStackFactor row = {.factor = json_double(doc, v, "factor", 0.1, MAX_STACK_FACTOR)};
+        const char *stack = json_string(doc, v, "stack"), *name = json_string(doc, v, "parameter");
+
+        if (!json_doc_failed(doc) && !plan_stack_read(stack, &row.before))
+            json_fail(doc, json_member(doc, v, "stack"), "expected a month as YYYY-MM");
+        while (row.parameter < PROFILE_PARAMETERS_N &&
+               strcmp(profile_parameter_info[row.parameter].name, name) != 0)
+            row.parameter++;
+        if (!json_doc_failed(doc) && row.parameter == PROFILE_PARAMETERS_N)
+            json_fail(doc, json_member(doc, v, "parameter"), "expected a parameter of $.cost");
+        json_object_end(doc, v);
+        if (json_doc_failed(doc))
+            return;
+        g_array_append_val(profile->stack_factors, row);
+    }
+}
+
 /* Rows without a size. */
 static bool
 is_per_op(ProfileOp op)
@@ -442,6 +496,9 @@ profile_read(JsonDoc *doc, const JsonValue *object)
     const JsonValue *sources = json_object_or_null(doc, object, "cost_sources");
     if (sources != NULL)
         read_sources(doc, sources, profile);
+    const JsonValue *before = json_array_or_null(doc, object, "cost_before");
+    if (before != NULL)
+        read_stack_factors(doc, before, profile);
     read_measured(doc, object, profile);
     json_object_end(doc, object);
     return profile;
@@ -501,6 +558,25 @@ write_sources(JsonWriter *writer, const Profile *profile)
 }
 
 static void
+write_stack_factors(JsonWriter *writer, const Profile *profile)
+{
+    json_write_array(writer, "cost_before");
+    for (guint i = 0; i < profile->stack_factors->len; i++) {
+        const ProfileStackFactor *row =
+            &g_array_index(profile->stack_factors, ProfileStackFactor, i);
+        char stack[PLAN_STACK_TEXT];
+
+        plan_stack_text(row->before, stack);
+        json_write_object_inline(writer, NULL);
+        json_write_string(writer, "stack", stack);
+        json_write_string(writer, "parameter", profile_parameter_info[row->parameter].name);
+        json_write_double(writer, "factor", row->factor);
+        json_write_object_end(writer);
+    }
+    json_write_array_end(writer);
+}
+
+static void
 write_fit_errors(JsonWriter *writer, const Profile *profile)
 {
     json_write_array(writer, "measured_fit");
@@ -554,6 +630,8 @@ profile_write(JsonWriter *writer, const char *key, const Profile *profile)
 #undef X
     json_write_object_end(writer);
     write_sources(writer, profile);
+    if (profile->stack_factors->len > 0)
+        write_stack_factors(writer, profile);
     if (profile->measurements->len > 0 || profile->measured_arch != NULL)
         write_measured(writer, profile);
     json_write_object_end(writer);

@@ -6,6 +6,7 @@
  * names elsewhere.
  * File "degas-profile": {"format","version","name","cluster":{...models/cluster.h...},
  * "cost"?:{the parameters of parameter.h, all optional}, "cost_sources"?:{parameter: text,...},
+ * "cost_before"?:[{"stack","parameter","factor"},...],
  * "measured_model"?:{...models/arch.h...},"measured_on"?,"measured_attention"?,
  * "measured_attention_why"?,"measured_dtype"?,"measured_concurrency"?,"measured_disturbed_fraction"?,
  * "measured"?:[{"op","pass"?,"batch"?,"tokens"?,"context"?,"tp"?,"n_elements"?,"bytes"?,"n_ranks"?,
@@ -76,9 +77,9 @@ typedef struct {
     /* (interned, nullable) Of layers and of their ops: which of the kinds of the measured model's
      * layers it is.  NULL: they are all of one kind, or count as if they were. */
     const char *kind;
-    int64_t n_elements;                 /* optimizer */
-    int64_t bytes, n_ranks;             /* p2p and collectives; copies have bytes only */
-    double median_s, p10_s, p90_s;      /* p10_s and p90_s both 0: they are not known */
+    int64_t n_elements;            /* optimizer */
+    int64_t bytes, n_ranks;        /* p2p and collectives; copies have bytes only */
+    double median_s, p10_s, p90_s; /* p10_s and p90_s both 0: they are not known */
     /* Of layer, embedding and head on a device that works while the host queues; 0: not known.  How
      * long the host takes to queue the op, which the times above do not include; and what the op
      * takes when caches hold nothing of it, or what the op before has left. */
@@ -134,10 +135,18 @@ typedef struct {
     double median_fraction, worst_fraction;
 } ProfileFitError;
 
+/* What libraries of before a month reached: the parameter's value times @factor. */
+typedef struct {
+    int32_t before; /* month (schedule/stack.h) */
+    int parameter;  /* row of profile_parameter_info */
+    double factor;
+} ProfileStackFactor;
+
 typedef struct {
     char *name; /* (owned) */
     ModelCluster *cluster;
-    ProfileParameters parameters;
+    ProfileParameters parameters; /* of the newest libraries */
+    GArray *stack_factors;        /* (owned) of ProfileStackFactor */
     /* (owned, nullable each) Where the value of each parameter is from: "fitted to ...",
      * "measured: ...".  NULL: the cluster's sources say it, or it is the default. */
     char *parameter_sources[PROFILE_PARAMETERS_N];
@@ -190,6 +199,10 @@ void profile_measurement_write(JsonWriter *writer, const char *key, const Profil
 
 /* Adds a row where it belongs in the order of all keys; replaces a row with equal keys. */
 void profile_add(Profile *profile, const ProfileMeasurement *measurement);
+
+/* Gives @profile the parameters that a stack of the month @stack reaches: each times the factors of later
+ * months, which are then forgotten.  0: the newest.  For profiles that nobody reads yet. */
+void profile_set_stack(Profile *profile, int32_t stack);
 
 /* Whether the measured rows are of layers with the widths of @arch. */
 bool profile_matches(const Profile *profile, const ModelArch *arch);

@@ -167,9 +167,9 @@ static const PlanFrameworkRules rules_of_terapipe = {
  * (core/pipeline_parallel/schedules.py), so nothing is left to scatter.  Its softmax kernel takes
  * rows of up to 4096 keys [fused_softmax.py]; its FSDP gathers one flat layer ahead. */
 #define FACTS_OF_MEGATRON_CORE                                                                     \
-    .rules = &rules_of_megatron, .stack = "2026-08", .exporter = "megatron",                       \
-    .preset.attention = PLAN_ATTENTION_FLASH, .preset.grad_dtype = DTYPE_FP32,                     \
-    .preset.overlap_dp = true, .preset.pads_vocab = true,                                          \
+    .rules = &rules_of_megatron, .stack = "2026-08", .releases = PLAN_RELEASES_MEGATRON,           \
+    .exporter = "megatron", .preset.attention = PLAN_ATTENTION_FLASH,                              \
+    .preset.grad_dtype = DTYPE_FP32, .preset.overlap_dp = true, .preset.pads_vocab = true,         \
     .host_kernel_s = 5.3e-3 / GPT_LAYER_KERNELS, .softmax_keys = 4096,                             \
     .accumulation = PLAN_ACCUMULATION_MAIN, .fused_accumulation = PLAN_FUSED_ACCUMULATION_ALWAYS,  \
     .merges_passes = true, .captures_graphs = true, .sorts_received = true,                        \
@@ -226,6 +226,7 @@ static const PlanFrameworkFacts frameworks[PLAN_FRAMEWORK_N] = {
         {
             .name = "megatron-lm",
             .stack = "2022",
+            .releases = PLAN_RELEASES_MEGATRON,
             .rules = &rules_of_megatron,
             .exporter = "megatron",
             .preset.attention = PLAN_ATTENTION_UNFUSED,

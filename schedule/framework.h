@@ -186,9 +186,18 @@ typedef struct {
     /* The head's weight gradients of the first so many micro-batches are made after the last
      * backward (Megatron's --defer-embedding-wgrad-compute, --wgrad-deferral-limit).  0: none. */
     int64_t deferred_gradients;
+    int32_t
+        stack; /* the month of the software (schedule/stack.h); 0: that of the framework's row */
     bool pads_vocab; /* the tables' rows and the logits' columns of each tp rank grow to a
                                 multiple of PLAN_VOCAB_MULTIPLE */
 } PlanConventions;
+
+/* Whose releases a framework's features came with (schedule/stack.c). */
+typedef enum {
+    PLAN_RELEASES_UNKNOWN, /* they are not told apart */
+    PLAN_RELEASES_MEGATRON,
+    PLAN_RELEASES_N
+} PlanReleases;
 
 /* Bytes that quantising one number for both products that read it moves (cost-model.md 2.6). */
 typedef struct {
@@ -299,6 +308,7 @@ typedef struct {
     /* "YYYY-MM" or "YYYY": of the code from which the row was read, and so of the stack that a
      * prediction assumes; NULL: ours. */
     const char *stack;
+    PlanReleases releases;
     const char *exporter; /* (nullable) the target of `degas export` that these rules are of */
 
     /* Unless the user says otherwise, gradients are summed in the number format of the model, and

@@ -503,6 +503,11 @@ write_conventions(JsonWriter *writer, PlanConventions c)
     json_fields_write(writer, convention_fields, &c);
     if (c.pads_vocab != plan_conventions(c.framework).pads_vocab)
         json_write_bool(writer, "pad_vocab", c.pads_vocab);
+    if (c.stack > 0) {
+        char stack[PLAN_STACK_TEXT];
+        plan_stack_text(c.stack, stack);
+        json_write_string(writer, "stack", stack);
+    }
     if (c.recompute_modules != 0) {
         json_write_array_inline(writer, "recompute_modules");
         for (int i = 0; i < PLAN_MODULE_N; i++)
@@ -598,6 +603,9 @@ read_conventions(JsonDoc *doc, const JsonValue *object)
     c.expert_tp = 1;
     json_fields_read(doc, v, convention_fields, &c);
     c.pads_vocab = json_bool_or(doc, v, "pad_vocab", c.pads_vocab);
+    const char *stack = json_string_or(doc, v, "stack", NULL);
+    if (stack != NULL && !plan_stack_read(stack, &c.stack))
+        json_fail(doc, json_member(doc, v, "stack"), "expected a month as YYYY-MM");
     const JsonValue *modules = json_array_or_null(doc, v, "recompute_modules");
     if (modules != NULL)
         c.recompute_modules = read_modules(doc, modules);

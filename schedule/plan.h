@@ -15,6 +15,7 @@
 #include "base/dtype.h"
 #include "base/json.h"
 #include "schedule/framework.h"
+#include "schedule/stack.h"
 #include "schedule/report.h"
 #include "schedule/schedule.h"
 
@@ -58,10 +59,12 @@ typedef struct {
 #define PLAN_MAX_PREFETCH 64
 #define PLAN_PREFETCH_AUTO (-1) /* as the framework does: workload_prefetch_layers() */
 
-/* Ranks that share one expert. */
+/* Ranks that share one expert: all of tp, where the stack cannot split experts in another way. */
 static inline int64_t
 plan_expert_tp(const PlanDegrees *degrees, const PlanConventions *conventions)
 {
+    if (plan_stack_lacks(conventions, PLAN_FEATURE_EXPERT_FOLDING) != NULL)
+        return degrees->tp;
     return conventions->expert_tp > 1 && degrees->tp % conventions->expert_tp == 0
                ? conventions->expert_tp
                : 1;

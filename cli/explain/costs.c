@@ -124,10 +124,12 @@ print_sources(const Job *job)
 
     const PlanFrameworkFacts *facts = plan_framework(job->plan->conventions.framework);
 
+    char stack[PLAN_STACK_TEXT];
+    plan_stack_text(job->plan->conventions.stack, stack);
     if (facts->stack != NULL)
         output_printf("\nframework: %s, the stack of %s; what older and newer ones were off by: "
                       "docs/validation.md\n",
-                      facts->name, facts->stack);
+                      facts->name, *stack != 0 ? stack : facts->stack);
     output_printf("\ndevice: %s, %s in %s, %s/s of memory\n", device->name,
                   units_format_flops(profile_peak_flops_per_s(device, job->plan->dtype)).text,
                   dtype_names[job->plan->dtype],

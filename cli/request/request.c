@@ -131,6 +131,10 @@ const OptionInfo request_options[] = {
      "defaults of other options: megatron-core, megatron-lm, megatron-bridge, megatron-deepspeed, "
      "deepspeed, torchtitan, fsdp, terapipe, degas (default)",
      .list = plan_framework_names, .common = true},
+    {"stack", "YYYY-MM",
+     "the month of the framework's software: what later releases brought is not planned, and what "
+     "libraries of that time were slower in is slower; default: the month from which the "
+     "framework is described here"},
     {"optimizer", "O",
      "make steps with optimizer O: adamw (default), adamw8bit (moments of a byte, in blocks of "
      "256), muon (matrices of layers are orthogonalised; the rest is AdamW's)",
@@ -542,11 +546,26 @@ read_overlap(PlanConventions *conventions, Options *options)
 }
 
 static void
+read_stack(PlanConventions *conventions, Options *options)
+{
+    const PlanFrameworkFacts *facts = plan_framework(conventions->framework);
+    const char *text = options_string(options, "stack", NULL);
+
+    if (text == NULL)
+        return;
+    if (strlen(text) != strlen("YYYY-MM") || !plan_stack_read(text, &conventions->stack))
+        options_fail(options, "stack", "expected a month as YYYY-MM, got \"%s\"", text);
+    else if (facts->stack == NULL)
+        options_fail(options, "stack", "%s has no dated releases", facts->name);
+}
+
+static void
 read_conventions(PlanRequest *plan, PlanFramework framework, Options *options)
 {
     PlanConventions *conventions = &plan->conventions;
 
     *conventions = plan_conventions(framework);
+    read_stack(conventions, options);
     int attention = options_choice(options, "attention", 0);
     if (attention > 0)
         conventions->attention = (PlanAttention)(attention - 1);
@@ -770,6 +789,7 @@ request_new(ModelArch *arch, Profile *profile, Options *options, RequestKind kin
     if (!change_model(request, options, error) || !change_cluster(request, options, error))
         return NULL;
     read_plan(request, options, kind);
+    profile_set_stack(request->profile, plan_stack(&request->plan.conventions));
     if (kind == REQUEST_FIXED)
         request->stage_layers = options_int64s(options, "stage-layers", 0, MODEL_MAX_LAYERS);
     if (kind == REQUEST_SEARCHED) {

@@ -205,9 +205,15 @@ validation_append_bests(GString *text, const GArray *bests)
         "configuration.  Where that\nis near 1, the plan is no better than theirs, and what is "
         "left "
         "is the error of that row: a stack of another date,\nor what the sections of its source "
-        "name.  Where it is less, the plan is a split that the authors did not run:\nof experts "
-        "without their exchange (ep 1, larger micro-batches), or with other micro-batches than "
-        "the recipe's, or ZeRO 3\nwhere Megatron-LM of 2021 had no ZeRO.\n\n"
+        "name.  Where it is less, the plan is a split that the authors did not run:\nof a model "
+        "cut to "
+        "some of its layers, whose recipe has the split of the whole model (Grok-1 of 2 to 16 "
+        "layers), or "
+        "with another micro-batch\nthan the recipe's (Qwen3 30B on 8 B200 with 1; NVIDIA's own "
+        "runs with 4 "
+        "on 8 GB200 take 10.1 and 11.0 s), or with fewer ranks of tp\nand more of cp where memory "
+        "allows it. "
+        "Plans keep to what the stack of the row's month had (`--stack`).\n\n"
         "| job, stack | measured | predicted | best plan | / measured | / predicted |\n"
         "|---|---|---:|---|---:|---:|\n");
     for (guint i = 0; i < bests->len; i++) {

@@ -263,6 +263,30 @@ write_short_ends(JsonWriter *writer, const MeasuredRow *row, int64_t vpp, GError
     return true;
 }
 
+/* Stages of equally many parts: embedding, layers, final norm, head; the first have one more where
+ * they do not divide  [DeepSpeed's and Scaling's partition "uniform"]. */
+static bool
+write_even_parts(JsonWriter *writer, const MeasuredRow *row, int64_t vpp, GError **error)
+{
+    enum {
+        PARTS_BEFORE = 1,
+        PARTS_BEHIND = 2
+    };
+    const int64_t n_stages = row->pp * vpp, n_parts = PARTS_BEFORE + layers_of(row) + PARTS_BEHIND;
+
+    if (n_stages == 1)
+        return true;
+    if (n_parts / n_stages < PARTS_BEHIND)
+        return unstated(error, "stages of no layers are not modelled");
+    json_write_array_inline(writer, "stage_layers");
+    for (int64_t i = 0; i < n_stages; i++)
+        json_write_int64(writer, NULL,
+                         n_parts / n_stages + (i < n_parts % n_stages) -
+                             (i == 0 ? PARTS_BEFORE : 0) - (i == n_stages - 1 ? PARTS_BEHIND : 0));
+    json_write_array_end(writer);
+    return true;
+}
+
 /* Megatron's --pipeline-model-parallel-layout. */
 static bool
 write_layout(JsonWriter *writer, const MeasuredRow *row, int64_t vpp, GError **error)
@@ -294,6 +318,8 @@ write_stages(JsonWriter *writer, const MeasuredRow *row, const ValidationSource 
 
     if (row->pp_layout[0] == 'E')
         return write_layout(writer, row, vpp, error);
+    if (source->even_parts)
+        return write_even_parts(writer, row, vpp, error);
     if (source->ends_short || (layers % n_stages != 0 && (layers + 2) % n_stages == 0))
         return write_short_ends(writer, row, vpp, error);
     return true;
@@ -422,6 +448,10 @@ write_flags(JsonWriter *writer, const MeasuredRow *row, const ValidationSource *
         json_write_int64(writer, "zero", zero_of(row, source));
     json_write_string(writer, "dtype", dtype);
     json_write_string(writer, "framework", source->framework);
+    if (source->dated && row->stack_date[0] != 0)
+        json_write_string(writer, "stack", row->stack_date);
+    else if (source->stack != NULL)
+        json_write_string(writer, "stack", source->stack);
     write_option(writer, row, "attention", source->attention);
     write_overlap(writer, row, source);
     write_option(writer, row, "kernels", NULL);

@@ -44,10 +44,14 @@ typedef struct {
     int64_t vocab_multiple; /* a vocabulary is padded to a multiple of this times tp; 0: not */
     bool vocab_cut;         /* a vocabulary is cut to a multiple of tp */
     bool ends_short;        /* first and last stage have one layer less than the others */
-    int64_t zero;           /* the ZeRO stage */
+    bool even_parts; /* embedding, each layer, final norm and head are a part each; stages have
+                        equally many, the first ones one more where they do not divide */
+    int64_t zero;    /* the ZeRO stage */
     int64_t pipeline_batch; /* with pp the column micro_batch is what a pipeline cuts into
                                  micro-batches of so many sequences; 0: it is the micro-batch */
     int64_t pipeline_zero;  /* with pp the ZeRO stage is this where the row says 3; 0: as it says */
+    bool dated;             /* stack_date of a row is the month of its framework's software */
+    const char *stack;      /* (nullable) --stack of rows that say none */
     bool tuned;             /* its authors looked for the fastest configuration of each job */
     int memory;             /* ValidationMemory */
     bool memory_of_last_rank; /* and not the largest of all ranks */

@@ -124,9 +124,22 @@ bool plan_request_refuse(const PlanRequest *request, const PlanBreach *breach, G
 static inline bool
 plan_request_allows(const PlanRequest *request, int recompute)
 {
-    return request->recompute == recompute ||
-           (request->recompute == PLAN_AUTO &&
-            (request->rules == NULL || (request->rules->recomputes >> recompute & 1) != 0));
+    if (request->recompute != PLAN_AUTO)
+        return request->recompute == recompute;
+    if (request->rules == NULL)
+        return true;
+    return (request->rules->recomputes >> recompute & 1) != 0 &&
+           (recompute != PLAN_RECOMPUTE_SELECTIVE ||
+            plan_stack_lacks(&request->conventions, PLAN_FEATURE_SELECTIVE) == NULL);
+}
+
+/* Whether the request allows stages of different numbers of layers. */
+static inline bool
+plan_request_allows_uneven(const PlanRequest *request)
+{
+    return request->rules == NULL ||
+           (request->rules->uneven &&
+            plan_stack_lacks(&request->conventions, PLAN_FEATURE_UNEVEN) == NULL);
 }
 
 /* Returns: the fastest recompute kind that the request allows and that is slower than @recompute;

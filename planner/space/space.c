@@ -330,8 +330,12 @@ plan_space_n_recomputes(const PlanRequest *request, const PlanPoint *point)
 {
     if (request->recompute != PLAN_AUTO)
         return 1;
-    if (request->rules != NULL)
-        return __builtin_popcount(request->rules->recomputes);
+    if (request->rules != NULL) {
+        int64_t n = 0;
+        for (int recompute = 0; recompute < PLAN_RECOMPUTE_N; recompute++)
+            n += plan_request_allows(request, recompute);
+        return n;
+    }
     return PLAN_RECOMPUTE_N + (point->degrees.pp > 1 ? 1 : 0);
 }
 
@@ -421,10 +425,9 @@ add_layouts(Walk *walk, PlanPoint point, int64_t slow_ns)
                              __builtin_popcount(point.orders);
         const int64_t length =
             chunks->families.bidirectional ? point.degrees.pp : point.degrees.pp * chunks->vpp;
-        const PlanFrameworkRules *rules = space->request->rules;
         const bool divides = point.degrees.pp > 1 &&
                              length <= plan_request_most_stages(space->request) &&
-                             (rules == NULL || rules->uneven);
+                             plan_request_allows_uneven(space->request);
         for (int balanced = divides && even_breaks_rules(space->request, length) ? 1 : 0;
              balanced <= (divides ? 1 : 0); balanced++) {
             if (slow_ns > 0) {

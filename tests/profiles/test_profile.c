@@ -1,5 +1,6 @@
 /* Tests of profiles/profile.h: loading, built-in clusters, JSON both ways, measured rows. */
 #include "profiles/profile.h"
+#include "schedule/stack.h"
 
 #include <sched.h>
 
@@ -291,6 +292,7 @@ test_matches_the_layer_not_the_depth(void)
 
 #define WITH_COST(cost) FIXTURE_HEAD FIXTURE_CLUSTER ",\"cost\":{" cost "}}"
 #define WITH_SOURCES(sources) FIXTURE_HEAD FIXTURE_CLUSTER ",\"cost_sources\":{" sources "}}"
+#define WITH_BEFORE(members) FIXTURE_HEAD FIXTURE_CLUSTER ",\"cost_before\":[{" members "}]}"
 #define WITH_ROWS(rows) FIXTURE_HEAD FIXTURE_CLUSTER ",\"measured\":[" rows "]}"
 #define WITH_LEVELS(levels)                                                                        \
     FIXTURE_HEAD                                                                                   \
@@ -300,6 +302,44 @@ test_matches_the_layer_not_the_depth(void)
     FIXTURE_HEAD "{\"name\":\"c\",\"devices\":[" FIXTURE_DEVICE "],\"nodes\":[" nodes "],"         \
                  "\"levels\":" FIXTURE_LEVELS "}}"
 #define OVERHEAD "{\"op\":\"overhead\",\"median_s\":1e-6}"
+
+/* Factors of later months count, each once; the newest stack has none of them. */
+static void
+test_stacks(void)
+{
+    static const char text[] = WITH_COST("\"fp8_fraction\":1.0");
+    static const struct {
+        const char *stack;
+        double fp8_fraction;
+    } stacks[] = {
+        {"2025-07", 1.0},       {"2025-06", 0.9},       {"2025-02", 0.9},
+        {"2025-01", 0.9 * 0.8}, {"2020-01", 0.9 * 0.8},
+    };
+
+    for (size_t i = 0; i < G_N_ELEMENTS(stacks); i++) {
+        g_autoptr(JsonDoc) doc = json_doc_parse("test.json", text, strlen(text), NULL);
+        g_autoptr(Profile) profile = profile_read(doc, json_doc_root(doc, "degas-profile", 1));
+        const ProfileStackFactor factors[] = {{.before = 2025 * 12 + 6, .factor = 0.9},
+                                              {.before = 2025 * 12 + 1, .factor = 0.8}};
+        int32_t stack;
+
+        for (size_t j = 0; j < G_N_ELEMENTS(factors); j++) {
+            ProfileStackFactor factor = factors[j];
+            while (strcmp(profile_parameter_info[factor.parameter].name, "fp8_fraction") != 0)
+                factor.parameter++;
+            g_array_append_val(profile->stack_factors, factor);
+        }
+        g_assert_true(plan_stack_read(stacks[i].stack, &stack));
+        profile_set_stack(profile, stack);
+        g_assert_cmpfloat_with_epsilon(profile->parameters.fp8_fraction, stacks[i].fp8_fraction,
+                                       1e-12);
+        g_assert_cmpuint(profile->stack_factors->len, ==, 0);
+        /* Again: nothing is left to count twice. */
+        profile_set_stack(profile, stack);
+        g_assert_cmpfloat_with_epsilon(profile->parameters.fp8_fraction, stacks[i].fp8_fraction,
+                                       1e-12);
+    }
+}
 
 static void
 test_hostile_files(void)
@@ -318,6 +358,13 @@ test_hostile_files(void)
         {WITH_COST("\"kernel_s\":1e999"), "kernel_s"},
         {WITH_SOURCES("\"gemm_fractoin\":\"x\""), "did you mean \"gemm_fraction\""},
         {WITH_SOURCES("\"gemm_fraction\":0.5"), "$.cost_sources.gemm_fraction"},
+        {WITH_BEFORE("\"stack\":\"2025-2\",\"parameter\":\"fp8_fraction\",\"factor\":0.9"),
+         "$.cost_before[0].stack: expected a month"},
+        {WITH_BEFORE("\"stack\":\"2025-02\",\"parameter\":\"fp8\",\"factor\":0.9"),
+         "$.cost_before[0].parameter: expected a parameter"},
+        {WITH_BEFORE("\"stack\":\"2025-02\",\"parameter\":\"fp8_fraction\",\"factor\":0"),
+         "$.cost_before[0].factor"},
+        {WITH_BEFORE("\"stack\":\"2025-02\",\"parameter\":\"fp8_fraction\""), "factor"},
         {WITH_ROWS("{\"op\":\"lair\",\"median_s\":1}"), "layer"},
         {WITH_ROWS("{\"op\":\"overhead\"}"), "median_s"},
         {WITH_ROWS("{\"op\":\"overhead\",\"median_s\":-1}"), "$.measured[0].median_s"},
@@ -382,5 +429,6 @@ main(int argc, char **argv)
     g_test_add_func("/profiles/profile/matches-the-layer-not-the-depth",
                     test_matches_the_layer_not_the_depth);
     g_test_add_func("/profiles/profile/hostile-files", test_hostile_files);
+    g_test_add_func("/profile/stacks", test_stacks);
     return g_test_run();
 }

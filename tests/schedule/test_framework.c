@@ -129,6 +129,45 @@ test_quantise_bytes(void)
     }
 }
 
+static void
+test_months(void)
+{
+    static const struct {
+        const char *text;
+        int32_t month; /* 0: none */
+    } rows[] = {
+        {"2025-02", 2025 * 12 + 1},
+        {"2021", 2021 * 12 + 11},
+        {"2025-13", 0},
+        {"2025-00", 0},
+        {"0000-01", 0},
+        {"2025-2", 0},
+        {"2025/02", 0},
+        {"25-02", 0},
+        {"", 0},
+    };
+
+    for (size_t i = 0; i < G_N_ELEMENTS(rows); i++) {
+        int32_t stack = 0;
+
+        g_assert_true(plan_stack_read(rows[i].text, &stack) == (rows[i].month > 0));
+        g_assert_cmpint(stack, ==, rows[i].month);
+    }
+    char text[PLAN_STACK_TEXT];
+    plan_stack_text(2025 * 12 + 1, text);
+    g_assert_cmpstr(text, ==, "2025-02");
+    plan_stack_text(0, text);
+    g_assert_cmpstr(text, ==, "");
+    /* Every row's own date can be read; frameworks without one lack nothing. */
+    for (PlanFramework f = 0; f < PLAN_FRAMEWORK_N; f++) {
+        const PlanConventions c = plan_conventions(f);
+
+        g_assert_true((plan_stack(&c) > 0) == (plan_framework(f)->stack != NULL));
+        if (plan_framework(f)->releases == PLAN_RELEASES_UNKNOWN)
+            g_assert_null(plan_stack_lacks(&c, PLAN_FEATURE_ZERO3));
+    }
+}
+
 int
 main(int argc, char **argv)
 {
@@ -141,5 +180,6 @@ main(int argc, char **argv)
     g_test_add_func("/schedule/framework/padding-of-the-vocabulary",
                     test_padding_of_the_vocabulary);
     g_test_add_func("/schedule/framework/quantise-bytes", test_quantise_bytes);
+    g_test_add_func("/schedule/framework/months", test_months);
     return g_test_run();
 }

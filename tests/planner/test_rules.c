@@ -1,0 +1,103 @@
+/* Tests of planner/rules/rules.h: what the stack of a date lacks; other rules are tested where plans are
+ * searched (test_search_space.c) and exported. */
+#include "planner/rules/rules.h"
+
+#include <string.h>
+
+/* A plan of megatron-core, one year before @since and in its month. */
+static PlanRuleCase
+case_of(const ModelArch *arch, const PlanConventions *conventions)
+{
+    return (PlanRuleCase){
+        .rules = plan_framework(conventions->framework)->rules,
+        .arch = arch,
+        .conventions = conventions,
+        .seq_len = 2048,
+        .dtype = DTYPE_BF16,
+        .n_slices = 1,
+        .degrees = {.dp = 2, .tp = 1, .pp = 1, .vpp = 1, .cp = 1, .ep = 1},
+        .schedule = "1f1b",
+        .family = schedule_family_find("1f1b", NULL),
+        .n_micro_batches = 8,
+        .least_layers = 4,
+        .most_layers = 4,
+        .zero_stage = 0,
+        .recompute = PLAN_RECOMPUTE_NONE,
+    };
+}
+
+/* The dates of CHANGELOG.md and PyPI: refused in the month before, allowed in that of the release. */
+static void
+test_dates(void)
+{
+    static const struct {
+        const char *since, *before, *text;
+        PlanAspect aspect;
+        int cp, zero;
+        Dtype dtype;
+    } rows[] = {
+        {"2023-12", "2023-11", "context parallelism: Megatron Core 0.4.0, 2023-12",
+         PLAN_ASPECT_DEGREES, 2, 0, DTYPE_BF16},
+        {"2025-05", "2025-04", "FSDP (ZeRO 2 and 3): Megatron Core 0.12.0, 2025-05",
+         PLAN_ASPECT_SAVERS, 1, 3, DTYPE_BF16},
+        {"2022-05", "2022-04", "a distributed optimizer (ZeRO 1): Megatron-LM 3.0, 2022-05",
+         PLAN_ASPECT_SAVERS, 1, 1, DTYPE_BF16},
+        {"2023-05", "2023-04", "fp8: Megatron Core 0.1.0, 2023-05", PLAN_ASPECT_JOB, 1, 0,
+         DTYPE_FP8},
+    };
+    g_autoptr(ModelArch) arch = model_arch_load("gpt3-13b", NULL, NULL);
+    PlanConventions conventions = plan_conventions(PLAN_FRAMEWORK_MEGATRON_CORE);
+
+    for (size_t i = 0; i < G_N_ELEMENTS(rows); i++) {
+        PlanRuleCase c = case_of(arch, &conventions);
+        PlanBreach breach = {0};
+
+        c.degrees.cp = rows[i].cp;
+        c.zero_stage = rows[i].zero;
+        c.dtype = rows[i].dtype;
+        g_assert_true(plan_stack_read(rows[i].since, &conventions.stack));
+        g_assert_true(plan_rules_keep(&c, rows[i].aspect, NULL));
+        g_assert_true(plan_stack_read(rows[i].before, &conventions.stack));
+        g_assert_false(plan_rules_keep(&c, rows[i].aspect, &breach));
+        g_assert_cmpstr(breach.rule, ==, "stack");
+        g_assert_nonnull(strstr(breach.text, rows[i].before));
+        g_assert_nonnull(strstr(breach.text, rows[i].text));
+        plan_breach_clear(&breach);
+    }
+    /* The row of megatron-core is of 2026. */
+    conventions.stack = 0;
+    PlanRuleCase c = case_of(arch, &conventions);
+    c.zero_stage = 3;
+    g_assert_true(plan_rules_keep(&c, PLAN_ASPECT_SAVERS, NULL));
+    /* That of megatron-lm is of 2022, and lacks context parallelism unless told otherwise. */
+    conventions = plan_conventions(PLAN_FRAMEWORK_MEGATRON_LM);
+    c.zero_stage = 1;
+    g_assert_true(plan_rules_keep(&c, PLAN_ASPECT_SAVERS, NULL));
+    c.degrees.cp = 2;
+    g_assert_false(plan_rules_keep(&c, PLAN_ASPECT_DEGREES, NULL));
+}
+
+/* Before 0.10.0 experts were split by the tp of everything else. */
+static void
+test_expert_tp(void)
+{
+    const PlanDegrees degrees = {.dp = 8, .tp = 4, .pp = 1, .vpp = 1, .cp = 1, .ep = 2};
+    PlanConventions conventions = plan_conventions(PLAN_FRAMEWORK_MEGATRON_CORE);
+
+    conventions.expert_tp = 1;
+    g_assert_cmpint(plan_expert_tp(&degrees, &conventions), ==, 1);
+    g_assert_true(plan_stack_read("2025-02", &conventions.stack));
+    g_assert_cmpint(plan_expert_tp(&degrees, &conventions), ==, 1);
+    g_assert_true(plan_stack_read("2025-01", &conventions.stack));
+    g_assert_cmpint(plan_expert_tp(&degrees, &conventions), ==, 4);
+    g_assert_cmpint(plan_expert_replicas(&degrees, &conventions), ==, 8 * 4 / (2 * 4));
+}
+
+int
+main(int argc, char **argv)
+{
+    g_test_init(&argc, &argv, NULL);
+    g_test_add_func("/planner/rules/dates", test_dates);
+    g_test_add_func("/planner/rules/expert-tp", test_expert_tp);
+    return g_test_run();
+}
