@@ -124,13 +124,14 @@ bool plan_request_refuse(const PlanRequest *request, const PlanBreach *breach, G
 static inline bool
 plan_request_allows(const PlanRequest *request, int recompute)
 {
-    if (request->recompute != PLAN_AUTO)
-        return request->recompute == recompute;
-    if (request->rules == NULL)
+    if (request->recompute == recompute)
         return true;
-    return (request->rules->recomputes >> recompute & 1) != 0 &&
-           (recompute != PLAN_RECOMPUTE_SELECTIVE ||
-            plan_stack_lacks(&request->conventions, PLAN_FEATURE_SELECTIVE) == NULL);
+    if (request->recompute != PLAN_AUTO)
+        return false;
+    return request->rules == NULL ||
+           ((request->rules->recomputes >> recompute & 1) != 0 &&
+            (recompute != PLAN_RECOMPUTE_SELECTIVE ||
+             plan_stack_lacks(&request->conventions, PLAN_FEATURE_SELECTIVE) == NULL));
 }
 
 /* Whether the request allows stages of different numbers of layers. */

@@ -293,13 +293,15 @@ nearest_schedule(const PlanRuleCase *c)
     return c->rules->schedules[0];
 }
 
-/* On one rank all orders are the same. */
+/* On one rank orders that alternate forward and backward are the same; a program that has none runs
+ * all forwards first there, too, and holds what they keep. */
 static bool
 breaks_schedule(const PlanRuleCase *c, PlanBreach *breach)
 {
     const bool is_pipeline = c->degrees.pp > 1 || (c->degrees.vpp > 1 && c->rules->chunks);
+    const bool alternates = g_strv_contains(c->rules->schedules, "1f1b");
 
-    if (!is_pipeline || g_strv_contains(c->rules->schedules, c->schedule))
+    if ((!is_pipeline && alternates) || g_strv_contains(c->rules->schedules, c->schedule))
         return false;
     g_autofree char *all = g_strjoinv(", ", (char **)c->rules->schedules);
     g_autofree char *change = g_strconcat("--schedule ", nearest_schedule(c), NULL);
