@@ -272,12 +272,14 @@ write_even_parts(JsonWriter *writer, const MeasuredRow *row, int64_t vpp, GError
         PARTS_BEFORE = 1,
         PARTS_BEHIND = 2
     };
-    const int64_t n_stages = row->pp * vpp, n_parts = PARTS_BEFORE + layers_of(row) + PARTS_BEHIND;
+    const int64_t n_stages = row->pp * vpp,
+                  n_parts = PARTS_BEFORE + validation_n_stacked(row) + PARTS_BEHIND;
 
     if (n_stages == 1)
         return true;
     if (n_parts / n_stages < PARTS_BEHIND)
-        return unstated(error, "stages of no layers are not modelled");
+        return validation_unstated(error,
+                                   "the norm and the head of a stage each are not modelled apart");
     json_write_array_inline(writer, "stage_layers");
     for (int64_t i = 0; i < n_stages; i++)
         json_write_int64(writer, NULL,
