@@ -13,7 +13,9 @@
 #include "cli/request/request.h"
 
 static const OptionInfo options_table[] = {
-    {"seq-len", "N", "make sequences of N tokens in a model's table of ops; default: max_seq_len"},
+    {"seq-len", "N",
+     "make sequences of N tokens in a model's table of ops; default: 8192, or fewer where the "
+     "model allows no more"},
     {"tp", "N", "divide matrices over N devices in a model's table of ops; default: 1"},
     {"dtype", "T", "compute in this number format in a model's table of ops; default: bf16",
      .words = dtype_names},
@@ -34,34 +36,68 @@ static void G_GNUC_PRINTF(2, 3) print_fact(const char *name, const char *format,
     output_printf("%-18s %s\n", name, safe);
 }
 
+/* Appends "2 of 8 @noun of width 14336 for each token" and what is shared by all. */
+static void
+append_experts(GString *text, const char *noun, const ModelExperts *experts)
+{
+    g_string_append_printf(text, INT " of " INT "%s of width " INT " for each token",
+                           experts->top_k, experts->n_experts, noun, experts->ffn_hidden);
+    if (experts->n_shared > 0)
+        g_string_append_printf(text, ", " INT " more for all", experts->n_shared);
+}
+
+static void
+append_heads(GString *text, const ModelArch *arch)
+{
+    g_string_append_printf(text, INT " of width " INT, arch->n_heads, arch->head_dim);
+    if (arch->n_kv_heads != arch->n_heads)
+        g_string_append_printf(text, ", " INT " of keys and values", arch->n_kv_heads);
+}
+
+/* What the layers of a model have, all of which are of one kind but for dense ones before experts. */
 static void
 print_layer(const ModelArch *arch)
 {
-    print_fact("heads", INT " of " INT " (keys and values: " INT ")", arch->n_heads, arch->head_dim,
-               arch->n_kv_heads);
-    print_fact("ffn hidden", INT, arch->ffn_hidden);
-    if (arch->experts.n_experts > 0)
-        print_fact("experts",
-                   INT " of " INT ", " INT " per token, " INT " shared, first " INT " layers dense",
-                   arch->experts.n_experts, arch->experts.ffn_hidden, arch->experts.top_k,
-                   arch->experts.n_shared, arch->experts.first_dense_layers);
+    g_autoptr(GString) heads = g_string_new(NULL);
+    g_autoptr(GString) experts = g_string_new(NULL);
+
+    append_heads(heads, arch);
+    print_fact("attention heads", "%s", heads->str);
     if (arch->mla.kv_lora_rank > 0)
         print_fact("latent attention", "rank " INT " of keys and values, " INT " of queries",
                    arch->mla.kv_lora_rank, arch->mla.q_lora_rank);
+    if (arch->indexer.n_heads > 0)
+        print_fact("sparse attention",
+                   INT " keys of each query, which " INT " heads of width " INT " choose",
+                   arch->indexer.top_k, arch->indexer.n_heads, arch->indexer.head_dim);
+    if (arch->window > 0)
+        print_fact("window", INT " tokens before each", arch->window);
+    if (arch->experts.n_experts == 0 || arch->experts.first_dense_layers > 0)
+        print_fact("feed-forward", INT "%s", arch->ffn_hidden,
+                   arch->experts.n_experts > 0 ? " in dense layers" : "");
+    if (arch->experts.n_experts == 0)
+        return;
+    append_experts(experts, "", &arch->experts);
+    if (arch->experts.first_dense_layers > 0)
+        g_string_append_printf(experts, "; the first " INT " layers are dense",
+                               arch->experts.first_dense_layers);
+    print_fact("experts", "%s", experts->str);
 }
 
-/* "attention 40 x 128 (8), window 1024; experts 8 of 128 x 768" */
+/* "attention, 40 heads of width 128, 8 of keys and values, window 1024; feed-forward 21504" */
 static char *
 kind_text(const ModelArch *kind)
 {
-    GString *text = g_string_new(model_mixer_names[kind->mixer]);
+    GString *text =
+        g_string_new(kind->mixer == MODEL_MIXER_NONE ? "no mixer" : model_mixer_names[kind->mixer]);
 
     if (model_has_mla(kind))
         g_string_append_printf(text, " (latent: " INT ", " INT ")", kind->mla.kv_lora_rank,
                                kind->mla.q_lora_rank);
-    if (model_has_attention(kind))
-        g_string_append_printf(text, ", " INT " heads of " INT " (keys and values: " INT ")",
-                               kind->n_heads, kind->head_dim, kind->n_kv_heads);
+    if (model_has_attention(kind)) {
+        g_string_append(text, ", heads: ");
+        append_heads(text, kind);
+    }
     if (kind->window > 0 && model_has_attention(kind))
         g_string_append_printf(text, ", window " INT, kind->window);
     if (kind->chunk > 0 && model_has_attention(kind))
@@ -76,9 +112,7 @@ kind_text(const ModelArch *kind)
     else if (kind->experts.n_experts == 0)
         g_string_append_printf(text, "; feed-forward " INT, kind->ffn_hidden);
     else
-        g_string_append_printf(text, "; " INT " of " INT " experts of " INT ", " INT " shared",
-                               kind->experts.top_k, kind->experts.n_experts,
-                               kind->experts.ffn_hidden, kind->experts.n_shared);
+        append_experts(g_string_append(text, "; "), " experts", &kind->experts);
     return g_string_free(text, FALSE);
 }
 
@@ -86,11 +120,17 @@ static void
 print_kinds(const ModelArch *arch)
 {
     int64_t counts[MODEL_MAX_KINDS];
+    int width = 0;
 
     model_count_kinds(arch, counts);
     for (int32_t i = 0; i < arch->n_kinds; i++) {
-        const ModelArch kind = model_kind_arch(arch, i);
         g_autofree char *name = g_strdup_printf("  " INT " x %s", counts[i], arch->kinds[i].name);
+        width = MAX(width, (int)strlen(name) + 1);
+    }
+    for (int32_t i = 0; i < arch->n_kinds; i++) {
+        const ModelArch kind = model_kind_arch(arch, i);
+        g_autofree char *label = g_strdup_printf("  " INT " x %s", counts[i], arch->kinds[i].name);
+        g_autofree char *name = g_strdup_printf("%-*s", width, label);
         g_autofree char *text = kind_text(&kind);
         print_fact(name, "%s", text);
     }
@@ -107,9 +147,10 @@ print_widths(const ModelArch *arch)
     else
         print_layer(arch);
     if (arch->mtp.n > 0 || arch->mtp.published > 0)
-        print_fact("MTP modules", INT " (published with " INT "; --mtp)", arch->mtp.n,
+        print_fact("MTP modules", INT " (published with " INT "; --mtp N adds them)", arch->mtp.n,
                    arch->mtp.published);
-    print_fact("vocabulary", INT "%s", arch->vocab, arch->tied_embeddings ? ", tied" : "");
+    print_fact("vocabulary", INT "%s", arch->vocab,
+               arch->tied_embeddings ? ", one table for embedding and head" : "");
     print_fact("longest sequence", INT, arch->max_seq_len);
 }
 
@@ -163,12 +204,19 @@ describe_model(const ModelArch *arch, const ModelShape *shape)
     print_widths(arch);
     print_fact("parameters", "%s", units_format_count((double)model_parameters(arch)).text);
     if (arch->experts.n_experts > 0)
-        print_fact("active", "%s", units_format_count((double)model_active_parameters(arch)).text);
-    print_fact("FLOPs per token", "%s (forward and backward, " INT " tokens)",
-               units_format_count(flops).text, shape->tokens);
-    output_printf("\nops of one sequence of " INT " tokens on one of " INT
-                  " tensor-parallel ranks, %s, flash attention\n",
-                  shape->tokens, shape->tp, dtype_names[shape->dtype]);
+        print_fact("used by a token", "%s",
+                   units_format_count((double)model_active_parameters(arch)).text);
+    print_fact("FLOPs per token",
+               "%s forward and backward in sequences of " INT
+               " tokens; %s that a causal model needs",
+               units_format_count(flops).text, shape->tokens,
+               units_format_count(flops * model_causal_fraction(arch, shape->tokens)).text);
+    output_printf(
+        "\nops of a sequence of " INT " tokens (--seq-len) on a device of " INT
+        " (--tp), %s (--dtype), flash attention\n"
+        "weights; traffic: what the forward reads and writes; kept until the backward; sent "
+        "to the others\n",
+        shape->tokens, shape->tp, dtype_names[shape->dtype]);
     for (int32_t i = 0; i < model_n_kinds(arch); i++) {
         const int64_t layer = model_first_of_kind(arch, i);
         g_autofree char *title =
@@ -233,7 +281,7 @@ static void
 print_levels(const ModelCluster *cluster)
 {
     g_autoptr(OutputTable) table =
-        output_table_new("<network|devices of a group|of a device|shared by node|latency");
+        output_table_new("<network|joins devices|rate of a device|of a node|latency");
 
     for (guint i = 0; i < cluster->levels->len; i++) {
         const ModelLevel *level = &g_array_index(cluster->levels, ModelLevel, i);
@@ -252,7 +300,7 @@ static void
 print_links(const ModelCluster *cluster)
 {
     g_autoptr(OutputTable) table =
-        output_table_new("<nodes|<network|of a device|shared by node|latency");
+        output_table_new("<nodes|<network|rate of a device|of a node|latency");
     bool any = false;
 
     for (guint i = 0; i < cluster->nodes->len; i++) {
@@ -309,6 +357,9 @@ static const char *const plain_formats[] = {"degas-job",        "degas-run",    
                                             "degas-validation", "degas-slices", "degas-calibration",
                                             "degas-list"};
 
+/* Of models that allow more, the tokens of the sequence whose ops are shown. */
+#define USUAL_TOKENS 8192
+
 static int
 show_model(const char *name, Options *options, GError **error)
 {
@@ -318,7 +369,8 @@ show_model(const char *name, Options *options, GError **error)
         return -1;
     const ModelShape shape = {
         .batch = 1,
-        .tokens = options_int64(options, "seq-len", 1, MODEL_MAX_SEQ_LEN, arch->max_seq_len),
+        .tokens = options_int64(options, "seq-len", 1, MODEL_MAX_SEQ_LEN,
+                                MIN(arch->max_seq_len, USUAL_TOKENS)),
         .tp = options_int64(options, "tp", 1, SCHEDULE_MAX_RANKS, 1),
         .cp = 1,
         .ep = 1,

@@ -35,7 +35,19 @@ runs 0 "show a model split over 8 ranks" show gpt3-175b --tp 8
 has '^  qkv  *1 x 2048 x 4608 x 12288' "an eighth of the qkv product"
 fails 2 'tp 7 does not divide' "a split that does not exist" show gpt3-175b --tp 7
 runs 0 "show a model with experts" show mixtral-8x7b
-has '^active  *12.9 B' "its active parameters"
+has '^used by a token  *12.9 B' "its active parameters"
+has '^experts  *2 of 8 of width 14336 for each token$' "its experts, and no dense layers that it has not"
+! grep -q '^feed-forward' "$W/out"
+report $? "nor their width" "$(cat "$W/out")"
+# At most 8192 tokens, unless more are asked for.
+has 'ops of a sequence of 8192 tokens' "a usual length of a model that allows more"
+runs 0 "show it at its longest" show mixtral-8x7b --seq-len 32768
+has 'ops of a sequence of 32768 tokens' "that length"
+runs 0 "every kind of layers, in its own words" show nemotron-h-56b
+has '^  54 x dense  *no mixer; feed-forward 32768$' "a layer that is only a feed-forward"
+runs 0 "sparse attention" show deepseek-v3.2
+has '^sparse attention  *2048 keys of each query' "what its indexer chooses"
+
 runs 0 "show a cluster" show dgx-a100-80g
 has '^A100-SXM4-80GB  *1 x 8' "its devices"
 runs 0 "a model as a file" show llama3-8b --json
