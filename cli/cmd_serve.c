@@ -317,16 +317,22 @@ static void
 answer_plan(Serve *serve, const HttpRequest *asked, HttpAnswer *answer)
 {
     const char *asker = asked->get(asked->request, "page");
-    const bool is_near = asked->get(asked->request, "near") != NULL;
+    bool is_near = asked->get(asked->request, "near") != NULL;
     g_autoptr(GError) error = NULL;
     int stop = 0;
 
     stop_older(serve, asker);
     g_mutex_lock(&serve->lock);
     g_autoptr(Options) options = options_of(serve, asked);
-    if (options != NULL && (!is_near || serve->near.tp > 0))
+    is_near &= serve->near.tp > 0;
+    if (options != NULL)
         answer->body = find_answer(serve, asker, options, is_near, &stop, &error);
     g_mutex_unlock(&serve->lock);
+    /* That the split of before does not do is no mistake of the page. */
+    if (is_near && answer->body == NULL && options != NULL && stop == 0) {
+        g_autofree char *why = g_markup_escape_text(error->message, -1);
+        answer->body = g_strdup_printf(FIRST_ANSWER "<p>%s</p>\n", why);
+    }
     answer->status = answer->body != NULL ? 200 : 400;
     if (answer->body != NULL)
         answer->type = "text/html; charset=utf-8";

@@ -49,8 +49,8 @@ asks = {a['key']: a for a in json.loads(re.search(r'id="asks">(.*?)</script>', p
 report({k: asks[k]['values'][asks[k]['at']] for k in asks} ==
        {'gpus': '8', 'batch': '16', 'seq': '8192', 'network': '', 'price': ''},
        'its sliders begin at the job', asks)
-status, answer, _ = ask('/plan?gpus=16&batch=32&seq=8192&near=1')
-report(status == 400, 'before the first answer there is no split to be near', (status, answer[:200]))
+status, answer, _ = ask('/plan?gpus=8&batch=16&seq=8192&near=1')
+report(status == 200 and 'degas plan llama3-8b dgx-h100' in answer, 'before the first answer there is no split to be near', answer[:200])
 status, answer, _ = ask('/plan?gpus=16&batch=32&seq=8192&network=100&price=2.5&page=a')
 report(status == 200 and f'<b>{iteration}</b><span class="faint">iteration<' in answer and
        'USD per billion tokens' in answer, 'the answer is that of degas plan', (status, answer[:400]))
@@ -78,6 +78,8 @@ for gpus in 32, 64, 128, 256, 512:
     took, (status, whole, _) = seconds(question)
     times[0].append(took)
     report(status == 200 and not whole.startswith(first), f'the answer is the best of all for {gpus} devices', whole[:200])
+status, never, _ = ask('/plan?gpus=1&batch=1&seq=1048576&near=1')
+report(status == 200 and never.startswith(first) and '<svg' not in never, 'a split that does not do is told', (status, never[:300]))
 status, again, _ = ask('/plan?gpus=512&batch=1024&seq=8192&near=1')
 report(again == whole, 'an answer that is known is not looked for again', again[:200])
 report(statistics.median(times[1]) < statistics.median(times[0]) / 3, 'the first answer comes much earlier', times)

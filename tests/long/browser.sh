@@ -47,6 +47,21 @@ dom "$(cat "$W/address")#gpus=16&batch=32&seq=4096" 1280
 report $? "the page of degas serve shows it for the sliders of its address" "$(cat "$W/console"; grep -o 'id="answer".\{0,400\}' "$W/dom")"
 [ "$(grep -o 'type="range"' "$W/dom" | wc -l)" = 5 ] && grep -q 'id="buttons"><button' "$W/dom"
 report $? "with five sliders and a timeline" "$(grep -o '<input[^>]*>' "$W/dom")"
+# What a person does: keys, a dark screen, paper, sliders.
+if command -v python3 >/dev/null 2>&1; then
+    timeout 300 python3 tests/long/browser.py "$browser" "$W" "$W/plan.html" "$(cat "$W/address")" >"$W/told" 2>"$W/err"
+    report $? "the browser is driven" "$(cat "$W/err" "$W/told")"
+    while read -r word rest; do
+        case $word in
+        ok) report 0 "$rest" ;;
+        not) report 1 "$rest" "$(cat "$W/told")" ;;
+        esac
+    done <<EOF
+$(cat "$W/told")
+EOF
+else
+    skip "the browser is driven" "python3 is not installed"
+fi
 kill -TERM "$server"
 wait "$server"
 finish
