@@ -11,7 +11,7 @@ on() {
     columns=$1
     shift
     script -qec "stty cols $columns rows 50; $DEGAS $*" /dev/null 2>/dev/null </dev/null |
-        sed "s/\r*searching: [^\r\x1b]*\x1b\[K//g; s/\r\x1b\[K//g" | tr -d '\r' >"$W/out"
+        sed "s/\r*searching[:,] [^\r\x1b]*\x1b\[K//g; s/\r\x1b\[K//g" | tr -d '\r' >"$W/out"
 }
 runs 0 "a plan" plan llama3-8b dgx-h100 --global-batch 64 --top 3 -o "$W/plan.json"
 runs 0 "the same, printed" plan llama3-8b dgx-h100 --global-batch 64 --top 3
