@@ -10,6 +10,7 @@ typedef struct {
     int64_t wait_ns;             /* before its first forward can begin */
     int64_t drain_ns;            /* after its last backward until stage 0's last one has ended */
     int64_t longest_backward_ns; /* what a reduction may hide behind */
+    int64_t receive_ns;          /* the longest receive that blocks before a forward */
 } Stage;
 
 typedef struct {
@@ -145,6 +146,20 @@ own_send_ns(const Bound *bound, int32_t chain, int32_t stage)
     return most;
 }
 
+static int64_t
+receive_of_ns(const Bound *bound, int32_t chain, int32_t stage)
+{
+    const Workload *w = bound->workload;
+    int64_t most = 0;
+
+    if (!w->blocking_messages || stage == 0 ||
+        rank_at(bound, chain, stage - 1) == rank_at(bound, chain, stage))
+        return 0;
+    for (int32_t c = 0; c < w->n_classes; c++)
+        most = MAX(most, op_at(bound, chain, stage - 1, c, 0)->forward_message.ns);
+    return most;
+}
+
 static void
 fill_chain(const Bound *bound, int32_t chain, Stage *stages)
 {
@@ -152,7 +167,8 @@ fill_chain(const Bound *bound, int32_t chain, Stage *stages)
 
     for (int32_t k = 0; k < w->n_stages; k++) {
         Stage *stage = &stages[k];
-        *stage = (Stage){.rank = rank_at(bound, chain, k)};
+        *stage =
+            (Stage){.rank = rank_at(bound, chain, k), .receive_ns = receive_of_ns(bound, chain, k)};
         if (k > 0) {
             stage->wait_ns =
                 plan_sum_ns(stages[k - 1].wait_ns, forward_step_ns(bound, chain, k - 1));
@@ -198,14 +214,15 @@ end_ns(const Workload *w, int32_t rank, int32_t n_pieces, int64_t longest_backwa
                        plan_sum_ns(r->optimizer_ns, w->overlap_gather ? 0 : r->dp_gather_ns));
 }
 
-/* How long a rank's first op waits at the least. */
+/* How long a rank's first op, or the receive before it that takes up to @receive_ns, waits at the
+ * least: weights are gathered while the rank receives. */
 static int64_t
-begin_ns(const Workload *w, int32_t rank, int32_t n_pieces, int64_t wait_ns)
+begin_ns(const Workload *w, int32_t rank, int32_t n_pieces, int64_t wait_ns, int64_t receive_ns)
 {
     const WorkloadRank *r = &w->ranks[rank];
+    const int64_t gather_ns = r->dp_gather_ns / n_pieces / MAX(1, r->n_buckets);
 
-    return w->overlap_gather ? MAX(wait_ns, r->dp_gather_ns / n_pieces / MAX(1, r->n_buckets))
-                             : wait_ns;
+    return w->overlap_gather ? MAX(wait_ns, gather_ns - receive_ns) : wait_ns;
 }
 
 /* Micro-batches of one chain by class. */
@@ -267,6 +284,7 @@ plan_bound_ns(const Plan *plan, const Workload *workload, const ScheduleFamily *
         rank->wait_ns = MIN(rank->wait_ns, stages[i].wait_ns);
         rank->drain_ns = MIN(rank->drain_ns, stages[i].drain_ns);
         rank->longest_backward_ns = MAX(rank->longest_backward_ns, stages[i].longest_backward_ns);
+        rank->receive_ns = MAX(rank->receive_ns, stages[i].receive_ns);
     }
     for (int32_t r = 0; r < workload->n_ranks; r++) {
         const int64_t end =
@@ -274,7 +292,8 @@ plan_bound_ns(const Plan *plan, const Workload *workload, const ScheduleFamily *
         const int64_t drain = bound.splits || workload->n_chains > 1
                                   ? 0
                                   : plan_sum_ns(ranks[r].drain_ns, first_end_ns);
-        const int64_t begin = begin_ns(workload, r, (int32_t)plan->degrees.vpp, ranks[r].wait_ns);
+        const int64_t begin = begin_ns(workload, r, (int32_t)plan->degrees.vpp, ranks[r].wait_ns,
+                                       ranks[r].receive_ns);
         best = MAX(best, plan_sum_ns(plan_sum_ns(begin, ranks[r].work_ns), MAX(end, drain)));
     }
     for (int32_t i = 0; i < n * workload->n_chains; i++) {

@@ -188,11 +188,23 @@ int64_t
 plan_sketch_workspace(const PlanSketchInput *input, const PlanSketchStage *stage, PlanMoment moment,
                       int kind)
 {
-    int64_t most = 0;
+    /* Where an I takes its blocks at once (share_blocks() of profiles/workload/memory.c), they are
+     * as large as the leanest kind of its layers needs, and the others add to them as they come. */
+    const bool shares = moment != PLAN_MOMENT_FORWARD && input->family->splits_backward &&
+                        plan_framework(input->request->conventions.framework)->row_blocks;
+    int64_t most = 0, least = INT64_MAX;
 
-    for (int i = 0; i < PLAN_PART_N; i++)
-        if (stage->n[i] > 0)
-            most = MAX(most, part_workspace(input, &input->slice->parts[i], moment, kind));
+    for (int i = 0; i < PLAN_PART_N; i++) {
+        if (stage->n[i] == 0)
+            continue;
+        const int64_t own = part_workspace(input, &input->slice->parts[i], moment, kind);
+        if (shares && i < MODEL_MAX_KINDS)
+            least = MIN(least, own);
+        else
+            most = MAX(most, own);
+    }
+    if (least < INT64_MAX)
+        most = MAX(most, least);
     return plus(most, least_gathered(input, stage, moment));
 }
 

@@ -2,8 +2,8 @@
  * planner/partition/partition.h - divides layers into stages so that the longest stage is as short
  * as possible and every stage fits in memory.
  *
- * The room partition/ has this program, which knows nothing but integers, and the partitions that
- * are tried at a point of the space (partitions.h).
+ * The room partition/ has this program, which knows nothing but integers, the partitions that are
+ * tried at a point of the space (partitions.h), and all divisions where they are few (divisions.h).
  *
  * A stage can be run with one of several recompute kinds: a faster kind keeps more of every
  * micro-batch in flight.  Each stage takes its fastest kind that fits.  Stages may lie on devices

@@ -5,7 +5,11 @@
 
 #include "base/units.h"
 #include "planner/bounds/point_bound.h"
+#include "planner/partition/divisions.h"
 #include "planner/partition/partitions.h"
+
+/* Layers are divided in all ways where there are no more. */
+#define MAX_DIVISIONS 64
 
 /* A family at the point: its sketch, and what it is made of. */
 typedef struct {
@@ -338,12 +342,20 @@ is_slow_family(PlanTrial *trial, const PlanRequest *request, const ScheduleFamil
                                                   trial->point, &alone));
 }
 
+/* Whether layers are divided in all ways; the bounds of balanced points hold of any. */
+static bool
+divides_in_all_ways(const FamilyTrial *f)
+{
+    return f->trial->point->is_balanced &&
+           plan_divisions_n(f->input.request, f->length) <= MAX_DIVISIONS;
+}
+
 /* Whether single stages of whole sequences may be divided so that they fit. */
 static bool
 may_divide_otherwise(const FamilyTrial *f)
 {
     return f->trial->point->is_balanced && !f->sketch.shares && f->input.n_slices == 1 &&
-           !f->trial->evaluation->is_timeless;
+           !f->trial->evaluation->is_timeless && !divides_in_all_ways(f);
 }
 
 /* Whether the sketched layers are too slow with any recompute kind; noted if so. */
@@ -391,27 +403,83 @@ is_large_family(const FamilyTrial *f)
     return bytes > evaluation->memory_limit_bytes && bytes >= evaluation->least_bytes;
 }
 
+/* Sets what the family's schedule holds. */
+static void
+set_flight(FamilyTrial *f)
+{
+    const ScheduleShape shape = plan_point_shape(f->input.request, f->trial->point, f->family,
+                                                 f->trial->evaluation->space->n_slices);
+
+    f->input.flight = plan_flight_get(f->trial->evaluation->memo, f->family, &shape);
+}
+
 /* Tries the sketched layers, weighed for the first time. */
 static void
 try_layout(FamilyTrial *f, bool is_new)
 {
-    const PlanSpace *space = f->trial->evaluation->space;
-    const PlanPoint *point = f->trial->point;
-    const ScheduleShape shape =
-        plan_point_shape(f->input.request, point, f->family, space->n_slices);
     g_autofree int64_t *fitted = NULL;
 
-    if (is_large_family(f)) {
-        f->trial->outcome->infeasible += is_new ? 1 : 0;
-        return;
-    }
-    f->input.flight = plan_flight_get(f->trial->evaluation->memo, f->family, &shape);
+    set_flight(f);
     plan_sketch_weigh(&f->sketch, &f->input);
     if (is_new)
         try_sketched(f);
     /* More layers where memory is, or where less must be computed again. */
     if (may_divide_otherwise(f) && !f->sketch.fits_plain && sketch_fitted(f, &fitted))
         try_sketched(f);
+}
+
+/* What has been tried before all divisions are. */
+typedef struct {
+    FamilyTrial *trial;
+    const int64_t *even, *balanced;
+} Division;
+
+/* A PlanDivisionFunc. */
+static void
+try_division(const int64_t *counts, void *user_data)
+{
+    const Division *division = user_data;
+    FamilyTrial *f = division->trial;
+    const size_t n_bytes = (size_t)f->length * sizeof *counts;
+
+    if (memcmp(counts, division->even, n_bytes) == 0 ||
+        memcmp(counts, division->balanced, n_bytes) == 0)
+        return;
+    plan_sketch_clear(&f->sketch);
+    f->input.counts = counts;
+    plan_sketch_init(&f->sketch, &f->input);
+    if (is_slow_layout(f))
+        return;
+    set_flight(f);
+    plan_sketch_weigh(&f->sketch, &f->input);
+    try_sketched(f);
+}
+
+/* Tries what the point divides: even stages, or balanced and other ones. */
+static void
+try_layouts(FamilyTrial *f)
+{
+    const PlanPoint *point = f->trial->point;
+    const PlanRequest *request = f->input.request;
+    g_autofree int64_t *even = plan_partition_even(request, point, f->family);
+    const int64_t *counts = point->is_balanced ? plan_partition_balanced(f->trial->evaluation->memo,
+                                                                         request, point, f->family)
+                                               : even;
+    const bool is_new =
+        counts == even || memcmp(counts, even, (size_t)f->length * sizeof *even) != 0;
+    const Division division = {f, even, counts};
+
+    if (is_large_family(f)) {
+        f->trial->outcome->infeasible += is_new ? 1 : 0;
+        return;
+    }
+    f->input.counts = counts;
+    plan_sketch_init(&f->sketch, &f->input);
+    if (!is_slow_layout(f))
+        try_layout(f, is_new);
+    if (divides_in_all_ways(f))
+        plan_divisions_each(request, f->length, try_division, (void *)&division);
+    plan_sketch_clear(&f->sketch);
     plan_free(f->plan);
 }
 
@@ -438,18 +506,8 @@ try_family(PlanTrial *trial, const PlanRequest *request, const ScheduleFamily *f
     const int64_t n_recomputes = plan_space_n_recomputes(request, point);
     const int64_t before = outcome->simulated + outcome->pruned + outcome->infeasible;
 
-    if (!is_slow_family(trial, request, family)) {
-        g_autofree int64_t *even = plan_partition_even(request, point, family);
-        f.input.counts = point->is_balanced ? plan_partition_balanced(trial->evaluation->memo,
-                                                                      request, point, family)
-                                            : even;
-        const bool is_new = f.input.counts == even ||
-                            memcmp(f.input.counts, even, (size_t)f.length * sizeof *even) != 0;
-        plan_sketch_init(&f.sketch, &f.input);
-        if (!is_slow_layout(&f))
-            try_layout(&f, is_new);
-        plan_sketch_clear(&f.sketch);
-    }
+    if (!is_slow_family(trial, request, family))
+        try_layouts(&f);
     /* Ways that were not looked at are slower than those that were, or their bound is too high. */
     const int64_t seen = outcome->simulated + outcome->pruned + outcome->infeasible - before;
     outcome->considered += MAX(n_recomputes, seen);

@@ -1,5 +1,6 @@
-/* Tests of planner/partition/partition.h: exact against exhaustive search, ties, what does not fit.
- */
+/* Tests of planner/partition/partition.h: exact against exhaustive search, ties, what does not fit;
+ * and of divisions.h. */
+#include "planner/partition/divisions.h"
 #include "planner/partition/partition.h"
 
 #include <string.h>
@@ -264,6 +265,58 @@ test_embedding_and_head_lighten_the_ends(void)
     g_assert_cmpint(counts[2], ==, 2);
 }
 
+typedef struct {
+    int64_t n, length, n_layers, n_mtp;
+    int64_t before[MAX_LAYERS];
+} Divisions;
+
+/* A PlanDivisionFunc: ascending, so that none comes twice; whole; MTP modules on one stage, the last
+ * one that has layers. */
+static void
+check_division(const int64_t *counts, void *user_data)
+{
+    Divisions *d = user_data;
+    int64_t sum = 0, last = 0;
+    bool is_later = d->n == 0;
+
+    for (int64_t k = 0, is_equal = 1; k < d->length; k++) {
+        sum += counts[k];
+        last = counts[k] > 0 ? counts[k] : last;
+        is_later = is_later || (is_equal && counts[k] > d->before[k]);
+        is_equal = is_equal && counts[k] == d->before[k];
+        d->before[k] = counts[k];
+        g_assert_cmpint(counts[k], >=, k > 0 && k + 1 < d->length ? 1 : 0);
+    }
+    g_assert_true(is_later);
+    g_assert_cmpint(sum, ==, d->n_layers + d->n_mtp);
+    g_assert_cmpint(last, >=, d->n_mtp);
+    d->n++;
+}
+
+/* C(n - 1, p - 1) ways to give n units to p stages, C(n + 1, p - 1) with ends that may be alone: as
+ * many as there are binary words of the borders. */
+static void
+test_divisions_are_all_there_are(void)
+{
+    for (int64_t n = 1; n <= 8; n++)
+        for (int64_t p = 1; p <= 6; p++)
+            for (int i = 0; i < 4; i++) {
+                const bool has_vocab = i % 2 == 1 && p > 1;
+                const ModelArch arch = {
+                    .n_layers = n, .vocab = i % 2 == 1 ? 100 : 0, .mtp.n = i / 2 == 1 ? 2 : 0};
+                const PlanRequest request = {.arch = &arch};
+                const int64_t n_borders = n + (i / 2) + (has_vocab ? 2 : 0) - 1;
+                Divisions d = {.length = p, .n_layers = n, .n_mtp = arch.mtp.n};
+                int64_t expected = 0;
+
+                for (uint32_t word = 0; word < UINT32_C(1) << n_borders; word++)
+                    expected += __builtin_popcount(word) == p - 1;
+                g_assert_cmpint(plan_divisions_n(&request, p), ==, expected);
+                plan_divisions_each(&request, p, check_division, &d);
+                g_assert_cmpint(d.n, ==, expected);
+            }
+}
+
 int
 main(int argc, char **argv)
 {
@@ -275,5 +328,7 @@ main(int argc, char **argv)
                     test_recompute_is_chosen_per_stage);
     g_test_add_func("/planner/partition/embedding-and-head-lighten-the-ends",
                     test_embedding_and_head_lighten_the_ends);
+    g_test_add_func("/planner/partition/divisions-are-all-there-are",
+                    test_divisions_are_all_there_are);
     return g_test_run();
 }

@@ -76,11 +76,12 @@ mixed_cluster(uint32_t *state)
     return profile;
 }
 
-/* Layers all alike, so that even stages are balanced ones. */
+/* Layers all alike, so that even stages are balanced ones, and too many to be divided in all ways
+ * (partition/divisions.h). */
 static ModelArch *
 random_arch(uint32_t *state)
 {
-    ModelArch *arch = small_arch(8, draw(state) % 4 == 0 ? 4 : 0, 0);
+    ModelArch *arch = small_arch(72, draw(state) % 4 == 0 ? 4 : 0, 0);
 
     arch->max_seq_len = (int64_t[]){256, 1024, 4096}[draw(state) % 3];
     return arch;
@@ -96,6 +97,7 @@ random_request(uint32_t *state, const ModelArch *arch, const Profile *profile)
     request.rank_order = PLAN_AUTO;
     request.schedules = lists[draw(state) % G_N_ELEMENTS(lists)];
     request.vpp = 1;
+    request.memory_limit_bytes = INT64_C(1) << 50; /* what fits is another question */
     request.recompute = PLAN_RECOMPUTE_NONE;
     request.zero_stage = (int)(draw(state) % 4);
     request.sequence_parallel = 0;
@@ -215,7 +217,7 @@ test_equals_full_enumeration(void)
     uint32_t state = 2026;
     Tally tally = {0};
 
-    for (int i = 0; i < 200; i++) {
+    for (int i = 0; i < 266; i++) {
         g_autoptr(Profile) profile = random_cluster(&state);
         g_autoptr(ModelArch) arch = random_arch(&state);
         const PlanRequest request = random_request(&state, arch, profile);

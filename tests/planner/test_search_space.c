@@ -171,24 +171,43 @@ try_recomputes(Enumeration *all, Plan *plan)
     }
 }
 
-/* Every division of the units over the stages from @at on, of which @left are not placed yet; the
- * ends may be alone, and MTP modules stay together. */
+/* Beyond so many divisions of a chain a search tries but the even, the balanced and the fitted one. */
+#define MOST_DIVISIONS 64
+
+/* How many divisions of @left units over @n stages there are; the ends may be alone.  So few that
+ * counting is quick, or more than MOST_DIVISIONS. */
+static int64_t
+count_divisions(const ModelArch *arch, int64_t n, int64_t at, int64_t left)
+{
+    const int64_t least = arch->vocab > 0 && n > 1 && (at == 0 || at + 1 == n) ? 0 : 1;
+    int64_t ways = 0;
+
+    if (at + 1 == n)
+        return left >= least;
+    for (int64_t count = least; count <= left && ways <= MOST_DIVISIONS; count++)
+        ways += count_divisions(arch, n, at + 1, left - count);
+    return ways;
+}
+
+/* Every division of the units over the stages of a chain, in all chains, from stage @at on, of which
+ * @left are not placed yet; the ends may be alone, and MTP modules stay together. */
 static void
-try_divisions(Enumeration *all, Plan *plan, guint at, int64_t left)
+try_divisions(Enumeration *all, Plan *plan, guint length, guint at, int64_t left)
 {
     const ModelArch *arch = all->request->arch;
-    const guint n = plan->stages->len;
     const int64_t last = arch->mtp.n > 0 ? arch->mtp.n - 1 : 0;
-    const int64_t least = arch->vocab > 0 && n > 1 && (at == 0 || at + 1 == n) ? 0 : 1;
-    PlanStage *stage = &g_array_index(plan->stages, PlanStage, at);
+    const int64_t least = arch->vocab > 0 && length > 1 && (at == 0 || at + 1 == length) ? 0 : 1;
 
-    stage->first_layer = at == 0 ? 0 : stage[-1].first_layer + stage[-1].n_layers;
-    for (int64_t count = at + 1 == n ? left : least; count <= left; count++) {
-        stage->n_layers = count + (count > 0 && count == left ? last : 0);
-        if (count < least)
+    for (int64_t count = at + 1 == length ? left : least; count <= left; count++) {
+        if (count < least || all->points->len > MAX_PLANS)
             return;
-        if (at + 1 < n)
-            try_divisions(all, plan, at + 1, left - count);
+        for (guint i = at; i < plan->stages->len; i += length) {
+            PlanStage *stage = &g_array_index(plan->stages, PlanStage, i);
+            stage->first_layer = at == 0 ? 0 : stage[-1].first_layer + stage[-1].n_layers;
+            stage->n_layers = count + (count > 0 && count == left ? last : 0);
+        }
+        if (at + 1 < length)
+            try_divisions(all, plan, length, at + 1, left - count);
         else
             try_recomputes(all, plan);
     }
@@ -279,8 +298,12 @@ try_families(Enumeration *all, PlanRequest fixed)
             g_autoptr(Workload) workload = workload_new(fixed.arch, fixed.profile, plan, 0, NULL);
             if (workload == NULL || all->points->len > MAX_PLANS)
                 continue;
+            const int64_t length = families[i]->placement == SCHEDULE_PLACEMENT_BIDIR ? n / 2 : n;
+            const int64_t n_units = plan_request_n_units(&fixed);
             try_recomputes(all, plan);
-            if (fixed.pp > 1)
+            if (fixed.pp > 1 && count_divisions(fixed.arch, length, 0, n_units) <= MOST_DIVISIONS)
+                try_divisions(all, plan, (guint)length, 0, n_units);
+            else if (fixed.pp > 1)
                 try_balanced(all, plan, families[i]);
         }
     }
@@ -648,15 +671,28 @@ compare_slices(uint32_t state, int n_problems, bool mixes)
     g_assert_cmpint(tally.n_sliced, >, n_problems / 3);
 }
 
-/* All divisions of single chunks, with every recompute kind of every stage: what the divisions that
- * a search tries, even, balanced and fitted, leave. */
-static void
-test_divisions_are_near_the_best_of_all(void)
+/* Whether all stages have as many layers, or one more or less. */
+static bool
+has_even_stages(const Plan *plan)
 {
-    const int n_problems = g_test_slow() ? 300 : 25;
+    int64_t least = INT64_MAX, most = 0;
+
+    for (guint k = 0; k < plan->stages->len; k++) {
+        const int64_t n = g_array_index(plan->stages, PlanStage, k).n_layers;
+        least = MIN(least, n);
+        most = MAX(most, n);
+    }
+    return most - least <= 1;
+}
+
+/* Of all divisions of single chunks, with every recompute kind of every stage, the search finds the
+ * best; 2 000 stacks with -m slow. */
+static void
+test_divisions_equal_the_best_of_all(void)
+{
+    const int n_problems = g_test_slow() ? 2000 : 40;
     uint32_t state = 51;
-    int n = 0, n_equal = 0, n_near = 0;
-    double worst = 1.0, sum = 0.0;
+    int n = 0, n_limited = 0, n_uneven = 0;
 
     flights = plan_memo_new();
     while (n < n_problems) {
@@ -685,7 +721,7 @@ test_divisions_are_near_the_best_of_all(void)
             continue;
         costs = plan_memo_new();
         try_recomputes(&all, plan); /* even stages may part MTP modules */
-        try_divisions(&all, plan, 0, plan_request_n_units(&request));
+        try_divisions(&all, plan, (guint)pp, 0, plan_request_n_units(&request));
         g_clear_pointer(&costs, plan_memo_free);
         if (points->len == 0 || points->len > MAX_PLANS)
             continue;
@@ -693,25 +729,20 @@ test_divisions_are_near_the_best_of_all(void)
             request.memory_limit_bytes = random_limit(&state, &all);
         g_autoptr(Plan) found = plan_search(&request, simulate, NULL, NULL);
         const Point best = best_of(&all);
-        g_assert_true(found == NULL || best.ns < INT64_MAX);
-        if (found == NULL || request.objective == PLAN_OBJECTIVE_MEMORY)
+        g_assert_true((found == NULL) == (best.ns == INT64_MAX));
+        if (found == NULL)
             continue;
-        const double ratio = (double)found->predicted->iteration_ns / (double)best.ns;
-        g_assert_cmpfloat(ratio, >=, 1.0 - 1e-12);
         n++;
-        n_equal += ratio == 1.0;
-        n_near += ratio <= 1.01;
-        sum += ratio;
-        worst = MAX(worst, ratio);
+        n_limited += request.memory_limit_bytes > 0;
+        n_uneven += !has_even_stages(found);
+        g_assert_cmpint(found->predicted->iteration_ns, ==, best.ns);
     }
     g_clear_pointer(&costs, plan_memo_free);
     g_clear_pointer(&flights, plan_memo_free);
-    g_test_message(
-        "%d stacks: %d equal to the best of all divisions, %d within 1 %%, mean %.2f %%, "
-        "worst %.1f %%",
-        n, n_equal, n_near, 100.0 * (sum / n - 1.0), 100.0 * (worst - 1.0));
-    g_assert_cmpint(n_equal, >, n / 3);
-    g_assert_cmpfloat(sum / n, <, 1.05);
+    g_test_message("%d stacks, %d limited, %d whose stages differ in layers", n, n_limited,
+                   n_uneven);
+    g_assert_cmpint(n_limited, >, n / 5);
+    g_assert_cmpint(n_uneven, >, n / 5);
 }
 
 static void
@@ -781,8 +812,8 @@ main(int argc, char **argv)
                     test_slices_equal_full_enumeration);
     g_test_add_func("/planner/search-space/mixed-stacks-equal-full-enumeration",
                     test_mixed_stacks_equal_full_enumeration);
-    g_test_add_func("/planner/search-space/divisions-are-near-the-best-of-all",
-                    test_divisions_are_near_the_best_of_all);
+    g_test_add_func("/planner/search-space/divisions-equal-the-best-of-all",
+                    test_divisions_equal_the_best_of_all);
     g_test_add_func("/planner/search-space/slices-of-mixed-stacks-equal-full-enumeration",
                     test_slices_of_mixed_stacks_equal_full_enumeration);
     g_test_add_func("/planner/search-space/two-kinds-of-devices-equal-full-enumeration",
