@@ -229,10 +229,8 @@ fill_temp(int fd, const struct stat *old, const char *data, size_t n_bytes)
     return code;
 }
 
-/* Lets the signals that ask a program to end wait until replace_uninterrupted() is done, for they
- * would leave its temporary file. */
-static void
-hold_signals(sigset_t *before)
+void
+file_hold_signals(sigset_t *before)
 {
     static const int signals[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM};
     sigset_t held;
@@ -281,7 +279,7 @@ replace(const char *path, const struct stat *old, const char *data, size_t n_byt
 {
     sigset_t before;
 
-    hold_signals(&before);
+    file_hold_signals(&before);
     const bool ok = replace_uninterrupted(path, old, data, n_bytes, error);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return ok;

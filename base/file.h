@@ -11,6 +11,7 @@
 #pragma once
 
 #include <glib.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -37,6 +38,11 @@ bool file_read_max(const char *path, size_t max_bytes, char **contents, size_t *
  * permissions of an old file are kept, a file without write permission is not replaced.
  */
 bool file_write(const char *path, const char *data, size_t n_bytes, GError **error);
+
+/* Lets SIGHUP, SIGINT, SIGQUIT and SIGTERM wait in this thread, so that what is made of several files is
+ * whole or gone when they end the program; pthread_sigmask(SIG_SETMASK, before, NULL) ends that.
+ * @before  (out) the signals that waited already */
+void file_hold_signals(sigset_t *before);
 
 /* Reads @n_bytes at @offset of the open file @fd into @bytes, or writes them there if @writes,
  * however often a signal interrupts the system.  Returns: 0, an errno, or -1 if the file ends

@@ -144,7 +144,8 @@ typedef struct Plan {
     GPtrArray *alternatives; /* (nullable) of (owned) Plan *, best first, without this one */
 } Plan;
 
-/* All degrees 1, schedule "1f1b", no stages, no slices, conventions of degas, nothing predicted. */
+/* All degrees 1, one micro-batch of one sequence of one token, in bf16, schedule "1f1b", no stages, no
+ * slices, conventions of degas, nothing predicted. */
 Plan *plan_new(void);
 void plan_free(Plan *plan);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(Plan, plan_free)

@@ -15,8 +15,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 # Test programs of a folder's files, by pattern.
 TESTS = {
     'schedule': 'tests/schedule/test_*.c tests/simulator/test_z*.c',
-    'profiles/cost': 'tests/profiles/test_c*.c tests/profiles/test_m*.c tests/profiles/test_ph*.c tests/profiles/test_r*.c '
-                     'tests/profiles/test_w*.c',
+    'profiles/cost': 'tests/profiles/test_[clmrsw]*.c tests/profiles/test_ph*.c',
     'planner/bounds': 'tests/planner/test_*.c',
     'simulator': 'tests/simulator/test_*.c',
     'executor/run': 'tests/executor/test_run.c tests/executor/test_checkpoint.c tests/executor/test_data.c '

@@ -566,5 +566,9 @@ export_bundle_write(const ExportTarget *target, const ExportSource *source,
     add_slurm(files, &bundle, &where);
     add_kubernetes(files, &bundle, &where);
     add_readme(files, target, source, &bundle, &where, simulation.result.report);
-    return write_folder(dir, files, error);
+    sigset_t before;
+    file_hold_signals(&before);
+    const bool ok = write_folder(dir, files, error);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return ok;
 }

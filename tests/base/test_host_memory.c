@@ -9,6 +9,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#if defined(__SANITIZE_ADDRESS__)
+#define HAS_SANITIZER /* gcc */
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define HAS_SANITIZER /* clang */
+#endif
+#endif
+
 #define GIB (INT64_C(1) << 30)
 
 typedef struct {
@@ -139,7 +147,7 @@ test_reads_a_group_once(void)
     remove_all(root);
 }
 
-#ifndef __SANITIZE_ADDRESS__
+#ifndef HAS_SANITIZER
 /* In a process of its own that may have a tenth of a TiB of addresses: 0 if all is as it should. */
 static int
 with_a_limit(void)
@@ -163,7 +171,7 @@ with_a_limit(void)
 static void
 test_addresses_count(void)
 {
-#ifdef __SANITIZE_ADDRESS__
+#ifdef HAS_SANITIZER
     g_test_skip("AddressSanitizer needs all of the address space");
 #else
     int status = -1;

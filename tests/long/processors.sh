@@ -12,7 +12,7 @@ cat >"$W/requests" <<'END'
 plan gpt2-124m dgx-a100-80g --gpus 4 --global-batch 8 --threads @N --json
 plan llama3-8b dgx-h100 --gpus 8 --global-batch 32 --threads @N --json
 plan mixtral-8x7b dgx-h100 --gpus 16 --global-batch 32 --slices off --schedule 1f1b --threads @N --json
-plan gpt2-124m dgx-a100-80g --gpus 8 --global-batch 8 --pareto --threads @N --json
+plan gpt2-124m dgx-a100-80g --gpus 8 --global-batch 8 --pareto 3 --threads @N --json
 sweep gpt2-124m dgx-a100-80g --gpus 1,2,4 --global-batch 8 --schedule 1f1b --threads @N --json
 simulate gpt2-124m dgx-a100-80g --global-batch 8 --pp 2 --slices 2 --json
 simulate mixtral-8x7b dgx-h100 --global-batch 32 --pp 2 --ep 8 --dp 8 --json

@@ -30,6 +30,30 @@ example(void)
     return plan;
 }
 
+/* As schedule/plan.h says of plan_new(). */
+static void
+test_a_new_plan_is_of_one(void)
+{
+    g_autoptr(Plan) plan = plan_new();
+    const PlanDegrees *d = &plan->degrees;
+
+    g_assert_cmpint(plan->global_batch, ==, 1);
+    g_assert_cmpint(plan->seq_len, ==, 1);
+    g_assert_cmpint(plan->micro_batch, ==, 1);
+    g_assert_cmpint(plan->n_micro_batches, ==, 1);
+    g_assert_cmpint(plan->dtype, ==, DTYPE_BF16);
+    g_assert_true(d->dp == 1 && d->tp == 1 && d->pp == 1 && d->vpp == 1 && d->cp == 1 &&
+                  d->ep == 1);
+    g_assert_cmpstr(plan->schedule, ==, "1f1b");
+    g_assert_cmpuint(plan->stages->len, ==, 0);
+    g_assert_cmpuint(plan->slices->len, ==, 0);
+    g_assert_cmpint(plan->conventions.framework, ==, PLAN_FRAMEWORK_DEGAS);
+    g_assert_true(isnan(plan->lower_bound_s) && isnan(plan->physical_bound_s) &&
+                  isnan(plan->optimality_gap_fraction));
+    g_assert_null(plan->predicted);
+    g_assert_null(plan->alternatives);
+}
+
 static char *
 text_of(const Plan *plan)
 {
@@ -451,6 +475,7 @@ int
 main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
+    g_test_add_func("/schedule/plan/a-new-plan-is-of-one", test_a_new_plan_is_of_one);
     g_test_add_func("/schedule/plan/even-stages", test_even_stages);
     g_test_add_func("/schedule/plan/example-is-valid", test_example_is_valid);
     g_test_add_func("/schedule/plan/batch-slices", test_batch_slices);

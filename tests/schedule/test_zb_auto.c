@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "schedule/check.h"
+#include "schedule/zb_order.h"
 #include "tests/schedule/in_flight.h"
 #include "tests/schedule/timed.h"
 #include "tests/schedule/zb_cbc.h"
@@ -459,6 +460,54 @@ test_large_shapes_end(void)
     }
 }
 
+/* What zb_order.h says of a rank's string: no I before its F, no W before its I, none missing, and
+ * never more bytes than the limit. */
+static void
+test_valid_orders_of_a_rank(void)
+{
+    const ScheduleStageTimes stage = {.forward_ns = 1,
+                                      .input_ns = 1,
+                                      .weight_ns = 1,
+                                      .activation_bytes = 10,
+                                      .weight_activation_bytes = 4};
+    const int64_t limits[] = {15, 1000};
+    const ScheduleTimes times = {.stages = &stage, .n_stages = 1, .limit_bytes = limits};
+    const ScheduleShape shape = {
+        .n_ranks = 2, .n_chunks = 1, .n_micro_batches = 2, .n_slices = 1, .times = &times};
+    static const struct {
+        const char *ops;
+        bool fits;
+    } cases[] = {
+        {"FIWFIW", true},  /* holds 10, 4, 0, 10, ... */
+        {"FIFWIW", true},  /* 10, 4, 14, 10, 4, 0 */
+        {"FFIWIW", false}, /* 20 */
+        {"FIWIFW", false}, {"FWIFIW", false}, {"FIWFI", false},
+        {"FIWF", false},   {"FIW", false}, /* neither F nor I of the second */
+        {"FBFB", true},    {"FBF", false},    {"", false},
+    };
+    ZbProblem problem = {0};
+    ZbOrder order = {0};
+    g_autoptr(GError) error = NULL;
+
+    g_assert_true(zb_problem_init(&problem, &shape, &error));
+    g_assert_true(zb_order_init(&order, &problem, &error));
+    for (size_t i = 0; i < G_N_ELEMENTS(cases); i++) {
+        const char *ops = cases[i].ops;
+        uint8_t *types = zb_order_rank(&order, &problem, 0);
+        order.length[0] = (int64_t)strlen(ops);
+        for (int64_t j = 0; j < order.length[0]; j++)
+            types[j] = zb_type(ops[j] == 'F'   ? SCHEDULE_OP_FORWARD
+                               : ops[j] == 'I' ? SCHEDULE_OP_BACKWARD_INPUT
+                               : ops[j] == 'W' ? SCHEDULE_OP_BACKWARD_WEIGHT
+                                               : SCHEDULE_OP_BACKWARD,
+                               0);
+        if (zb_order_fits(&problem, &order, 0) != cases[i].fits)
+            g_test_fail_printf("%s: %d is wrong", ops, !cases[i].fits);
+    }
+    zb_order_clear(&order);
+    zb_problem_clear(&problem);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -477,5 +526,6 @@ main(int argc, char **argv)
     g_test_add_func("/schedule/zb-auto/refuses", test_refuses);
     g_test_add_func("/schedule/zb-auto/limits-differ-by-rank", test_limits_differ_by_rank);
     g_test_add_func("/schedule/zb-auto/large-shapes-end", test_large_shapes_end);
+    g_test_add_func("/schedule/zb-auto/valid-orders-of-a-rank", test_valid_orders_of_a_rank);
     return g_test_run();
 }
