@@ -63,7 +63,7 @@ static const struct {
     [UNITS_KIND_BYTES] = {units_bytes, "a size such as 80GiB, 80GB or 512"},
     [UNITS_KIND_BYTES_PER_S] = {units_bytes_per_s, "a rate such as 900GB/s or 400Gbps"},
     [UNITS_KIND_FLOPS] = {units_flops, "a rate such as 989TFLOPS"},
-    [UNITS_KIND_S] = {units_s, "a time such as 5us, 1.5ms or 2s"},
+    [UNITS_KIND_S] = {units_s, "a time such as 5us, 2s, 12h or 60d"},
     [UNITS_KIND_FRACTION] = {units_fraction, "a fraction such as 0.5 or 50%"},
     [UNITS_KIND_NUMBER] = {units_none, "a number"},
     [UNITS_KIND_COUNT] = {units_count, "a count such as 15T, 300B or 1e12"},

@@ -83,7 +83,12 @@ print_memory(const Report *report)
     output_printf("fits     %s: %s", report->fits ? "yes" : "NO",
                   units_format_bytes((double)report->peak_memory_bytes).text);
     if (report->memory_limit_bytes > 0)
-        output_printf(" of %s", units_format_bytes((double)report->memory_limit_bytes).text);
+        output_printf(" of %s%s",
+                      units_format_bytes((double)(report->memory_usable_bytes > 0
+                                                      ? report->memory_usable_bytes
+                                                      : report->memory_limit_bytes))
+                          .text,
+                      report->memory_usable_bytes > 0 ? " usable" : "");
     output_printf(" on pipeline rank %d, most of it %s (%s)", rank, trace_memory_names[owner],
                   units_format_bytes((double)peak->memory_bytes[owner]).text);
     if (report->memory_limit_bytes > 0)
@@ -139,8 +144,8 @@ check_print(const Check *check, bool names_unused)
         print_memory(report);
         output_printf("time     %s a step",
                       output_seconds(units_s_from_ns(report->iteration_ns)).text);
-        output_printf(", %s tokens/s", output_number(report->tokens_per_s).text);
-        output_printf(", %s per device", output_number(tokens_per_device(check)).text);
+        output_printf(", %s tokens/s", units_format_count(report->tokens_per_s).text);
+        output_printf(", %s per device", units_format_count(tokens_per_device(check)).text);
         output_printf(", MFU %s\n", output_percent(report->model_flops_utilization_fraction).text);
         find_waste(report, waste);
         output_text("waste   ");

@@ -1,5 +1,6 @@
 #include "cli/request/job.h"
 
+#include "base/embedded.h"
 #include "cli/request/command.h"
 #include "cli/request/output.h"
 #include "profiles/workload/schedule_times.h"
@@ -48,8 +49,20 @@ job_read(JsonDoc *doc, GError **error)
 Job *
 job_load(const char *path, GError **error)
 {
-    g_autoptr(JsonDoc) doc = json_doc_load(path, error);
+    g_autofree char *model = g_strconcat("models/", path, ".json", NULL);
+    GError *local = NULL;
+    g_autoptr(JsonDoc) doc = json_doc_load(path, &local);
 
+    if (g_error_matches(local, G_FILE_ERROR, G_FILE_ERROR_NOENT) && embedded_find(model) != NULL) {
+        g_clear_error(&local);
+        g_set_error(error, CMD_ERROR, CMD_ERROR_USAGE,
+                    "%s: a model where the file of a plan is expected; degas plan %s CLUSTER -o "
+                    "plan.json makes one",
+                    path, path);
+        return NULL;
+    }
+    if (local != NULL)
+        g_propagate_error(error, local);
     return doc == NULL ? NULL : job_read(doc, error);
 }
 

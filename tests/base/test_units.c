@@ -166,14 +166,14 @@ test_refuses_what_is_no_quantity(void)
         {"400GB", UNITS_KIND_BYTES_PER_S,
          "expected a rate such as 900GB/s or 400Gbps, got \"400GB\"; is the unit GB/s?"},
         {"5m", UNITS_KIND_S,
-         "expected a time such as 5us, 1.5ms or 2s, got \"5m\"; write min or ms"},
-        {"5parsec", UNITS_KIND_S, "expected a time such as 5us, 1.5ms or 2s, got \"5parsec\""},
+         "expected a time such as 5us, 2s, 12h or 60d, got \"5m\"; write min or ms"},
+        {"5parsec", UNITS_KIND_S, "expected a time such as 5us, 2s, 12h or 60d, got \"5parsec\""},
         {"50", UNITS_KIND_FRACTION,
          "expected a fraction such as 0.5 or 50%, got \"50\"; more than the whole"},
         {"101%", UNITS_KIND_FRACTION,
          "expected a fraction such as 0.5 or 50%, got \"101%\"; more than the whole"},
         {"5  s", UNITS_KIND_S,
-         "expected a time such as 5us, 1.5ms or 2s, got \"5  s\"; is the unit s?"},
+         "expected a time such as 5us, 2s, 12h or 60d, got \"5  s\"; is the unit s?"},
     };
 
     for (size_t i = 0; i < G_N_ELEMENTS(cases); i++) {

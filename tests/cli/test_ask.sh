@@ -184,6 +184,10 @@ fails 2 'did you mean "dgx-h100"' "devices with their number" plan llama3-8b 8xH
 fails 2 'degas list models' "a model that is not there" plan gpt-4 dgx-h100 --global-batch 8
 fails 2 'none of auto, none, selective, full' "auto is one of the words" plan gpt2-124m dgx-h100 --global-batch 8 --recompute yes
 fails 2 'expected one of naive, .*, looped-bfs' "a schedule that is not there" plan gpt2-124m dgx-h100 --global-batch 8 --schedule zero-bubble
+fails 2 'a model where the file of a plan is expected; degas plan llama3-8b CLUSTER' "a model alone" simulate llama3-8b
+fails 2 'a model where the file of a plan is expected' "to be run" run gpt-mini
+fails 2 '"8-64": a range is written such as 8..64:x2' "a range with a hyphen" sweep gpt2-124m dgx-h100 --gpus 8-64 --global-batch 64
+fails 2 'a time such as 5us, 2s, 12h or 60d' "a time that is none" plan gpt2-124m dgx-h100 --global-batch 64 --tokens 1B --within yesterday
 printf 'device: H100-SXM5-80GB\nnodes: 4\n' >"$W/bare.yaml"
 fails 3 '"degas-cluster" in a cluster of one.s own, as degas init cluster' "a cluster without its format" plan gpt2-124m "$W/bare.yaml" --global-batch 8
 for length in "" "--seq-len 40960"; do
