@@ -14,7 +14,7 @@ load 'panels.gp'
 
 # The legend's last box is the bubble, hatched as it is drawn.
 bubble_x = x - 44 - 6.4 * strlen(legend_name[n_legend])
-set object 97 rectangle from screen x_at(bubble_x),y_at(legend_y-5) to screen x_at(bubble_x+14),y_at(legend_y+5) \
+set object 199 rectangle from screen x_at(bubble_x),y_at(legend_y-5) to screen x_at(bubble_x+14),y_at(legend_y+5) \
     fc rgb hatch_color fs transparent pattern 4 noborder front
 set label 99 legend_note at screen x_at(width-right),y_at(legend_y) right font face(11) tc rgb faint
 set format x '%g'
@@ -25,6 +25,7 @@ ylabel_text = 'pipeline rank'
 set ylabel ylabel_text font face(11) tc rgb faint offset 1,0
 do for [p=1:n_panels] {
     if (p == 2) {
+        unset object 199
         do for [k=97:100+n_legend] {
             unset label k
             unset object k
