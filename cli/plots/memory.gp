@@ -14,7 +14,7 @@ load 'panels.gp'
 
 set grid ytics lt 1 lw 0.6*unit lc rgb '#dddddd' back
 set style fill solid noborder
-set style textbox opaque noborder fc rgb 'white' margins 2,1 # what is written on the areas
+set style textbox opaque noborder fc rgb 'white' margins 6,1 # what is written on the areas
 set yrange [0:top_bytes]
 set ytics font face_11 tc rgb faint
 # The bytes of the first k owners, which lie below the next: columns 5 and on of a row.

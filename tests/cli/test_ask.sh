@@ -188,6 +188,15 @@ fails 2 'a model where the file of a plan is expected; degas plan llama3-8b CLUS
 fails 2 'a model where the file of a plan is expected' "to be run" run gpt-mini
 fails 2 '"8-64": a range is written such as 8..64:x2' "a range with a hyphen" sweep gpt2-124m dgx-h100 --gpus 8-64 --global-batch 64
 fails 2 'a time such as 5us, 2s, 12h or 60d' "a time that is none" plan gpt2-124m dgx-h100 --global-batch 64 --tokens 1B --within yesterday
+# 126 layers on 128 virtual stages: first and last have the embedding and the head alone.  DualPipe has two chunks of its own.
+runs 0 "more stages than layers" plan llama3-405b dgx-h100 --gpus 128 --tp 8 --pp 16 --vpp 8 --cp 1 --schedule interleaved --global-batch 16 \
+    --seq-len 512 --recompute full --slices off --top 0 --json
+json "have no layers at the ends" "
+layers = [s['n_layers'] for s in d['stages']]
+assert len(layers) == 128 and sum(layers) == 126 and max(layers) == 1, layers"
+runs 0 "a schedule that has two chunks" simulate gpt3-13b dgx-h100 --gpus 8 --pp 4 --tp 2 --global-batch 16 --schedule dualpipe --trace "$W/dual.json"
+runs 0 "of which the trace has eight stages" show "$W/dual.json"
+has '^dualpipe, 4 ranks, 2 chunks' "two on each rank"
 printf 'device: H100-SXM5-80GB\nnodes: 4\n' >"$W/bare.yaml"
 fails 3 '"degas-cluster" in a cluster of one.s own, as degas init cluster' "a cluster without its format" plan gpt2-124m "$W/bare.yaml" --global-batch 8
 for length in "" "--seq-len 40960"; do
