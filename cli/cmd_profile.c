@@ -106,8 +106,8 @@ counts_in(ProfileOp op, ModelOpKind kind)
 static int64_t
 layer_of(const Profile *profile, const ProfileMeasurement *row)
 {
-    for (int64_t layer = 0;
-         row->kind != NULL && layer < model_n_stacked(profile->measured_arch); layer++)
+    for (int64_t layer = 0; row->kind != NULL && layer < model_n_stacked(profile->measured_arch);
+         layer++)
         if (g_str_equal(row->kind,
                         model_kind_name(profile->measured_arch,
                                         model_layer_kind(profile->measured_arch, layer))))
@@ -587,6 +587,8 @@ run(Options *options, GError **error)
         return run_rank(&asked, error);
     const bool json = options_has(options, "json");
     const bool is_kept = json || output != NULL;
+    if (exec_backend_n_devices(asked.exec.device, error) < 0)
+        return -1;
     /* Said before, as measuring takes a minute. */
     if (!is_kept)
         output_note("profile: what is measured will be shown, but not kept; -o FILE writes it");

@@ -182,11 +182,11 @@ check_model(const ModelArch *arch, const Plan *plan, const char *device, GError 
 }
 
 static bool
-check_splits_we_know(const Plan *plan, GError **error)
+check_splits_we_know(const ModelArch *arch, const Plan *plan, GError **error)
 {
     if (plan->degrees.cp > 1 && plan->conventions.cp_comm != PLAN_CP_P2P)
         return refuse(error, "context parallelism by all-to-all (conventions.cp_comm)");
-    if (plan_expert_tp(&plan->degrees, &plan->conventions) > 1)
+    if (arch->experts.n_experts > 0 && plan_expert_tp(&plan->degrees, &plan->conventions) > 1)
         return refuse(error, "experts that tp ranks share (conventions.expert_tp)");
     if (plan->conventions.optimizer_instances > 1)
         return refuse(error, "optimizer state that several groups of replicas hold "
@@ -313,7 +313,7 @@ check_machine(const ModelArch *arch, const Plan *plan, GError **error)
 static bool
 check_plan(const ModelArch *arch, const Plan *plan, const char *device, bool here, GError **error)
 {
-    if (!check_model(arch, plan, device, error) || !check_splits_we_know(plan, error) ||
+    if (!check_model(arch, plan, device, error) || !check_splits_we_know(arch, plan, error) ||
         !check_numbers(plan, error) || !plan_check(plan, model_n_stacked(arch), error) ||
         (here && !check_machine(arch, plan, error)) || !check_split(arch, plan, error))
         return false;
