@@ -342,11 +342,33 @@ set_needed(const OpsList *list, double scores, ModelOp *op)
     return counted / scores;
 }
 
-/* The scores by which each query's keys are chosen: two products, the scores of few small heads in
- * the format of the stored weights, and the choice, which reads them twice.  Not trained with the
- * rest: nothing of it has a gradient here. */
+/* A product of all rows on every tp rank, whose result is kept. */
 static void
-add_indexer(OpsList *list)
+add_index_product(OpsList *list, const char *name, int64_t k, int64_t n)
+{
+    ModelOp *gemm = ops_add_gemm(list, name, list->rows, k, n, false);
+
+    gemm->saved_bytes = ops_bytes((double)gemm->saved_bytes + list->rows * (double)n * list->e);
+}
+
+/* Scores between the slice's queries and keys that @arch's windows let pass, of a rank's share. */
+static double
+scores_of_slice(const OpsList *list, const ModelArch *arch)
+{
+    const double begin = (double)list->shape->context;
+
+    return (needed_scores(arch, begin + (double)list->shape->tokens) - needed_scores(arch, begin)) /
+           (double)list->shape->cp;
+}
+
+/*
+ * The scores by which each query's keys are chosen: three products, the scores of few small heads in
+ * the format of the stored weights, and the choice, which reads them twice.  It learns from attention's
+ * probabilities of the chosen keys [2512.02556 equation 4], of which backward makes the products again: no
+ * gradient of the layer's input comes of it.
+ */
+static void
+add_indexer(OpsList *list, const Heads *heads)
 {
     const ModelArch *arch = list->arch;
     const ModelIndexer *indexer = &arch->indexer;
@@ -355,31 +377,39 @@ add_indexer(OpsList *list)
 
     if (indexer->n_heads == 0)
         return;
-    ops_add_gemm(list, "index_queries", rows, input, indexer->n_heads * indexer->head_dim, false);
-    ops_add_gemm(list, "index_key", rows, arch->hidden, indexer->head_dim, false);
+    add_index_product(list, "index_queries", input, indexer->n_heads * indexer->head_dim);
+    add_index_product(list, "index_key", arch->hidden, indexer->head_dim);
     const double keys = rows * (double)indexer->head_dim * list->e;
-    ModelOp *norm = ops_add_memory(list, "index_norm", 2.0 * keys, 3.0 * keys, keys, 1, 2);
+    ModelOp *norm =
+        ops_add_memory(list, "index_norm", 2.0 * keys, 3.0 * keys, keys + 8.0 * rows, 1, 2);
+    norm->saved_kv_bytes = ops_bytes(keys);
     norm->weight_bytes = ops_bytes(2.0 * (double)indexer->head_dim * list->e);
     norm->stored_operands = true;
-    ops_add_gemm(list, "index_weights", rows, arch->hidden, indexer->n_heads, false);
-    ModelArch all = *arch;
+    add_index_product(list, "index_weights", arch->hidden, indexer->n_heads);
+    ModelArch all = *arch, chosen = *arch;
     all.window = all.chunk = 0;
-    const double begin = (double)list->shape->context;
-    const double needed =
-        needed_scores(&all, begin + (double)list->shape->tokens) - needed_scores(&all, begin);
+    chosen.window = indexer->top_k;
+    const double batch = (double)list->shape->batch;
+    const double needed = scores_of_slice(list, &all), kept = scores_of_slice(list, &chosen);
     ModelOp *op = ops_add(list, "index_scores", MODEL_OP_SCAN);
     op->count = list->shape->batch * indexer->n_heads;
     op->m = ops_bytes(rows / (double)list->shape->batch);
     op->n = list->shape->context + list->shape->tokens;
     op->k = indexer->head_dim;
-    op->forward_flops =
-        2.0 * (double)op->count * needed / (double)list->shape->cp * (double)indexer->head_dim;
+    op->forward_flops = 2.0 * (double)op->count * needed * (double)indexer->head_dim;
+    /* The chosen keys' scores again and their two gradients; attention's scores again. */
+    op->backward_flops = kept * (6.0 * (double)op->count * (double)indexer->head_dim +
+                                 2.0 * batch * (double)heads->heads * (double)heads->qk_dim);
     /* The sums over heads in fp32, written, read and read again; the choice is kept. */
-    op->forward_bytes =
-        ops_bytes(12.0 * (double)list->shape->batch * needed / (double)list->shape->cp);
+    op->forward_bytes = ops_bytes(12.0 * batch * needed);
+    op->backward_bytes = ops_bytes(12.0 * batch * kept);
     op->saved_bytes = ops_bytes(4.0 * rows * (double)MIN(indexer->top_k, op->n));
     op->n_kernels_forward = 3;
+    op->n_kernels_backward = 4;
     op->core_attention = true;
+    /* What the heads of all ranks give the chosen keys, in fp32. */
+    ops_add_collective(list, "index_shares", MODEL_GROUP_TP, MODEL_COMM_NONE, MODEL_COMM_ALL_REDUCE,
+                       4.0 * rows * (double)MIN(indexer->top_k, op->n));
 }
 
 static void
@@ -477,7 +507,7 @@ ops_add_attention(OpsList *list)
     add_qk_norm(list, &heads);
     if (model_positions(arch) == MODEL_POSITIONS_ROTARY)
         add_rope(list, &heads);
-    add_indexer(list);
+    add_indexer(list, &heads);
     if (!all_to_all)
         add_kv_exchange(list, &heads);
     if (all_to_all)

@@ -182,19 +182,27 @@ static double
 attention_scratch(const OpsList *list, const Columns *c)
 {
     const ModelShape *shape = list->shape;
+    const ModelIndexer *indexer = &list->arch->indexer;
+    const int64_t chosen = MIN(indexer->top_k, shape->context + shape->tokens);
+    /* Shares of the chosen keys and the gradients of the indexer's, in fp32. */
+    const double index =
+        indexer->n_heads > 0 ? 4.0 / list->e * (double)(chosen + 2 + indexer->head_dim) : 0.0;
     const double ring = shape->cp > 1 ? (2.0 + 4.0 / list->e) * (double)shape->cp * c->kv : 0.0;
     const double latents = shape->sequence_parallel ? 2.0 * c->latent : 0.0;
 
-    return c->q + ring + (c->latent > 0.0 ? fmax(c->kv, c->kv_up) + latents : 0.0);
+    return index + c->q + ring + (c->latent > 0.0 ? fmax(c->kv, c->kv_up) + latents : 0.0);
 }
 
 /* ... and the gradients of its products' outputs. */
 static double
 attention_gradients(const OpsList *list, const Columns *c)
 {
+    const ModelIndexer *indexer = &list->arch->indexer;
+    const double index = (double)((indexer->n_heads + 1) * indexer->head_dim + indexer->n_heads);
+
     if (c->latent > 0.0)
-        return c->q + c->kv_up + c->latent * list->local_rows / list->rows;
-    return c->q + c->kv;
+        return index + c->q + c->kv_up + c->latent * list->local_rows / list->rows;
+    return index + c->q + c->kv;
 }
 
 /* Elements of a row that is at its experts, or on its way. */

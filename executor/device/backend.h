@@ -29,6 +29,7 @@
 #pragma once
 
 #include "base/dtype.h"
+#include "executor/device/indexer.h"
 #include "executor/device/recurrence.h"
 
 #include <glib.h>
@@ -175,7 +176,34 @@ typedef struct {
      * they have none. */
     int64_t alibi_heads, first_head;
     const void *sink; /* (nullable) [n_heads], of the storage */
+    /* (nullable) [tokens, sequences, n_chosen] The keys that a row sees of those that it might, in ascending
+     * order, then -1: indexer.h. */
+    const int32_t *chosen;
+    int64_t n_chosen;
 } ExecAttention;
+
+/* Walks over the keys of a row that its indexer has not chosen: calls for every key, from the first that the row
+ * might see on.  @next  0 at first; where in @chosen (NULL: all are) the next one is */
+static inline bool
+exec_attention_is_hidden(const int32_t *chosen, int64_t n_chosen, int64_t key, int64_t *next)
+{
+    if (chosen == NULL)
+        return false;
+    if (*next < n_chosen && chosen[*next] == key) {
+        ++*next;
+        return false;
+    }
+    return true;
+}
+
+/* The chosen keys of row @row of sequence @sequence; NULL: there are all. */
+static inline const int32_t *
+exec_attention_chosen(const ExecAttention *attention, int64_t row, int64_t sequence)
+{
+    return attention->chosen == NULL
+               ? NULL
+               : attention->chosen + (row * attention->sequences + sequence) * attention->n_chosen;
+}
 
 /* The slope of head @head of those here: powers of 2^(-8 / n) where n, the number of all heads, is a
  * power of two; of others those of the next smaller one, and then every second one of twice as many
@@ -221,7 +249,7 @@ exec_attention_is_plain(const ExecAttention *attention)
 {
     return exec_attention_v_dim(attention) == attention->head_dim && attention->window == 0 &&
            attention->chunk == 0 && attention->cap == 0.0f && attention->alibi_heads == 0 &&
-           attention->sink == NULL;
+           attention->sink == NULL && attention->chosen == NULL;
 }
 
 typedef struct {
@@ -424,6 +452,17 @@ typedef struct {
     void (*gate_forward)(ExecBackend *backend, const ExecGate *gate, void *y);
     /* @d becomes the gradient of x, which was that of y. */
     void (*gate_backward)(ExecBackend *backend, const ExecGate *gate, void *d, void *dgate);
+
+    /* --- of sparse attention (optional; all NULL: it is refused on this device): indexer.h --- */
+
+    /* indexer->chosen becomes the keys of each row of @attention, whose windows and chunks bound the choice. */
+    void (*index_choose)(ExecBackend *backend, const ExecAttention *attention,
+                         const ExecIndexer *indexer);
+    /* @share, [tokens, sequences, n_chosen], becomes of each chosen key the sum of the probabilities of this
+     * rank's heads; attention->lse is read. */
+    void (*attention_shares)(ExecBackend *backend, const ExecAttention *attention, float *share);
+    void (*index_backward)(ExecBackend *backend, const ExecAttention *attention,
+                           const ExecIndexer *indexer, const ExecIndexerGradients *gradients);
 
     /* --- the end of a step --- */
 

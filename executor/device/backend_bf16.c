@@ -590,6 +590,7 @@ static const ExecBackendOps ops = {
     EXEC_HOST_MEMORY_SLOTS,
     EXEC_OWN_SLOTS,
     EXEC_HOST_RECURRENCE_SLOTS,
+    EXEC_HOST_INDEXER_SLOTS,
     .to_storage = to_storage,
     .from_storage = from_storage,
     .rope = rope,

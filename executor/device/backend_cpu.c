@@ -526,7 +526,7 @@ typedef struct {
     float *out, *lse;
     int64_t at_q, at_out, at_k, at_v; /* where they begin in the whole tensors */
     int64_t q_stride, out_stride, kv_stride, lse_stride;
-    int64_t v_dim;
+    int64_t v_dim, sequence;
     float alibi, sink;
     bool bends; /* scores are more than scaled */
 } Head;
@@ -553,6 +553,7 @@ head_of(const ExecAttention *a, int64_t sequence, int64_t head)
         .kv_stride = a->sequences * a->kv_stride,
         .lse_stride = heads,
         .v_dim = v_dim,
+        .sequence = sequence,
         .alibi = (float)exec_attention_slope(a, head),
         .sink = a->sink != NULL ? ((const float *)a->sink)[head] : -INFINITY,
         .bends = a->cap > 0.0f || a->alibi_heads > 0,
@@ -591,6 +592,22 @@ seen(const ExecAttention *a, const Block *b, int64_t r, float *x, int64_t *n)
     return row + from;
 }
 
+/* A score whose exponential is 0. */
+#define HIDDEN (-1e30f)
+
+/* Hides of the @n scores at @row, which are those of row @r of the block, what the indexer has not chosen. */
+static void
+hide(const ExecAttention *a, const Head *h, const Block *b, int64_t r, int64_t n, float *row)
+{
+    const int32_t *chosen = exec_attention_chosen(a, b->begin + r, h->sequence);
+    const int64_t first = exec_attention_first_key(a, b->begin + r);
+    int64_t next = 0;
+
+    for (int64_t i = 0; chosen != NULL && i < n; i++)
+        if (exec_attention_is_hidden(chosen, a->n_chosen, first + i, &next))
+            row[i] = HIDDEN;
+}
+
 /* Rows of scores become probabilities; keys that a row does not see get 0. */
 EXEC_CLONES static void
 softmax(const ExecAttention *a, const Head *h, const Block *b, float *score)
@@ -602,6 +619,7 @@ softmax(const ExecAttention *a, const Head *h, const Block *b, float *score)
         float *row = seen(a, b, r, score, &n);
         if (h->bends)
             bend_row(a, n, h->alibi, 1 - n, row, NULL);
+        hide(a, h, b, r, n, row);
         float shift = row_largest(n, row) * scale;
         shift = h->sink > shift ? h->sink : shift;
         const float sum =
@@ -629,6 +647,7 @@ softmax_backward(const ExecAttention *a, const Head *h, const Block *b, const fl
         float *p = seen(a, b, r, score, &n), *dp = seen(a, b, r, dscore, &n);
         if (h->bends)
             bend_row(a, n, h->alibi, 1 - n, p, slope);
+        hide(a, h, b, r, n, p);
         for (int64_t i = 0; i < n; i += EXEC_LANES) {
             ExecVec x, y, d = {0};
             exec_vec_load(&x, p + i, n - i);
@@ -766,6 +785,7 @@ static const ExecBackendOps ops = {
     EXEC_HOST_MEMORY_SLOTS,
     EXEC_OWN_SLOTS,
     EXEC_HOST_RECURRENCE_SLOTS,
+    EXEC_HOST_INDEXER_SLOTS,
     EXEC_HOST_FP32_SLOTS,
     .describe = describe,
     .workspace_bytes = workspace_bytes,

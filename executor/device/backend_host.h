@@ -90,6 +90,17 @@ void exec_host_sum_blocks(ExecBackend *backend, const ExecBlocks *blocks, const 
 void exec_host_gate_forward(ExecBackend *backend, const ExecGate *gate, void *y);
 void exec_host_gate_backward(ExecBackend *backend, const ExecGate *gate, void *d, void *dgate);
 
+/* Defined in indexer.c; these serve every storage. */
+void exec_host_index_choose(ExecBackend *backend, const ExecAttention *attention,
+                            const ExecIndexer *indexer);
+void exec_host_attention_shares(ExecBackend *backend, const ExecAttention *attention, float *share);
+void exec_host_index_backward(ExecBackend *backend, const ExecAttention *attention,
+                              const ExecIndexer *indexer, const ExecIndexerGradients *gradients);
+
+#define EXEC_HOST_INDEXER_SLOTS                                                                    \
+    .index_choose = exec_host_index_choose, .attention_shares = exec_host_attention_shares,        \
+    .index_backward = exec_host_index_backward
+
 /* Defined, like the other slots of unusual layers, in backend_host_layers.c. */
 void exec_host_activate(ExecBackend *backend, ExecActivation activation, int64_t rows,
                         int64_t width, const void *x, void *y);

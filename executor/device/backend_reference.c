@@ -402,7 +402,9 @@ probabilities(const ExecAttention *a, int64_t t, int64_t b, int64_t h, Row *row)
 {
     const float *q = (const float *)a->q + head_at(a, t, b, h) * a->head_dim;
     const double cap = (double)a->cap, slope = exec_attention_slope(a, h);
+    const int32_t *chosen = exec_attention_chosen(a, t, b);
     double largest = -INFINITY, sum = 0;
+    int64_t next = 0;
 
     row->first = exec_attention_first_key(a, t);
     row->end = a->context + t + 1;
@@ -415,6 +417,8 @@ probabilities(const ExecAttention *a, int64_t t, int64_t b, int64_t h, Row *row)
         const double bent = cap > 0 ? tanh(s / cap) : 0.0;
         row->slope[j] = (double)a->scale * (1 - bent * bent);
         row->p[j] = (cap > 0 ? cap * bent : s) + slope * (double)(j - row->end + 1);
+        if (exec_attention_is_hidden(chosen, a->n_chosen, j, &next))
+            row->p[j] = -INFINITY;
         largest = fmax(largest, row->p[j]);
     }
     const double sink = a->sink != NULL ? (double)((const float *)a->sink)[h] : -INFINITY;
@@ -553,8 +557,9 @@ close_reference(ExecBackend *backend)
 }
 
 static const ExecBackendOps ops = {
-    EXEC_HOST_MEMORY_SLOTS,     EXEC_OWN_SLOTS,       EXEC_HOST_FP32_SLOTS,
-    EXEC_HOST_RECURRENCE_SLOTS, .describe = describe, .close = close_reference,
+    EXEC_HOST_MEMORY_SLOTS,     EXEC_OWN_SLOTS,          EXEC_HOST_FP32_SLOTS,
+    EXEC_HOST_RECURRENCE_SLOTS, EXEC_HOST_INDEXER_SLOTS, .describe = describe,
+    .close = close_reference,
 };
 
 ExecBackend *

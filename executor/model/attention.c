@@ -28,11 +28,20 @@ has_gate(const ExecWidths *w)
     return w->arch.output_gate != MODEL_OUTPUT_GATE_NONE;
 }
 
-/* Whether anything reads all rows of the input. */
+/* Whether anything through which gradients pass reads all rows of the input. */
 static bool
 reads_all(const ExecWidths *w)
 {
     return has_gate(w) || queries_of(w)->reads_all(w);
+}
+
+/* All rows of the input, for whatever reads them; NULL: nothing does. */
+static const void *
+all_rows(const ExecLayer *layer, const void *x)
+{
+    const ExecWidths *w = layer->widths;
+
+    return reads_all(w) || exec_attention_has_indexer(w) ? exec_gather_rows(layer, x) : NULL;
 }
 
 /* --- parameters --- */
@@ -46,6 +55,7 @@ add_parameters(ExecLayoutBuilder *b)
     const bool latent = model_has_mla(&w->arch);
 
     queries_of(w)->add_parameters(b);
+    exec_attention_index_add(b);
     if (has_gate(w))
         exec_layout_add_weight(b, "gate.weight", EXEC_LAYER_TENSOR(gate_weight),
                                exec_shard_columns(w->hidden, gate, 1, index, w->tp), EXEC_SHARE_OWN,
@@ -92,6 +102,7 @@ cut_tensors(const ExecLayerShape *shape, ExecMixerCutters *c)
     t.d_q = exec_cut(&c->kept, rows * w->q_width);
     t.d_attention = exec_cut(&c->scratch, backward ? out : 0);
     queries_of(w)->cut(shape, c, &t);
+    exec_attention_index_cut(shape, c, &t);
     exec_attention_cut_core(shape, c, &t);
     return t;
 }
@@ -110,8 +121,9 @@ memory_bytes(const ExecLayerShape *shape, bool gradient)
 
     if (!exec_is_sliced(shape))
         return 0;
-    return w->seq_len / w->cp * shape->slice.sequences * w->kv_width *
-           dtype_bytes(gradient ? DTYPE_FP32 : w->storage);
+    return exec_padded_bytes(w->seq_len / w->cp * shape->slice.sequences * w->kv_width *
+                             dtype_bytes(gradient ? DTYPE_FP32 : w->storage)) +
+           exec_attention_index_memory_bytes(shape, gradient);
 }
 
 /* @kept  nullable in F */
@@ -186,11 +198,12 @@ forward(const ExecLayer *layer, const void *x, const void *residual, void *y)
     const ExecWidths *w = layer->widths;
     const ExecLinear proj = proj_of(layer), gate = gate_linear(layer);
     const ExecAttentionTensors t = tensors_of(layer, NULL);
-    const void *all = reads_all(w) ? exec_gather_rows(layer, x) : NULL;
+    const void *all = all_rows(layer, x);
 
     if (has_gate(w))
         exec_linear_forward(backend, &gate, all, NULL, t.gate);
     queries_of(w)->forward(layer, &t, x, all);
+    exec_attention_index_forward(layer, &t, all);
     exec_attention_core_forward(layer, &t);
     if (has_gate(w)) {
         const ExecGate product = gate_of(layer, &t);
@@ -215,6 +228,7 @@ backward(const ExecLayer *layer, void *kept, const void *dy)
         backend->ops->gate_backward(backend, &product, t.d_attention, t.d_gate);
     }
     exec_attention_core_backward(layer, &t);
+    exec_attention_index_backward(layer, &t);
     queries->backward(layer, &t, dx);
     if (has_gate(w))
         exec_linear_backward(backend, &gate, t.d_gate, queries->reads_all(w), NULL, dx);
@@ -240,11 +254,12 @@ weight_in(const ExecLayer *layer, const void *x, void *kept)
     const ExecWidths *w = layer->widths;
     const ExecLinear gate = gate_linear(layer);
     const ExecAttentionTensors t = tensors_of(layer, kept);
-    const void *all = reads_all(w) ? exec_gather_rows(layer, x) : NULL;
+    const void *all = all_rows(layer, x);
 
     if (has_gate(w))
         exec_linear_weight(layer->backend, &gate, all, t.d_gate);
     queries_of(w)->weight(layer, &t, x, all);
+    exec_attention_index_weight(layer, &t, all);
 }
 
 const ExecMixer exec_mixer_attention = {

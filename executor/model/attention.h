@@ -13,6 +13,8 @@
  * attention and again in backward, and their gradients are reduced over cp after it: the exchanges
  * of cost-model.md 3.1.  They are in scratch for one layer at a time; a rank keeps only its own.
  *
+ * Sparse attention (attention_indexer.c) chooses keys between the products and the core.
+ *
  * Private to executor/.
  */
 #pragma once

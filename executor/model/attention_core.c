@@ -140,7 +140,17 @@ attention_of(const ExecLayer *layer, const ExecAttentionTensors *t, const ExecCh
         .alibi_heads = model_positions(&w->arch) == MODEL_POSITIONS_ALIBI ? w->arch.n_heads : 0,
         .first_head = layer->comm->groups[EXEC_DIM_TP].index * w->n_heads,
         .sink = layer->tensors->sinks.weight,
+        .chosen = t->chosen == NULL ? NULL : t->chosen + row * exec_attention_n_chosen(w),
+        .n_chosen = exec_attention_n_chosen(w),
     };
+}
+
+ExecAttention
+exec_attention_of(const ExecLayer *layer, const ExecAttentionTensors *t)
+{
+    const ExecChunk whole = {0, layer->slice.tokens};
+
+    return attention_of(layer, t, &whole, 0, own_kv(layer, t));
 }
 
 /* Scores, softmax and its product with V, of all chunks; or with @g (nullable), whose members are those of the first

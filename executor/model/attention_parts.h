@@ -33,6 +33,15 @@ typedef struct {
      * and sums of their groups (ExecGroupNorm); those of the gradients in one after the other. */
     void *raw_q, *raw_k;
     float *q_sums, *k_sums, *d_sums;
+    /* Of sparse attention (attention_indexer.c): [rows, columns of its queries]; [rows, head_dim] before the norm
+     * and the own rows of all keys; [rows, heads]; the norm's sums; [rows, n_chosen]. */
+    void *index_q, *index_raw_k, *index_k, *index_weight;
+    float *index_sums;
+    int32_t *chosen;
+    void *d_index_q, *d_index_k, *d_index_weight;
+    float *d_index_sums,
+        *d_index_k_sum; /* d_index_k_sum: of whole sequences; of slices in d_memory */
+    float *share;       /* [rows, n_chosen] */
     /* Latents: columns of the queries' (may be none), of the keys' and values', and of the part of
      * keys that is rotated. */
     void
@@ -84,6 +93,34 @@ void exec_attention_norms_cut(const ExecLayerShape *shape, ExecMixerCutters *c,
                               ExecAttentionTensors *t);
 void exec_attention_norms_forward(const ExecLayer *layer, const ExecAttentionTensors *t);
 void exec_attention_norms_backward(const ExecLayer *layer, const ExecAttentionTensors *t);
+
+/* Defined in attention_indexer.c: sparse attention, whose queries see chosen keys alone, where the kind has an
+ * indexer.  exec_attention_index_forward() chooses them for the core, after queries->forward(); index_backward()
+ * comes after the core's backward.  @x_all  all rows of the layer's input */
+static inline bool
+exec_attention_has_indexer(const ExecWidths *w)
+{
+    return w->arch.indexer.n_heads > 0;
+}
+void exec_attention_index_add(ExecLayoutBuilder *b);
+void exec_attention_index_cut(const ExecLayerShape *shape, ExecMixerCutters *c,
+                              ExecAttentionTensors *t);
+int64_t exec_attention_index_memory_bytes(const ExecLayerShape *shape, bool gradient);
+void exec_attention_index_forward(const ExecLayer *layer, const ExecAttentionTensors *t,
+                                  const void *x_all);
+void exec_attention_index_backward(const ExecLayer *layer, const ExecAttentionTensors *t);
+void exec_attention_index_weight(const ExecLayer *layer, const ExecAttentionTensors *t,
+                                 const void *x_all);
+
+/* How many keys a query has at most. */
+static inline int64_t
+exec_attention_n_chosen(const ExecWidths *w)
+{
+    return MIN(w->arch.indexer.top_k, w->seq_len);
+}
+
+/* Defined in attention_core.c: what the core asks the backend, of a whole slice on one cp rank. */
+ExecAttention exec_attention_of(const ExecLayer *layer, const ExecAttentionTensors *t);
 
 /* Columns of the result's gate. */
 static inline int64_t

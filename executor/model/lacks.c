@@ -36,6 +36,9 @@ kind_lacks(const ModelArch *layer, const Plan *plan, const ExecDeviceKind *kind)
     const bool moe = experts->n_experts > 0;
     const ModelActivation activation = model_activation(layer);
     const ModelNorm norm = model_norm(layer);
+    const int64_t rotated = model_has_mla(layer)    ? layer->mla.qk_rope_head_dim
+                            : layer->rotary_dim > 0 ? layer->rotary_dim
+                                                    : layer->head_dim;
     const Thing things[] = {
         /* The mixer. */
         {model_has_state(layer), ON_GPU, "mixers with a state on GPUs"},
@@ -44,7 +47,11 @@ kind_lacks(const ModelArch *layer, const Plan *plan, const ExecDeviceKind *kind)
              layer->state.n_key_heads % plan->degrees.tp != 0,
          NOWHERE, "states whose key heads tp does not divide"},
         /* Attention. */
-        {layer->indexer.n_heads > 0, NOWHERE, "an indexer of sparse attention"},
+        {layer->indexer.n_heads > 0, ON_GPU, "an indexer of sparse attention"},
+        {layer->indexer.n_heads > 0, WITH_CP, "an indexer of sparse attention on cp ranks"},
+        {layer->indexer.n_heads > 0 && model_positions(layer) == MODEL_POSITIONS_ROTARY &&
+             rotated > layer->indexer.head_dim,
+         NOWHERE, "an indexer whose heads are shorter than what of them is rotated"},
         /* The block. */
         {layer->residual_scale > 0.0, ON_GPU, "scaled residuals"},
         {activation != MODEL_ACTIVATION_SWIGLU && activation != MODEL_ACTIVATION_GELU, ON_GPU,

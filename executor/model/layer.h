@@ -103,6 +103,7 @@ typedef struct ExecLayer {
     const float *turns;       /* rotations of every position; NULL unless rotary */
     const int32_t *positions; /* of this rank's tokens of the slice */
     int64_t number;           /* of the layer in the model */
+    float loss_factor; /* 1 / tokens of the global batch: what a layer's own loss is a mean over */
     ExecSlice slice;
     ScheduleOpKind op;
     PlanRecompute recompute;

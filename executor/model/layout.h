@@ -209,7 +209,10 @@ typedef struct {
     ExecTensor gate_weight, gate_bias;    /* [hidden, columns of the result's gate] */
     ExecTensor q_norm_gain, q_norm_shift; /* [head_dim], or of all heads; k_ likewise */
     ExecTensor k_norm_gain, k_norm_shift;
-    ExecTensor sinks;                        /* [n_heads] */
+    ExecTensor sinks; /* [n_heads] */
+    /* Of sparse attention: [hidden or q_lora_rank, columns of its queries], [hidden, head_dim], the key's
+     * LayerNorm, [hidden, heads]. */
+    ExecTensor index_q_weight, index_k_weight, index_k_gain, index_k_shift, index_weights;
     ExecTensor q_down_weight, q_down_bias;   /* [hidden, q_lora_rank]; q_weight has as many rows */
     ExecTensor q_latent_gain;                /* [q_lora_rank] */
     ExecTensor kv_down_weight, kv_down_bias; /* [hidden, kv_lora_rank + qk_rope_head_dim] */

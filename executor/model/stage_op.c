@@ -235,6 +235,7 @@ exec_stage_op_layer(const ExecStageOp *op, int64_t l, ExecLayerScratch *scratch)
     layer.turns = run->o.scratch->turns[shape.widths->kind];
     layer.tensors = &op->stage->layers[l];
     layer.number = op->stage->first_layer + l;
+    layer.loss_factor = run->o.loss_factor;
     if (is_moe(op, l))
         layer.moe = &op->state->moe[l];
     layer.a = activations_at(op, l, &layer.x);

@@ -215,7 +215,8 @@ END
                 peaks "$1, slices, recompute $recompute" $S --schedule seq1f1b --slices 8 --zero 0 \
                     --recompute $recompute
             done
-            peaks "$1, cp 2" --gpus 2 --dp 1 --tp 1 --cp 2 --pp 1 --schedule 1f1b --slices off \
+            # An indexer's keys are not exchanged.
+            [ "$1" = sparse ] || peaks "$1, cp 2" --gpus 2 --dp 1 --tp 1 --cp 2 --pp 1 --schedule 1f1b --slices off \
                 --zero 0 --recompute selective
             peaks "$1, tp 2" $T --zero 0 --recompute none --sequence-parallel on
         }
@@ -225,6 +226,7 @@ END
  "qk_nope_head_dim":32,"qk_rope_head_dim":16,"v_head_dim":32}'
         attention latent-normed '"head_dim":48,"qk_norm":true,"sinks":true,"mla":{"q_lora_rank":192,
  "kv_lora_rank":128,"qk_nope_head_dim":32,"qk_rope_head_dim":16,"v_head_dim":32}'
+        attention sparse '"n_kv_heads":2,"indexer":{"n_heads":4,"head_dim":64,"top_k":64}'
         attention parallel '"n_kv_heads":2,"blocks":"parallel","norm_place":"post"'
         attention gated '"n_kv_heads":2,"head_dim":64,"qk_norm":true,"output_gate":"element",
  "v_dim":48'

@@ -49,7 +49,8 @@ fails 2 '--concurrency' "profile with no rank" profile "$W/tiny.json" --concurre
 fails 2 'cpu' "profile on a device that does not exist" profile "$W/tiny.json" --device cpuu
 fails 6 'cuda' "profile on a device that is not built" profile "$W/tiny.json" --device cuda
 fails 2 'tp 3 does not divide the 2 heads' "profile of tensor parallelism that there is not" profile "$W/tiny.json" --tp 1,3
-fails 1 'an indexer' "profile of a model that cannot be run" profile deepseek-v3.2 --seq-len 64
+sed 's/"gpt"/"llama"/; s/"n_heads"/"indexer":{"n_heads":1,"head_dim":4,"top_k":8},&/' "$W/tiny.json" >"$W/short.json"
+fails 1 'an indexer whose heads are shorter' "profile of a model that cannot be run" profile "$W/short.json" --seq-len 64
 fails 1 '65' "profile beyond the model's positions" profile "$W/tiny.json" --seq-len 65
 fails 4 'no/such' "profile into a folder that is not there" profile "$W/tiny.json" \
     --device reference --quick --batches 1 --slices 64 -o "$W/no/such"

@@ -142,6 +142,29 @@ attention_latent_normed(ModelArch *a)
     a->qk_norm = a->sinks = true;
 }
 
+/* Fewer keys than there are tokens, or windows. */
+static inline void
+attention_sparse(ModelArch *a)
+{
+    a->indexer = (ModelIndexer){.n_heads = 3, .head_dim = 8, .top_k = 4};
+    a->window = 11;
+    a->attention_cap = 4;
+}
+
+/* DeepSeek-V3.2. */
+static inline void
+attention_sparse_latent(ModelArch *a)
+{
+    attention_latent(a);
+    a->indexer = (ModelIndexer){.n_heads = 2, .head_dim = 6, .top_k = 5};
+}
+
+/* So many at the end whose choice of keys jumps as weights change, and which learn from more than the loss:
+ * test_indexer.c. */
+enum {
+    ATTENTION_SPARSE_N = 2
+};
+
 static const struct {
     const char *name;
     void (*set)(ModelArch *arch);
@@ -163,6 +186,8 @@ static const struct {
     {"latent", attention_latent},
     {"latent-direct", attention_latent_direct},
     {"latent-normed", attention_latent_normed},
+    {"sparse", attention_sparse},
+    {"sparse-latent", attention_sparse_latent},
 };
 
 /* Makes of a model one whose layers have attention of kind @i, and attention as it was, by turns.

@@ -108,8 +108,11 @@ combo_arch(const Combo *c)
         kinds_mix(&arch);
     if (c->state > 0)
         states_mix(&arch, c->state - 1);
-    if (c->attention > 0 && arch.n_kinds == 0)
+    if (c->attention > 0 && arch.n_kinds == 0) {
         attention_mix(&arch, (size_t)c->attention - 1);
+        if (c->dtype != DTYPE_FP32) /* so it would change the choice of keys */
+            arch.kinds[1].indexer.top_k *= arch.max_seq_len;
+    }
     return arch;
 }
 

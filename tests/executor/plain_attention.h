@@ -5,7 +5,7 @@
  * Windows: Mistral 2310.06825.  Chunks: Llama 4.  Sinks: gpt-oss 2508.10925.  Soft caps: Gemma 2
  * 2408.00118.  ALiBi: Press et al. 2108.12409.  Rotation: Su et al. 2104.09864.  Norms of queries
  * and keys: Henry et al. 2010.04245, OLMo 2 2501.00656.  Gates: Qiu et al. 2505.06708.  Latents:
- * DeepSeek-V2 2405.04434.
+ * DeepSeek-V2 2405.04434.  Sparse: DeepSeek-V3.2 2512.02556 equations 1 to 4.
  */
 #pragma once
 
@@ -72,10 +72,15 @@ plain_rotate(const ModelArch *arch, int64_t n, int64_t t, double *x)
     }
 }
 
-/* One token's heads. */
+/* One token's heads; of sparse attention what the indexer makes its queries of, these, its key and its heads'
+ * weights. */
 typedef struct {
     double q[PLAIN_MAX], k[PLAIN_MAX], v[PLAIN_MAX];
+    double input[PLAIN_MAX], index_q[PLAIN_MAX], index_k[PLAIN_MAX], index_w[PLAIN_MAX];
 } PlainToken;
+
+/* Of forward passes since it was last set: the sum over layers and tokens of what indexers learn from. */
+static double plain_divergence;
 
 static inline void
 plain_qk_norm(const ModelArch *arch, const ExecModel *model, int64_t layer, const char *which,
@@ -108,6 +113,7 @@ plain_qkv(const ModelArch *arch, const ExecModel *model, int64_t layer, const do
     const int64_t rotated = arch->rotary_dim > 0 ? arch->rotary_dim : d;
     double kv[2 * PLAIN_MAX];
 
+    memcpy(token->input, x, (size_t)arch->hidden * sizeof *x);
     plain_linear(x, plain_weight(model, layer, "q.weight"), plain_weight(model, layer, "q.bias"),
                  arch->hidden, arch->n_heads * d, token->q);
     plain_linear(x, plain_weight(model, layer, "kv.weight"), plain_weight(model, layer, "kv.bias"),
@@ -139,7 +145,9 @@ plain_latent_qkv(const ModelArch *arch, const ExecModel *model, int64_t layer, c
                             m->q_lora_rank, q);
         plain_linear(q, plain_weight(model, layer, "q_up.weight"), NULL, m->q_lora_rank,
                      n * (nope + rope), token->q);
+        memcpy(token->input, q, (size_t)m->q_lora_rank * sizeof *q);
     } else {
+        memcpy(token->input, x, (size_t)arch->hidden * sizeof *x);
         plain_linear(x, plain_weight(model, layer, "q.weight"), NULL, arch->hidden,
                      n * (nope + rope), token->q);
     }
@@ -183,18 +191,84 @@ plain_alibi(const ModelArch *arch, int64_t head)
 }
 
 static inline void
+plain_index(const ModelArch *arch, const ExecModel *model, int64_t layer, const double *x,
+            int64_t t, PlainToken *token)
+{
+    const int64_t n = arch->indexer.n_heads, d = arch->indexer.head_dim;
+    const int64_t rotated = model_has_mla(arch)    ? arch->mla.qk_rope_head_dim
+                            : arch->rotary_dim > 0 ? arch->rotary_dim
+                                                   : arch->head_dim;
+    const bool latent = model_has_mla(arch) && arch->mla.q_lora_rank > 0;
+
+    plain_linear(token->input, plain_weight(model, layer, "index_q.weight"), NULL,
+                 latent ? arch->mla.q_lora_rank : arch->hidden, n * d, token->index_q);
+    plain_linear(x, plain_weight(model, layer, "index_k.weight"), NULL, arch->hidden, d,
+                 token->index_k);
+    plain_linear(x, plain_weight(model, layer, "index_weights.weight"), NULL, arch->hidden, n,
+                 token->index_w);
+    plain_norm_in_place(arch, true, plain_weight(model, layer, "index_k_norm.gain"),
+                        plain_weight(model, layer, "index_k_norm.shift"), d, token->index_k);
+    for (int64_t h = 0; h < n; h++)
+        plain_rotate(arch, rotated, t, token->index_q + h * d);
+    plain_rotate(arch, rotated, t, token->index_k);
+}
+
+/* Sets @score [j] of the keys that token @t sees, and to -infinity where it does not, or where top_k others are
+ * larger, or as large and before it.  Without an indexer all are 0. */
+static inline void
+plain_choose(const ModelArch *arch, const PlainToken *tokens, int64_t t, double *score)
+{
+    const ModelIndexer *ix = &arch->indexer;
+    double all[PLAIN_MAX];
+
+    for (int64_t j = 0; j <= t; j++) {
+        all[j] = plain_sees(arch, t, j) ? 0 : -INFINITY;
+        for (int64_t h = 0; h < ix->n_heads; h++) {
+            double product = 0;
+            for (int64_t i = 0; i < ix->head_dim; i++)
+                product += tokens[t].index_q[h * ix->head_dim + i] * tokens[j].index_k[i];
+            all[j] += tokens[t].index_w[h] * fmax(product, 0) /
+                      sqrt((double)(ix->n_heads * ix->head_dim));
+        }
+    }
+    for (int64_t j = 0; j <= t; j++) {
+        int64_t n_before = 0;
+        for (int64_t i = 0; i <= t; i++)
+            n_before += all[i] > all[j] || (i < j && !(all[i] < all[j]));
+        score[j] = ix->n_heads > 0 && n_before >= ix->top_k ? -INFINITY : all[j];
+    }
+}
+
+/* Adds the divergence of the softmax of @score from @p, both over @n keys, divided by its sum. */
+static inline void
+plain_diverge(const double *p, const double *score, int64_t n)
+{
+    double sum = 0, shares = 0;
+
+    for (int64_t j = 0; j < n; j++) {
+        sum += exp(score[j]);
+        shares += p[j];
+    }
+    for (int64_t j = 0; j < n; j++)
+        if (p[j] > 0)
+            plain_divergence += p[j] / shares * (log(p[j] / shares) - score[j] + log(sum));
+}
+
+static inline void
 plain_scores_and_values(const ModelArch *arch, const float *sinks, const PlainToken *tokens,
                         int64_t t, double *out)
 {
+    double index[PLAIN_MAX], shares[PLAIN_MAX] = {0};
     const int64_t d = arch->head_dim, v = model_v_dim(arch);
     const double scale = arch->attention_scale > 0 ? arch->attention_scale : 1 / sqrt((double)d);
 
+    plain_choose(arch, tokens, t, index);
     for (int64_t h = 0; h < arch->n_heads; h++) {
         const int64_t kv_head = h * arch->n_kv_heads / arch->n_heads;
         double weights[PLAIN_MAX] = {0}, sum = sinks != NULL ? exp((double)sinks[h]) : 0;
         for (int64_t j = 0; j <= t; j++) {
             double score = 0;
-            if (!plain_sees(arch, t, j))
+            if (!isfinite(index[j]))
                 continue;
             for (int64_t i = 0; i < d; i++)
                 score += scale * tokens[t].q[h * d + i] * tokens[j].k[kv_head * d + i];
@@ -208,7 +282,11 @@ plain_scores_and_values(const ModelArch *arch, const float *sinks, const PlainTo
             for (int64_t j = 0; j <= t; j++)
                 out[h * v + i] += weights[j] / sum * tokens[j].v[kv_head * v + i];
         }
+        for (int64_t j = 0; j <= t; j++)
+            shares[j] += weights[j] / sum;
     }
+    if (arch->indexer.n_heads > 0)
+        plain_diverge(shares, index, t + 1);
 }
 
 /* y[t] = attention of the normed tokens @x, without the residual. */
@@ -219,9 +297,12 @@ plain_attention(const ModelArch *arch, const ExecModel *model, int64_t layer, in
     const int64_t v = model_v_dim(arch), out_width = arch->n_heads * v;
     PlainToken tokens[PLAIN_MAX];
 
-    for (int64_t t = 0; t < n_tokens; t++)
+    for (int64_t t = 0; t < n_tokens; t++) {
         (model_has_mla(arch) ? plain_latent_qkv : plain_qkv)(arch, model, layer, x[t], t,
                                                              &tokens[t]);
+        if (arch->indexer.n_heads > 0)
+            plain_index(arch, model, layer, x[t], t, &tokens[t]);
+    }
     for (int64_t t = 0; t < n_tokens; t++) {
         double out[PLAIN_MAX], gate[PLAIN_MAX];
         plain_scores_and_values(arch, plain_weight(model, layer, "sinks"), tokens, t, out);

@@ -170,7 +170,8 @@ SPOIL(spoil_grad_dtype, plan->conventions.grad_dtype = DTYPE_FP16)
 SPOIL(spoil_dropout, plan->conventions.dropout = true)
 SPOIL(spoil_vocab, arch->vocab = 0)
 SPOIL(spoil_positions, arch->max_seq_len = 20)
-SPOIL(spoil_indexer, (arch->indexer = (ModelIndexer){1, 4, 8}))
+SPOIL(spoil_indexer,
+      (plan->degrees.cp = 2, plan->degrees.dp = 1, arch->indexer = (ModelIndexer){1, 4, 8}))
 SPOIL(spoil_state, (plan->degrees.tp = 2, plan->degrees.dp = 1, arch->mixer = MODEL_MIXER_MAMBA2,
                     arch->state = (ModelState){
                         .n_heads = 2, .n_key_heads = 1, .key_dim = 4, .value_dim = 4, .chunk = 8}))
@@ -192,7 +193,7 @@ test_refuses_by_name(void)
         {spoil_dropout, "dropout"},
         {spoil_vocab, "without a vocabulary"},
         {spoil_positions, "seq_len 30"},
-        {spoil_indexer, "an indexer of sparse attention"},
+        {spoil_indexer, "an indexer of sparse attention on cp ranks"},
         {spoil_state, "states whose key heads tp does not divide"},
         {spoil_mtp, "MTP modules beside learned positions"},
     };
