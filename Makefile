@@ -1,7 +1,7 @@
 # degas: make, make demo, make test, make test-long, make bench, make loop, make validate, make bundle,
 # make gpu-check, make check, make install, make uninstall, make deb; prints what it found.
 # make libdegas: the C library, which make install then installs, too.
-# make fuzz, make torture, make fire, make mutants, make valgrind: docs/quality.md.
+# make fuzz, make torture, make fire, make soak, make mutants, make valgrind: docs/quality.md.
 # Options: SAN=address,undefined or SAN=thread, CUDA=0|1, MPI=0|1, CC, MPICC, CFLAGS, LDFLAGS, OPT,
 # PREFIX=/usr/local and DESTDIR= (make install), V=1 (whole commands instead of a line per file), -jN (one job per core unless given).
 
@@ -189,7 +189,7 @@ test-long: all $(TORTURE) $(FUZZ) $(B)/tests/executor/test_matrix $(B)/tests/exe
 frameworks-page: all $(B)/tests/executor/test_torch
 	@PAGE=docs/frameworks.md TEST_BUILD=$(B) LIMIT_S=1500 scripts/run_tests.sh tests/long/exports.sh
 
-.PHONY: fuzz torture fire mutants valgrind
+.PHONY: fuzz torture fire soak mutants valgrind
 # libFuzzer on each target for FUZZ_S seconds, or where there is no clang our own mutations; then random requests.
 FUZZ_S ?= 60
 fuzz: $(FUZZ)
@@ -203,6 +203,10 @@ torture: all $(TORTURE)
 # N runs with random faults, drawn by SEED.
 fire: all
 	@N=$(or $(N),100) SEED=$(or $(SEED),1) sh tests/long/fire.sh
+
+# Two long runs whose memory has to stay as it is.
+soak: all
+	@S=$(or $(S),1800) sh tests/long/soak.sh
 
 # Tests of the command line with every command under memcheck.
 valgrind: all

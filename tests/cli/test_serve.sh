@@ -85,6 +85,9 @@ report(again == whole, 'an answer that is known is not looked for again', again[
 report(statistics.median(times[1]) < statistics.median(times[0]) / 3, 'the first answer comes much earlier', times)
 status, answer, _ = ask('/plan?gpus=5&batch=16&seq=8192')
 report(status in (200, 400) and answer, 'a job that does not divide is answered', (status, answer))
+sockets = [l.split() for l in open('/proc/net/tcp')] + [l.split() for l in open('/proc/net/tcp6')]
+places = {s[1].split(':')[0] for s in sockets if s[3] == '0A' and s[1].endswith(f':{port:04X}')}
+report(places == {'0100007F'}, 'it listens on the loopback device alone', places)
 for name, kind, want, more in (
         ('another host', '/', 403, {'host': 'example.org'}),
         ('another name of this address', '/plan?gpus=8', 403, {'host': f'rebound.example:{port}'}),

@@ -169,6 +169,39 @@ test_other_versions_are_refused(void)
     close(rank);
 }
 
+/* The address of the socket of this machine that listens on @port, as the kernel writes it. */
+static char *
+address_of_port(unsigned port)
+{
+    g_autofree char *text = NULL, *wanted = g_strdup_printf(":%04X", port);
+
+    g_assert_true(g_file_get_contents("/proc/net/tcp", &text, NULL, NULL));
+    g_auto(GStrv) lines = g_strsplit(text, "\n", -1);
+    for (char **line = lines + 1; *line != NULL && **line != 0; line++) {
+        g_auto(GStrv) words = g_strsplit(g_strchug(*line), " ", 5);
+        if (g_str_has_suffix(words[1], wanted) && strcmp(words[3], "0A") == 0)
+            return g_strndup(words[1], strlen("0100007F"));
+    }
+    return NULL;
+}
+
+/* Other machines reach the watcher's port only where the run has other hosts. */
+static void
+test_where_it_listens(void)
+{
+    for (int other_hosts = 0; other_hosts < 2; other_hosts++) {
+        const ExecWatcherOptions options = {.n_ranks = 2, .other_hosts = other_hosts != 0};
+        g_autoptr(ExecWatcher) watcher = exec_watcher_new(&options, NULL);
+        const char *where = exec_watcher_where(watcher);
+        g_autofree char *address =
+            address_of_port((unsigned)g_ascii_strtoull(strrchr(where, ':') + 1, NULL, 10));
+
+        g_assert_cmpstr(address, ==, other_hosts != 0 ? "00000000" : "0100007F");
+        if (other_hosts == 0)
+            g_assert_true(g_str_has_prefix(strchr(where, '@'), "@127.0.0.1:"));
+    }
+}
+
 /* Callers that say nothing, more than a process may have files: ranks are let in all the same. */
 static void
 test_a_flood_of_callers(void)
@@ -247,6 +280,7 @@ main(int argc, char **argv)
     g_test_add_func("/watcher/damaged-words-of-a-rank", test_damaged_words_of_a_rank);
     g_test_add_func("/watcher/damaged-words-of-the-watcher", test_damaged_words_of_the_watcher);
     g_test_add_func("/watcher/other-versions", test_other_versions_are_refused);
+    g_test_add_func("/watcher/where-it-listens", test_where_it_listens);
     g_test_add_func("/watcher/a-flood-of-callers", test_a_flood_of_callers);
     return g_test_run();
 }
