@@ -14,9 +14,11 @@ load 'panels.gp'
 
 set grid ytics lt 1 lw 0.6*unit lc rgb '#dddddd' back
 set style fill solid noborder
-set style textbox opaque noborder fc rgb 'white' margins 6,1 # what is written on the areas
 set yrange [0:top_bytes]
 set ytics font face_11 tc rgb faint
+# What the text of the limit is written on, in a panel of so many pixels: areas are behind it.
+text_height = 17.0 / panel_height * top_bytes
+text_share(px) = (5.6 * strlen(limit_text) + 14) / px
 # The bytes of the first k owners, which lie below the next: columns 5 and on of a row.
 total(k) = (sum [c=5:4+k] column(c)) / byte_scale
 first = 1
@@ -27,8 +29,8 @@ do for [p=1:n_panels] {
     if (limit > 0) {
         set arrow 2 from graph 0,first limit to graph 1,first limit nohead dt (6,4) lw 1.2*unit \
             lc rgb '#d55e00' front
-        set label 3 limit_text at graph 1,first limit right offset -0.5,0.8 font face(11) \
-            tc rgb '#a84300' front boxed
+        set label 3 limit_text at graph 1,first limit right offset -0.5,0.6 font face(11) \
+            tc rgb '#a84300' front
     }
     set ylabel 'memory ['.byte_unit.']' font face(11) tc rgb faint offset 0.5,0
     if (has_time) {
@@ -36,6 +38,10 @@ do for [p=1:n_panels] {
             tc rgb faint
         set lmargin at screen x_at(left)
         set rmargin at screen x_at(middle-40)
+        if (limit > 0) {
+            set object 3 rectangle from graph 1-text_share(middle-40-left),first limit to graph 1,first limit+text_height \
+                fc rgb 'white' fs solid noborder front
+        }
         set xrange [0:span]
         set xtics 0,tic_step font face_11 tc rgb faint
         set xlabel 'time ['.time_unit.']' font face(11) tc rgb faint offset 0,0.3
@@ -53,6 +59,10 @@ do for [p=1:n_panels] {
     set label 2 about_peaks[p] at screen x_at(middle),y_at(panel_top[p]-11) font face(11) tc rgb faint
     set lmargin at screen x_at(middle)
     set rmargin at screen x_at(width-right)
+    if (limit > 0) {
+        set object 3 rectangle from graph 1-text_share(width-right-middle),first limit to graph 1,first limit+text_height \
+            fc rgb 'white' fs solid noborder front
+    }
     set xrange [-0.5:n_ranks[p]-0.5]
     set xtics 0,rank_step[p] font face_11 tc rgb faint
     set xlabel 'pipeline rank' font face(11) tc rgb faint offset 0,0.3
