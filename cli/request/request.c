@@ -679,6 +679,24 @@ read_degrees(PlanRequest *plan, Options *options, RequestKind kind)
                              kind == REQUEST_FIXED ? remaining_dp(plan, options) : 0);
 }
 
+/* Experts that --ep cannot divide, whatever the other degrees are. */
+static void
+check_ep(const Request *request, Options *options)
+{
+    const PlanRequest *plan = &request->plan;
+    const ModelShape shape = {.batch = 1,
+                              .tokens = plan->seq_len,
+                              .tp = 1,
+                              .cp = 1,
+                              .ep = plan->ep,
+                              .dtype = plan->dtype,
+                              .expert_imbalance = 1};
+    g_autoptr(GError) error = NULL;
+
+    if (plan->ep > 1 && !model_shape_check(request->arch, &shape, &error))
+        options_fail(options, "ep", "%s", error->message);
+}
+
 /* Windows and chunks that no sequence fills: whoever asked for them expects less work than there is. */
 /* Sequences that nobody asked for and few pretrain with. */
 #define LONG_SEQUENCE 32768
@@ -733,6 +751,7 @@ read_plan(Request *request, Options *options, RequestKind kind)
                                         (int)default_dtype(request->profile->cluster, rules));
     read_conventions(plan, framework, options);
     read_degrees(plan, options, kind);
+    check_ep(request, options);
     plan->n_devices = options_int64(options, "gpus", 1, MODEL_CLUSTER_MAX_DEVICES, 0);
     plan->group = options_int64(options, "group", 1, INT32_MAX, 0);
     read_schedules(request, options, kind);

@@ -197,6 +197,9 @@ assert len(layers) == 128 and sum(layers) == 126 and max(layers) == 1, layers"
 runs 0 "a schedule that has two chunks" simulate gpt3-13b dgx-h100 --gpus 8 --pp 4 --tp 2 --global-batch 16 --schedule dualpipe --trace "$W/dual.json"
 runs 0 "of which the trace has eight stages" show "$W/dual.json"
 has '^dualpipe, 4 ranks, 2 chunks' "two on each rank"
+fails 2 '^degas: --ep: ep 3 does not divide the 8 experts of mixtral-8x7b; legal: 1, 2, 4, 8$' "experts that do not divide" \
+    plan mixtral-8x7b dgx-h100 --gpus 8 --global-batch 64 --seq-len 4096 --ep 3
+fails 2 '^degas: --ep: ep 2: llama3-8b has no experts; legal: 1$' "no experts" plan llama3-8b dgx-h100 --gpus 8 --global-batch 64 --ep 2
 printf 'device: H100-SXM5-80GB\nnodes: 4\n' >"$W/bare.yaml"
 fails 3 '"degas-cluster" in a cluster of one.s own, as degas init cluster' "a cluster without its format" plan gpt2-124m "$W/bare.yaml" --global-batch 8
 for length in "" "--seq-len 40960"; do
