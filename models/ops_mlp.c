@@ -162,7 +162,14 @@ state_scratch(const OpsList *list)
     /* Mamba's values are there twice with or without a convolution. */
     const bool convolved = list->arch->state.conv > 0 || w.middle > 0;
 
-    return (double)w.values + (convolved ? (double)w.conv : 0.0) + narrow +
+    /* Of pieces of cp ranks, a state and its gradient. */
+    const ModelState *s = &list->arch->state;
+    const double passed = list->shape->cp > 1
+                              ? 8.0 / list->e * (double)list->shape->batch / list->rows *
+                                    (double)(w.heads * s->key_dim * s->value_dim)
+                              : 0.0;
+
+    return passed + (double)w.values + (convolved ? (double)w.conv : 0.0) + narrow +
            4.0 / list->e * (double)(w.gates + w.rates);
 }
 

@@ -65,13 +65,38 @@ before_elements(const OpsList *list, const ModelStateWidths *w)
     return taps > 0 ? (double)(taps - 1) * (double)list->shape->batch * (double)w->conv : 0.0;
 }
 
+/* Whether cp ranks pass states on in the order of the sequence, as degas's executor does [LASP, 2404.02882]; else
+ * they exchange heads for tokens  [Megatron-Core]. */
+static bool
+passes_states(const ModelShape *shape)
+{
+    return shape->row_blocks && shape->cp > 1;
+}
+
+/* Of the scan and the convolution, in fp32, of all heads: each rank has two pieces of the sequence, which wait for
+ * each other. */
+static void
+add_state_pass(OpsList *list, const ModelStateWidths *w)
+{
+    const ModelState *s = &list->arch->state;
+    const double state = 4.0 * (double)list->shape->batch * (double)w->heads * (double)s->key_dim *
+                         (double)s->value_dim;
+
+    if (passes_states(list->shape))
+        ops_add_collective(
+            list, "state_pass", MODEL_GROUP_CP, MODEL_COMM_RING_EXCHANGE, MODEL_COMM_RING_EXCHANGE,
+            2.0 * (double)list->shape->cp * (state + 4.0 * before_elements(list, w)));
+}
+
 static void
 add_scan(OpsList *list, const ModelStateWidths *w)
 {
     const ModelArch *arch = list->arch;
     const ModelState *s = &arch->state;
     const ModelShape *shape = list->shape;
-    const double cp = (double)shape->cp;
+    const bool passes = passes_states(shape);
+    const double cp = passes ? 1.0 : (double)shape->cp;
+    const double all = passes ? (double)shape->cp : 1.0; /* ranks, of which one is at work */
     const double heads = (double)w->heads / cp;
     const double batch = (double)shape->batch;
     const bool is_mamba = arch->mixer == MODEL_MIXER_MAMBA;
@@ -90,20 +115,21 @@ add_scan(OpsList *list, const ModelStateWidths *w)
     op->forward_flops = batch * heads * (double)shape->tokens * scan_flops(arch);
     op->backward_flops = 2.0 * op->forward_flops;
     /* The state of each chunk is written and read again. */
-    op->forward_bytes = ops_bytes(in + out + 2.0 * n_chunks * state);
-    op->backward_bytes = ops_bytes(2.0 * in + out + 4.0 * n_chunks * state);
+    op->forward_bytes = ops_bytes(all * (in + out) + 2.0 * n_chunks * state);
+    op->backward_bytes = ops_bytes(all * (2.0 * in + out) + 4.0 * n_chunks * state);
     if (model_state_mixer(arch) == MODEL_MIXER_MAMBA2) {
         op->forward_bytes = ops_bytes(mamba2_scan_bytes(
-            list, heads, n_chunks * state, MAMBA2_FORWARD_TILES, MAMBA2_FORWARD_STATES));
+            list, all * heads, n_chunks * state, MAMBA2_FORWARD_TILES, MAMBA2_FORWARD_STATES));
         op->backward_bytes = ops_bytes(mamba2_scan_bytes(
-            list, heads, n_chunks * state, MAMBA2_BACKWARD_TILES, MAMBA2_BACKWARD_STATES));
+            list, all * heads, n_chunks * state, MAMBA2_BACKWARD_TILES, MAMBA2_BACKWARD_STATES));
     }
     /* What it reads is kept by what made it; its result here, and the state that the slice begins
      * with, as K and V are, for all slices together. */
     if (shape->context > 0)
         op->saved_kv_bytes = op->saved_state_bytes =
             ops_bytes(state + 4.0 * before_elements(list, w));
-    op->saved_bytes = ops_bytes(out + (double)op->saved_kv_bytes);
+    const double starts = passes ? 2.0 * (state + 4.0 * before_elements(list, w)) : 0.0;
+    op->saved_bytes = ops_bytes(out + starts + (double)op->saved_kv_bytes);
     op->n_kernels_forward = is_mamba ? 1 : 4;
     op->n_kernels_backward = is_mamba ? 1 : 8;
     op->core_attention = true;
@@ -206,10 +232,13 @@ ops_add_state_mixer(OpsList *list, bool keeps_input)
     add_conv(list, &w);
     add_steps(list, &w);
     if (mixer != MODEL_MIXER_CONV) {
-        ops_add_head_exchange(list, "heads_split", 2.0 * (double)w.keys + (double)w.values);
+        if (!passes_states(list->shape))
+            ops_add_head_exchange(list, "heads_split", 2.0 * (double)w.keys + (double)w.values);
         add_scan(list, &w);
-        ops_add_head_exchange(list, "heads_merge", (double)w.values);
+        if (!passes_states(list->shape))
+            ops_add_head_exchange(list, "heads_merge", (double)w.values);
     }
+    add_state_pass(list, &w);
     add_gated_norm(list, &w);
     ModelOp *out = ops_add_gemm(list, "mixer_out", list->rows, w.values, arch->hidden, s->bias);
     ops_keep_input(list, out, list->rows * (double)w.values);

@@ -42,7 +42,6 @@ kind_lacks(const ModelArch *layer, const Plan *plan, const ExecDeviceKind *kind)
     const Thing things[] = {
         /* The mixer. */
         {model_has_state(layer), ON_GPU, "mixers with a state on GPUs"},
-        {model_has_state(layer), WITH_CP, "mixers with a state on cp ranks"},
         {model_has_state(layer) && layer->mixer != MODEL_MIXER_MAMBA &&
              layer->state.n_key_heads % plan->degrees.tp != 0,
          NOWHERE, "states whose key heads tp does not divide"},

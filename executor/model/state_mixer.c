@@ -12,37 +12,44 @@
  * tp does not divide, and such plans are refused.
  *
  * layer->memory holds what each slice but the last hands on, layer->d_memory the gradient of what
- * the slice at work was handed: state_parts.h.  With recompute selective backward scans again.
+ * the slice at work was handed: state_parts.h; with cp
+ * on the first rank, and states pass between ranks as state_pieces.h says.  With recompute selective backward scans again.
  */
 #include <math.h>
 
 #include "executor/model/linear.h"
-#include "executor/model/state_parts.h"
+#include "executor/model/state_pieces.h"
 
-/* A mixer at work. */
-typedef struct {
-    const ExecLayer *layer;
-    ExecBackend *backend;
-    const ExecLayerTensors *w;
-    ExecStateShape s;
-    ExecStateTensors t;
-    int64_t rows;
-} Work;
+/* What slice @index hands on; NULL: nothing. */
+static float *
+handed(const ExecStateWork *work, int32_t index)
+{
+    const ExecSlice *slice = &work->layer->slice;
 
-static Work
+    if (index < 0 || index >= slice->n - 1)
+        return NULL;
+    return (float *)work->layer->memory + index * exec_state_handed(&work->s, slice->sequences);
+}
+
+static ExecStateWork
 work_of(const ExecLayer *layer, void *kept)
 {
     const ExecLayerShape shape = exec_layer_shape(layer);
     ExecMixerCutters cutters = exec_mixer_cutters(layer, kept);
-
-    return (Work){
+    ExecStateWork work = {
         .layer = layer,
         .backend = layer->backend,
         .w = layer->tensors,
         .s = exec_state_shape(layer->widths),
         .t = exec_state_cut(&shape, &cutters),
         .rows = exec_slice_rows(&layer->slice),
+        .tokens = layer->slice.own_tokens,
+        .d_state = layer->d_memory,
     };
+
+    work.start = handed(&work, layer->slice.index - 1);
+    work.end = handed(&work, layer->slice.index);
+    return work;
 }
 
 static void
@@ -60,27 +67,16 @@ memory_bytes(const ExecLayerShape *shape, bool gradient)
     return n * exec_state_handed(&s, shape->slice.sequences) * (int64_t)sizeof(float);
 }
 
-/* What slice @index hands on; NULL: nothing. */
-static float *
-handed(const Work *work, int32_t index)
-{
-    const ExecSlice *slice = &work->layer->slice;
-
-    if (index < 0 || index >= slice->n - 1)
-        return NULL;
-    return (float *)work->layer->memory + index * exec_state_handed(&work->s, slice->sequences);
-}
-
 /* Where the convolution's part of @state begins. */
 static float *
-convolution_part(const Work *work, float *state)
+convolution_part(const ExecStateWork *work, float *state)
 {
     return state == NULL ? NULL
                          : state + exec_state_handed_scan(&work->s, work->layer->slice.sequences);
 }
 
 static void *
-part_at(const Work *work, void *in, ExecStatePart part)
+part_at(const ExecStateWork *work, void *in, ExecStatePart part)
 {
     return exec_at(work->backend, in, work->s.at[part]);
 }
@@ -88,28 +84,28 @@ part_at(const Work *work, void *in, ExecStatePart part)
 /* --- products --- */
 
 static ExecLinear
-in_of(const Work *work)
+in_of(const ExecStateWork *work)
 {
     return exec_layer_linear(work->layer, work->layer->widths->hidden, work->s.w.in,
                              &work->w->state_in_weight, &work->w->state_in_bias);
 }
 
 static ExecLinear
-down_of(const Work *work)
+down_of(const ExecStateWork *work)
 {
     return exec_layer_linear(work->layer, work->layer->widths->hidden, work->s.w.down,
                              &work->w->state_down_weight, NULL);
 }
 
 static ExecLinear
-middle_of(const Work *work)
+middle_of(const ExecStateWork *work)
 {
     return exec_layer_linear(work->layer, work->s.w.values, work->s.w.middle,
                              &work->w->state_middle_weight, NULL);
 }
 
 static ExecLinear
-out_of(const Work *work)
+out_of(const ExecStateWork *work)
 {
     return exec_layer_linear(work->layer, work->s.w.values, work->layer->widths->hidden,
                              &work->w->state_out_weight, &work->w->state_out_bias);
@@ -122,32 +118,26 @@ typedef struct {
 } Narrow;
 
 static Narrow
-steps_of(const Work *work)
+steps_of(const ExecStateWork *work)
 {
     return (Narrow){&work->w->state_steps_weight, 0, work->s.n_gates};
 }
 
 static Narrow
-gate_of(const Work *work)
+gate_of(const ExecStateWork *work)
 {
     return (Narrow){&work->w->state_gate_weight, work->s.rank, work->s.w.values};
 }
 
-static int64_t
-middle_columns(const Work *work)
-{
-    return work->s.w.down + work->s.w.middle;
-}
-
 static void
-narrow_forward(const Work *work, const Narrow *n, void *y)
+narrow_forward(const ExecStateWork *work, const Narrow *n, void *y)
 {
     exec_gemm(work->backend, &(ExecGemm){
                                  .m = work->rows,
                                  .n = n->cols,
                                  .k = work->s.rank,
                                  .a = exec_at(work->backend, work->t.middle, n->first),
-                                 .lda = middle_columns(work),
+                                 .lda = exec_state_middle_columns(work),
                                  .b = n->weight->weight,
                                  .ldb = n->cols,
                                  .c = y,
@@ -156,7 +146,7 @@ narrow_forward(const Work *work, const Narrow *n, void *y)
 }
 
 static void
-narrow_backward(const Work *work, const Narrow *n, const void *dy)
+narrow_backward(const ExecStateWork *work, const Narrow *n, const void *dy)
 {
     exec_gemm(work->backend, &(ExecGemm){
                                  .trans_b = true,
@@ -168,12 +158,12 @@ narrow_backward(const Work *work, const Narrow *n, const void *dy)
                                  .b = n->weight->weight,
                                  .ldb = n->cols,
                                  .c = exec_at(work->backend, work->t.d_middle, n->first),
-                                 .ldc = middle_columns(work),
+                                 .ldc = exec_state_middle_columns(work),
                              });
 }
 
 static void
-narrow_weight(const Work *work, const Narrow *n, const void *dy)
+narrow_weight(const ExecStateWork *work, const Narrow *n, const void *dy)
 {
     exec_gemm(work->backend, &(ExecGemm){
                                  .trans_a = true,
@@ -183,7 +173,7 @@ narrow_weight(const Work *work, const Narrow *n, const void *dy)
                                  .n = n->cols,
                                  .k = work->rows,
                                  .a = exec_at(work->backend, work->t.middle, n->first),
-                                 .lda = middle_columns(work),
+                                 .lda = exec_state_middle_columns(work),
                                  .b = dy,
                                  .ldb = n->cols,
                                  .c = n->weight->gradient,
@@ -194,7 +184,7 @@ narrow_weight(const Work *work, const Narrow *n, const void *dy)
 /* --- norms of the middle --- */
 
 static ExecGroupNorm
-inner_norm_of(const Work *work, int number)
+inner_norm_of(const ExecStateWork *work, int number)
 {
     const ExecStateInner inner = exec_state_inner(&work->s, number);
 
@@ -205,14 +195,14 @@ inner_norm_of(const Work *work, int number)
         .n = inner.n,
         .epsilon = work->layer->widths->norm_epsilon,
         .x = exec_at(work->backend, work->t.raw_middle, inner.at),
-        .x_stride = middle_columns(work),
+        .x_stride = exec_state_middle_columns(work),
         .gain = work->w->state_inner_gain[number].weight,
         .sums = work->t.inner_sums + number * work->rows,
     };
 }
 
 static void
-inner_norms_forward(const Work *work)
+inner_norms_forward(const ExecStateWork *work)
 {
     for (int i = 0; work->s.inner_norms && i < EXEC_STATE_INNER_NORMS; i++) {
         const ExecGroupNorm norm = inner_norm_of(work, i);
@@ -226,7 +216,7 @@ inner_norms_forward(const Work *work)
 
 /* The gradient of what is normed, in its place, from that of the norms' results. */
 static void
-inner_norms_backward(const Work *work)
+inner_norms_backward(const ExecStateWork *work)
 {
     for (int i = 0; work->s.inner_norms && i < EXEC_STATE_INNER_NORMS; i++) {
         const ExecGroupNorm norm = inner_norm_of(work, i);
@@ -242,14 +232,13 @@ inner_norms_backward(const Work *work)
 /* --- what the slots are asked --- */
 
 static ExecConvolution
-convolution_of(const Work *work)
+convolution_of(const ExecStateWork *work)
 {
-    const ExecSlice *slice = &work->layer->slice;
     const bool inner = work->s.n[EXEC_STATE_INNER] > 0;
 
     return (ExecConvolution){
-        .sequences = slice->sequences,
-        .tokens = slice->own_tokens,
+        .sequences = work->layer->slice.sequences,
+        .tokens = work->tokens,
         .channels = work->s.w.conv,
         .width = MAX(work->s.taps, 1),
         .silu = !inner,
@@ -258,14 +247,14 @@ convolution_of(const Work *work)
         .gate = inner ? part_at(work, work->t.in, EXEC_STATE_INNER) : NULL,
         .weight = work->w->state_conv_weight.weight,
         .bias = work->w->state_conv_bias.weight,
-        .before = convolution_part(work, handed(work, slice->index - 1)),
-        .after = convolution_part(work, handed(work, slice->index)),
+        .before = convolution_part(work, work->start),
+        .after = convolution_part(work, work->end),
         .y = work->t.convolved,
     };
 }
 
 static ExecGates
-gates_of(const Work *work)
+gates_of(const ExecStateWork *work)
 {
     const ExecStateShape *s = &work->s;
     const bool narrow = s->rank > 0, rates = s->n[EXEC_STATE_RATES] > 0;
@@ -287,23 +276,22 @@ gates_of(const Work *work)
 
 /* Where in the middle Mamba's B and C are. */
 static int64_t
-middle_at(const Work *work, ExecStatePart part)
+middle_at(const ExecStateWork *work, ExecStatePart part)
 {
     return work->s.rank + (part == EXEC_STATE_QUERIES ? work->s.key_dim : 0);
 }
 
 static ExecScan
-scan_of(const Work *work)
+scan_of(const ExecStateWork *work)
 {
     const ExecStateShape *s = &work->s;
-    const ExecSlice *slice = &work->layer->slice;
     const bool convolved = s->convolves, by_value = s->by_value;
     void *from = convolved ? work->t.convolved : work->t.in;
     const int64_t stride = convolved ? s->w.conv : s->w.in;
 
     return (ExecScan){
-        .sequences = slice->sequences,
-        .tokens = slice->own_tokens,
+        .sequences = work->layer->slice.sequences,
+        .tokens = work->tokens,
         .n_heads = s->w.heads,
         .n_key_heads = s->n_key_heads,
         .key_dim = s->key_dim,
@@ -325,14 +313,14 @@ scan_of(const Work *work)
         .rate = s->n_rates > 0 ? work->t.rates : NULL,
         .a_log = by_value ? work->w->state_a_log.weight : NULL,
         .skip = work->w->state_skip.weight,
-        .start = handed(work, slice->index - 1),
-        .end = handed(work, slice->index),
+        .start = work->start,
+        .end = work->end,
         .out = work->t.scanned,
     };
 }
 
 static ExecResult
-result_of(const Work *work)
+result_of(const ExecStateWork *work)
 {
     const ExecStateShape *s = &work->s;
     const bool narrow = work->t.gate != NULL && s->w.down > 0;
@@ -356,7 +344,7 @@ result_of(const Work *work)
 
 /* A norm over all heads is one over all tp ranks. */
 static void
-sum_groups(const Work *work, float *sums)
+sum_groups(const ExecStateWork *work, float *sums)
 {
     if (work->s.sums_groups)
         exec_comm_all_reduce(work->layer->comm, EXEC_DIM_TP, DTYPE_FP32,
@@ -369,7 +357,7 @@ sum_groups(const Work *work, float *sums)
  * released code].
  */
 static void
-set_fixed(const Work *work)
+set_fixed(const ExecStateWork *work)
 {
     const ModelArch *arch = &work->layer->widths->arch;
     const int64_t heads = work->s.w.heads, n = heads * work->s.tp;
@@ -388,25 +376,30 @@ set_fixed(const Work *work)
 /* --- forward --- */
 
 static void
-scan_forward(const Work *work)
+scan_forward(const ExecStateWork *work)
 {
     const ExecScan scan = scan_of(work);
 
-    if (work->s.scans)
-        work->backend->ops->scan_forward(work->backend, &scan);
+    work->backend->ops->scan_forward(work->backend, &scan);
 }
 
 static void
-core_forward(const Work *work)
+convolution_forward(const ExecStateWork *work)
+{
+    const ExecConvolution convolution = convolution_of(work);
+
+    work->backend->ops->convolve_forward(work->backend, &convolution);
+}
+
+static void
+core_forward(const ExecStateWork *work)
 {
     const ExecBackendOps *ops = work->backend->ops;
     const Narrow steps = steps_of(work);
     const ExecLinear middle = middle_of(work);
 
-    if (work->s.convolves) {
-        const ExecConvolution convolution = convolution_of(work);
-        ops->convolve_forward(work->backend, &convolution);
-    }
+    if (work->s.convolves)
+        exec_state_each_piece(work, false, convolution_forward);
     if (work->s.w.middle > 0) {
         exec_linear_forward(work->backend, &middle, scan_of(work).v, NULL, work->t.raw_middle);
         exec_comm_all_reduce(work->layer->comm, EXEC_DIM_TP, work->backend->storage,
@@ -421,13 +414,14 @@ core_forward(const Work *work)
     }
     if (work->s.fixed)
         set_fixed(work);
-    scan_forward(work);
+    if (work->s.scans)
+        exec_state_each_piece(work, true, scan_forward);
 }
 
 static void
 forward(const ExecLayer *layer, const void *x, const void *residual, void *y)
 {
-    const Work work = work_of(layer, NULL);
+    const ExecStateWork work = work_of(layer, NULL);
     const ExecLinear in = in_of(&work), down = down_of(&work), out = out_of(&work);
     const Narrow gate = gate_of(&work);
     const void *rows = exec_gather_rows(layer, x);
@@ -452,7 +446,7 @@ forward(const ExecLayer *layer, const void *x, const void *residual, void *y)
 /* From the gradient of the last product's input, in d_result, to that of the scan's result, there
  * too. */
 static void
-result_backward(const Work *work)
+result_backward(const ExecStateWork *work)
 {
     const ExecBackendOps *ops = work->backend->ops;
     const ExecResult result = result_of(work);
@@ -474,7 +468,7 @@ result_backward(const Work *work)
 }
 
 static void
-scan_backward(const Work *work)
+scan_backward(const ExecStateWork *work)
 {
     const ExecScan scan = scan_of(work);
     const bool by_value = work->s.by_value;
@@ -495,12 +489,12 @@ scan_backward(const Work *work)
             .d_rate = work->t.d_rates,
             .d_a_log = work->w->state_a_log.gradient,
             .d_skip = work->w->state_skip.gradient,
-            .d_state = work->layer->d_memory,
+            .d_state = work->d_state,
         });
 }
 
 static void
-gates_backward(const Work *work)
+gates_backward(const ExecStateWork *work)
 {
     const bool narrow = work->s.rank > 0;
     const ExecGates gates = gates_of(work);
@@ -519,7 +513,7 @@ gates_backward(const Work *work)
 
 /* To d_middle, and with Mamba through it to the values. */
 static void
-narrow_products_backward(const Work *work)
+narrow_products_backward(const ExecStateWork *work)
 {
     const Narrow steps = steps_of(work), gate = gate_of(work);
     const ExecLinear middle = middle_of(work);
@@ -537,7 +531,7 @@ narrow_products_backward(const Work *work)
 }
 
 static void
-convolution_backward(const Work *work)
+convolution_backward(const ExecStateWork *work)
 {
     const ExecConvolution convolution = convolution_of(work);
 
@@ -549,30 +543,30 @@ convolution_backward(const Work *work)
             .d_gate = part_at(work, work->t.d_in, EXEC_STATE_INNER),
             .d_weight = work->w->state_conv_weight.gradient,
             .d_bias = work->w->state_conv_bias.gradient,
-            .d_state = convolution_part(work, work->layer->d_memory),
+            .d_state = convolution_part(work, work->d_state),
         });
 }
 
 static void *
 backward(const ExecLayer *layer, void *kept, const void *dy)
 {
-    const Work work = work_of(layer, kept);
+    const ExecStateWork work = work_of(layer, kept);
     const ExecLinear in = in_of(&work), down = down_of(&work), out = out_of(&work);
     void *dx = layer->scratch->partial;
 
     exec_linear_backward(work.backend, &out, dy, false, NULL, work.t.d_result);
     if (work.s.fixed)
         set_fixed(&work);
-    if (layer->again >> PLAN_MODULE_CORE_ATTENTION & 1)
-        scan_forward(&work);
+    if ((layer->again >> PLAN_MODULE_CORE_ATTENTION & 1) != 0 && work.s.scans)
+        exec_state_each_piece_again(&work, scan_forward);
     result_backward(&work);
     if (work.s.scans)
-        scan_backward(&work);
+        exec_state_each_piece_back(&work, true, scan_backward);
     if (work.s.n_gates > 0)
         gates_backward(&work);
     narrow_products_backward(&work);
     if (work.s.convolves)
-        convolution_backward(&work);
+        exec_state_each_piece_back(&work, false, convolution_backward);
     exec_linear_backward(work.backend, &in, work.t.d_in, false, NULL, dx);
     if (work.s.w.down > 0)
         exec_linear_backward(work.backend, &down, work.t.d_middle, true, NULL, dx);
@@ -582,7 +576,7 @@ backward(const ExecLayer *layer, void *kept, const void *dy)
 static void
 weight_out(const ExecLayer *layer, void *kept, const void *dy)
 {
-    const Work work = work_of(layer, kept);
+    const ExecStateWork work = work_of(layer, kept);
     const ExecLinear out = out_of(&work);
 
     exec_linear_weight(work.backend, &out, work.t.result, dy);
@@ -591,7 +585,7 @@ weight_out(const ExecLayer *layer, void *kept, const void *dy)
 static void
 weight_in(const ExecLayer *layer, const void *x, void *kept)
 {
-    const Work work = work_of(layer, kept);
+    const ExecStateWork work = work_of(layer, kept);
     const ExecLinear in = in_of(&work), down = down_of(&work), middle = middle_of(&work);
     const Narrow steps = steps_of(&work), gate = gate_of(&work);
 

@@ -245,6 +245,8 @@ exec_state_cut(const ExecLayerShape *shape, ExecMixerCutters *c)
     const int64_t middle = rows * (w->down + w->middle);
     const bool backward = exec_is_backward(shape), runs = backward || exec_is_forward(shape);
     const bool scan_again = exec_is_again(shape, PLAN_MODULE_CORE_ATTENTION);
+    const int64_t handed =
+        shape->widths->cp > 1 ? exec_state_handed(&s, shape->slice.sequences) : 0;
     ExecStateTensors t = {0};
 
     t.result = exec_cut(&c->products, values);
@@ -257,6 +259,7 @@ exec_state_cut(const ExecLayerShape *shape, ExecMixerCutters *c)
     t.decays = exec_cut_words(&c->inputs, s.by_value ? 0 : rows * s.n_gates);
     t.rates = exec_cut_words(&c->inputs, rows * s.n_rates);
     t.squares = exec_cut_words(&c->inputs, rows * s.n_groups);
+    t.starts = exec_cut_words(&c->inputs, EXEC_STATE_PIECES * handed);
     t.scanned = !s.scans     ? t.convolved
                 : scan_again ? exec_cut(&c->scratch, runs ? values : 0)
                              : exec_cut(&c->inputs, values);
@@ -271,6 +274,8 @@ exec_state_cut(const ExecLayerShape *shape, ExecMixerCutters *c)
     t.d_decays = exec_cut_words(&c->scratch, backward && !s.by_value ? rows * s.n_gates : 0);
     t.d_rates = exec_cut_words(&c->scratch, backward ? rows * s.n_rates : 0);
     t.dots = exec_cut_words(&c->scratch, backward ? rows * s.n_groups : 0);
+    t.end = exec_cut_words(&c->scratch, runs ? handed : 0);
+    t.d_state = exec_cut_words(&c->scratch, backward ? handed : 0);
     t.d_inner_sums = exec_cut_words(&c->scratch, backward && s.inner_norms ? rows : 0);
     return t;
 }

@@ -62,6 +62,9 @@ typedef struct {
 
 ExecStateShape exec_state_shape(const ExecWidths *widths);
 
+/* Into so many pieces a cp rank's part of a slice is cut at most: exec_slice_chunks(). */
+#define EXEC_STATE_PIECES 2
+
 /* What lies in the blocks of mixer.h; NULL where the mixer has none. */
 typedef struct {
     /* products */
@@ -76,6 +79,7 @@ typedef struct {
     void *scanned;   /* [rows, values] the scan's result; with recompute selective in scratch */
     float *decays, *rates; /* [rows, n_gates], [rows, n_rates] */
     float *squares;        /* [rows, n_groups] */
+    float *starts;         /* [pieces of this rank] states that they begin with; cp > 1 only */
     /* kept */
     void *d_in, *d_middle;
     void *d_steps; /* [rows, n_gates] of what comes through a narrow product */
@@ -85,7 +89,8 @@ typedef struct {
     float *fixed; /* [heads] fixed decays */
     void *d_result, *d_convolved;
     float *d_decays, *d_rates, *dots;
-    float *d_inner_sums; /* [rows] */
+    float *d_inner_sums;  /* [rows] */
+    float *end, *d_state; /* of a piece; cp > 1 only */
 } ExecStateTensors;
 
 /* The norms inside of Mamba [Jamba 2403.19887 section 6.4]: where their columns begin in the middle,

@@ -264,6 +264,7 @@ END
             peaks "$1, slices" $S --slices 4 --schedule seq1f1b --zero 0 --recompute none
             peaks "$1, recompute full" $P --schedule 1f1b --zero 0 --recompute full
             peaks "$1, recompute selective" $P --schedule 1f1b --zero 0 --recompute selective
+            peaks "$1, cp 2" --gpus 2 --dp 1 --tp 1 --cp 2 --pp 1 --schedule 1f1b --slices off --zero 0 --recompute none
         }
         state delta_net '"n_heads":6,"key_dim":32,"value_dim":32,"conv":4'
         state kda '"n_heads":6,"key_dim":32,"value_dim":32,"conv":4,"rank":32'

@@ -416,7 +416,7 @@ test_random_states(void)
     Dice dice = {.seed = 2025};
 
     if (!g_test_slow()) {
-        g_test_skip("a long test; test_state_mixer has each in five combinations");
+        g_test_skip("a long test; test_state_mixer has each in eight combinations");
         return;
     }
     for (int i = 0; i < 300;) {
@@ -425,7 +425,7 @@ test_random_states(void)
         c.mixed = false;
         c.variety = 0;
         c.n_experts = 0;
-        c.cp = c.ep = 1;
+        c.ep = 1;
         if (c.state <= STATES_HEADS_N)
             c.tp = MIN(c.tp, 2);
         if (!combo_supported(&c))

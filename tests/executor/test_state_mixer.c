@@ -191,7 +191,7 @@ static void
 test_split_runs(void)
 {
     for (int which = 0; which < STATES_N; which++)
-        for (int way = 0; way < 5; way++) {
+        for (int way = 0; way < 8; way++) {
             Combo c = combo_default();
             c.family = MODEL_FAMILY_LLAMA;
             c.state = which + 1;
@@ -223,6 +223,23 @@ test_split_runs(void)
             case 4:
                 c.dtype = DTYPE_BF16;
                 c.tp = 2;
+                break;
+            case 5:
+                c.cp = 2; /* pieces of 6 tokens and, in order, of 5 and 1 */
+                memcpy(c.slices, (int64_t[]){12, 10, 2, 0}, sizeof c.slices);
+                c.recompute = (PlanRecompute)(which % PLAN_RECOMPUTE_N);
+                break;
+            case 6:
+                c.cp = 2;
+                c.tp = 2;
+                c.zero_stage = 1;
+                memcpy(c.slices, (int64_t[]){24, 0, 0, 0}, sizeof c.slices);
+                c.recompute = PLAN_RECOMPUTE_SELECTIVE;
+                break;
+            case 7:
+                c.cp = c.pp = 2;
+                c.schedule = "zb-h1";
+                memcpy(c.slices, (int64_t[]){24, 0, 0, 0}, sizeof c.slices);
                 break;
             }
             combo_check(&c);
