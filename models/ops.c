@@ -75,7 +75,7 @@ add_embedding(OpsList *list)
      * numbers are kept.  Of other tp ranks' rows kernels compare, mask, zero. */
     ops_add_memory(list, "embedding", 2.0 * bytes, 3.0 * bytes + table_bytes, 8.0 * list->rows,
                    list->shape->tp > 1 ? 4 : 1, 2);
-    ops_add_tp_output(list, "embedding_output", arch->hidden);
+    ops_add_tp_output(list, "embedding_output", arch->hidden, NULL);
     if (model_positions(arch) == MODEL_POSITIONS_LEARNED) {
         double elements = list->local_rows * h;
         double mask = list->masks ? 1.0 : 0.0;
@@ -255,6 +255,7 @@ model_ops(const ModelArch *arch, ModelPart part, int64_t layer, const ModelShape
         ops[i].one_kernel = shape->graphs >= (int)MODEL_SCOPE_ITERATION;
         ops[i].quantise_bytes = shape->quantise_bytes;
         ops[i].transpose_bytes = shape->transpose_bytes;
+        ops[i].rescale_bytes = shape->rescale_bytes;
     }
     return list.n;
 }

@@ -44,6 +44,10 @@ typedef struct {
     bool expert_bias_apart; /* second biases of experts are added by kernels of their own */
     bool separate_matrices; /* family llama: queries, keys and values, and SwiGLU's halves, are
                              * products of their own, whose gradients of the input are then added */
+    bool quantised_gathers; /* tp ranks quantise their shards of a product's input, and of the
+                             * gradient of its result, before they gather them */
+    double rescale_bytes;   /* of each number of backward products' results, of kernels that apply
+                             * the scales to them; 0: the products do so */
     double quantise_bytes;  /* that quantising a number moves; 0: as many as the profile says */
     double transpose_bytes; /* ... more, where products take operands along one dimension alone */
     int graphs;             /* CUDA graphs hold ops of scopes up to this ModelScope; 0: none */
@@ -157,9 +161,9 @@ typedef struct {
      * output's gradient, once for both backward products. */
     bool stored_operands;
     double quantised_forward, quantised_backward;
-    double quantise_bytes, transpose_bytes; /* those of the shape */
-    int flash_version;                      /* attention: that of the shape */
-    bool expert;                            /* a product of the experts that only some rows pass */
+    double quantise_bytes, transpose_bytes, rescale_bytes; /* those of the shape */
+    int flash_version;                                     /* attention: that of the shape */
+    bool expert;         /* a product of the experts that only some rows pass */
     bool output_stays;   /* a product whose result the next op saves: it is counted there */
     bool core_attention; /* scores, softmax, values, and what merges them */
     /* With selective recompute this share of the forward runs again, and so much of saved_bytes is

@@ -69,6 +69,7 @@ add_queries(OpsList *list, const Heads *heads, const char *name, int64_t columns
     ops_add_tp_input(list, "attention_input", arch->hidden);
     const bool bias = arch->qkv_bias && !model_has_mla(arch);
     ModelOp *gemm = ops_add_gemm(list, name, list->rows, arch->hidden, columns, bias);
+    ops_quantise_input(list, gemm);
     keep_qkv(list, gemm, heads->q_width, kv_width);
     ops_add_tp_input_again(list, "attention_input_again", arch->hidden);
     return gemm;
@@ -520,5 +521,5 @@ ops_add_attention(OpsList *list)
     ModelOp *gemm =
         ops_add_gemm(list, "proj", list->rows, proj_rows, arch->hidden, model_has_proj_bias(arch));
     ops_keep_input(list, gemm, list->rows * (double)proj_rows);
-    ops_add_tp_output(list, "attention_output", arch->hidden);
+    ops_add_tp_output(list, "attention_output", arch->hidden, gemm);
 }

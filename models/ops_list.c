@@ -228,14 +228,37 @@ ops_set_again(OpsList *list)
 
 /* --- around tensor-parallel products --- */
 
+/* Whether the tp ranks quantise their shards of what the product in between reads before they
+ * gather them. */
+static bool
+gathers_quantised(const OpsList *list)
+{
+    return list->shape->quantised_gathers && list->shape->sequence_parallel &&
+           list->operand_e < list->e;
+}
+
 void
 ops_add_tp_input(OpsList *list, const char *name, int64_t width)
 {
     bool sp = list->shape->sequence_parallel;
+    const double elements = list->rows * (double)width;
+    const ModelComm sum = sp ? MODEL_COMM_REDUCE_SCATTER : MODEL_COMM_ALL_REDUCE;
 
-    ops_add_collective(list, name, MODEL_GROUP_TP, sp ? MODEL_COMM_ALL_GATHER : MODEL_COMM_NONE,
-                       sp ? MODEL_COMM_REDUCE_SCATTER : MODEL_COMM_ALL_REDUCE,
-                       list->rows * (double)width * list->e);
+    if (gathers_quantised(list)) {
+        ops_add_collective(list, name, MODEL_GROUP_TP, MODEL_COMM_ALL_GATHER, MODEL_COMM_NONE,
+                           elements * list->operand_e);
+        ops_add_collective(list, name, MODEL_GROUP_TP, MODEL_COMM_NONE, sum, elements * list->e);
+    } else {
+        ops_add_collective(list, name, MODEL_GROUP_TP, sp ? MODEL_COMM_ALL_GATHER : MODEL_COMM_NONE,
+                           sum, elements * list->e);
+    }
+}
+
+void
+ops_quantise_input(const OpsList *list, ModelOp *gemm)
+{
+    if (gathers_quantised(list) && list->shape->tp > 1)
+        gemm->quantised_forward *= list->local_rows / list->rows;
 }
 
 void
@@ -247,11 +270,19 @@ ops_add_tp_input_again(OpsList *list, const char *name, int64_t width)
 }
 
 void
-ops_add_tp_output(OpsList *list, const char *name, int64_t width)
+ops_add_tp_output(OpsList *list, const char *name, int64_t width, ModelOp *gemm)
 {
     bool sp = list->shape->sequence_parallel;
+    const double elements = list->rows * (double)width;
+    const ModelComm sum = sp ? MODEL_COMM_REDUCE_SCATTER : MODEL_COMM_ALL_REDUCE;
 
-    ops_add_collective(
-        list, name, MODEL_GROUP_TP, sp ? MODEL_COMM_REDUCE_SCATTER : MODEL_COMM_ALL_REDUCE,
-        sp ? MODEL_COMM_ALL_GATHER : MODEL_COMM_NONE, list->rows * (double)width * list->e);
+    if (gemm != NULL && gathers_quantised(list) && list->shape->tp > 1) {
+        gemm->quantised_backward *= list->local_rows / list->rows;
+        ops_add_collective(list, name, MODEL_GROUP_TP, sum, MODEL_COMM_NONE, elements * list->e);
+        ops_add_collective(list, name, MODEL_GROUP_TP, MODEL_COMM_NONE, MODEL_COMM_ALL_GATHER,
+                           elements * list->operand_e);
+    } else {
+        ops_add_collective(list, name, MODEL_GROUP_TP, sum,
+                           sp ? MODEL_COMM_ALL_GATHER : MODEL_COMM_NONE, elements * list->e);
+    }
 }

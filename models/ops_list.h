@@ -68,7 +68,11 @@ void ops_add_collective(OpsList *list, const char *name, ModelGroup group, Model
  * product whose rows are split. */
 void ops_add_tp_input(OpsList *list, const char *name, int64_t width);
 void ops_add_tp_input_again(OpsList *list, const char *name, int64_t width);
-void ops_add_tp_output(OpsList *list, const char *name, int64_t width);
+void ops_add_tp_output(OpsList *list, const char *name, int64_t width, ModelOp *gemm);
+
+/* With shape->quantised_gathers tp ranks quantise shards: of the input of the first product behind
+ * ops_add_tp_input(), and of the gradient of what @gemm (nullable) of ops_add_tp_output() gives. */
+void ops_quantise_input(const OpsList *list, ModelOp *gemm);
 
 /* Sets what selective recompute repeats, and does not keep, of all ops of a layer. */
 void ops_set_again(OpsList *list);

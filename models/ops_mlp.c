@@ -40,6 +40,7 @@ add_dense(OpsList *list, const DenseNames *names, int64_t columns)
     const bool separate = list->separate_matrices && model_is_gated(arch);
     ModelOp *up = ops_add_gemm(list, names->up, list->rows, arch->hidden,
                                (separate ? 1 : n_inputs(arch)) * width, bias);
+    ops_quantise_input(list, up);
     if (separate) {
         ops_add_next_gemm(list, names->gate, list->rows, arch->hidden, width, bias);
         ops_add_input_sum(list, names->sum, list->rows * (double)arch->hidden, 2);
@@ -48,7 +49,7 @@ add_dense(OpsList *list, const DenseNames *names, int64_t columns)
     add_activation(list, names->activation, list->rows, width);
     ModelOp *down = ops_add_gemm(list, names->down, list->rows, width, arch->hidden, bias);
     ops_keep_input(list, down, list->rows * (double)width);
-    ops_add_tp_output(list, names->output, arch->hidden);
+    ops_add_tp_output(list, names->output, arch->hidden, down);
     return up;
 }
 

@@ -242,5 +242,5 @@ ops_add_state_mixer(OpsList *list, bool keeps_input)
     add_gated_norm(list, &w);
     ModelOp *out = ops_add_gemm(list, "mixer_out", list->rows, w.values, arch->hidden, s->bias);
     ops_keep_input(list, out, list->rows * (double)w.values);
-    ops_add_tp_output(list, "mixer_output", arch->hidden);
+    ops_add_tp_output(list, "mixer_output", arch->hidden, out);
 }

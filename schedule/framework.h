@@ -203,6 +203,8 @@ typedef enum {
 typedef struct {
     double bytes;
     double transposed; /* ... more, where products take operands along one dimension alone */
+    double rescaled;   /* of each number of the backward's two results, where kernels of their own
+                          apply the scales to them */
 } PlanQuantiseBytes;
 
 /* Those of @dtype; zeros: no quantised format, or as the profile says. */
@@ -351,6 +353,9 @@ typedef struct {
      * core of attention. */
     uint32_t modules;
     bool fp32_parameters; /* parameters are stored in fp32 and cast when they are gathered */
+    /* tp ranks quantise shards before they gather them, where a tensor has one scale (torchao's
+     * Float8ColwiseParallel and Float8RowwiseParallel). */
+    bool quantised_gathers;
     /* Context-parallel ranks gather all of K and V; else these pass round a ring. */
     bool gathers_kv;
     /* The vocabulary is padded on devices whose products are slow where rows do not begin at

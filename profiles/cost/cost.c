@@ -290,6 +290,20 @@ quantise_s(const Profile *profile, const ModelDevice *device, const ModelOp *op,
            n_quantising(op, pass) * profile->parameters.kernel_s;
 }
 
+/* Applying the scales to the results of a quantised product's backward, where it has not done so. */
+static double
+rescale_s(const Profile *profile, const ModelDevice *device, const ModelOp *op, ProfilePass pass)
+{
+    const double input = (double)op->m * (double)op->k, weight = (double)op->n * (double)op->k;
+    const bool both = pass == PROFILE_PASS_BACKWARD;
+    const double elements = (both || pass == PROFILE_PASS_BACKWARD_INPUT ? input : 0.0) +
+                            (both || pass == PROFILE_PASS_BACKWARD_WEIGHT ? weight : 0.0);
+
+    if (op->rescale_bytes <= 0.0 || op->stored_operands || elements <= 0.0)
+        return 0.0;
+    return profile_cost_memory_s(profile, device, (double)op->count * elements * op->rescale_bytes);
+}
+
 /* The forward product, the input gradient's dA = dC B' and the weight gradient's dB = A' dC.
  * Activations' traffic is halved between the two backward products. */
 static double
@@ -498,7 +512,7 @@ op_cost(const Profile *profile, const ModelDevice *device, const ModelOp *op, Pr
     switch (op->kind) {
     case MODEL_OP_GEMM:
         seconds = gemm_pass_s(profile, device, op, pass, operand_dtype(op, dtype), sliced) +
-                  quantise_s(profile, device, op, pass);
+                  quantise_s(profile, device, op, pass) + rescale_s(profile, device, op, pass);
         break;
     case MODEL_OP_ATTENTION:
         dtype = dtype_stored(dtype);

@@ -43,6 +43,9 @@ workload_set_conventions(const PlanConventions *conventions, const ProfileParame
     const PlanQuantiseBytes quantise = plan_quantise_bytes(conventions->quantise, shape->dtype);
     shape->quantise_bytes = quantise.bytes;
     shape->transpose_bytes = quantise.transposed;
+    shape->rescale_bytes = quantise.rescaled;
+    shape->quantised_gathers =
+        facts->quantised_gathers && conventions->quantise != PLAN_QUANTISE_ROW;
     shape->graphs = (int)conventions->cuda_graphs;
     shape->expert_bias_apart = facts->adds_expert_bias;
     shape->expert_imbalance = conventions->expert_imbalance > 0.0 ? conventions->expert_imbalance

@@ -92,6 +92,56 @@ test_collectives_carry_whole_activations(void)
     g_assert_cmpint(find(ops, n, "loss_sum")->comm_bytes, ==, 4 * 3 * 512);
 }
 
+/*
+ * Llama 3 8B, 8192 tokens, tp 8: h = 4096, up gives 2 x 14336 / 8 columns.  torchao's ranks cast their
+ * 1024 rows to fp8 and gather these: 1 byte of a number; gradients are summed in 2.  The head stays.
+ */
+static void
+test_quantised_shards_are_gathered(void)
+{
+    g_autoptr(ModelArch) arch = load("llama3-8b");
+    const int64_t numbers = 8192 * 4096;
+    ModelOp ops[MODEL_MAX_OPS];
+
+    for (int quantised = 0; quantised < 2; quantised++) {
+        ModelShape shape = plain_shape(1, 8192);
+        const double rows = quantised ? 1024.0 : 8192.0;
+
+        shape.tp = 8;
+        shape.sequence_parallel = true;
+        shape.dtype = DTYPE_FP8;
+        shape.quantised_gathers = quantised;
+        const size_t n = model_ops(arch, MODEL_PART_LAYER, 0, &shape, ops);
+        for (size_t i = 0; i < n; i++) {
+            if (ops[i].kind != MODEL_OP_COLLECTIVE || strstr(ops[i].name, "again") != NULL)
+                continue;
+            const bool gathers_alone = (ops[i].forward_comm == MODEL_COMM_ALL_GATHER &&
+                                        ops[i].backward_comm == MODEL_COMM_NONE) ||
+                                       (ops[i].forward_comm == MODEL_COMM_NONE &&
+                                        ops[i].backward_comm == MODEL_COMM_ALL_GATHER);
+            g_assert_cmpint(ops[i].comm_bytes, ==, (gathers_alone ? 1 : 2) * numbers);
+            g_assert_true(!gathers_alone || quantised);
+        }
+        g_assert_cmpfloat(find(ops, n, "mlp_up")->quantised_forward, ==, rows * 4096.0);
+        g_assert_cmpfloat(find(ops, n, "mlp_down")->quantised_backward, ==, rows * 4096.0);
+        g_assert_cmpfloat(find(ops, n, "proj")->quantised_backward, ==, rows * 4096.0);
+        /* What no gather brings is a rank's own: 1792 columns of all rows. */
+        g_assert_cmpfloat(find(ops, n, "mlp_down")->quantised_forward, ==, 8192.0 * 1792.0);
+        g_autofree char *forward =
+            collectives(arch, MODEL_PART_LAYER, 0, &shape, false, MODEL_GROUP_TP);
+        g_autofree char *backward =
+            collectives(arch, MODEL_PART_LAYER, 0, &shape, true, MODEL_GROUP_TP);
+        g_assert_cmpstr(forward, ==, "AG RS AG RS");
+        g_assert_true(g_str_has_prefix(backward, "AG AG RS AG"));
+
+        const size_t n_head = model_ops(arch, MODEL_PART_HEAD, 0, &shape, ops);
+        for (size_t i = 0; i < n_head; i++) {
+            if (ops[i].forward_comm == MODEL_COMM_ALL_GATHER)
+                g_assert_cmpint(ops[i].comm_bytes, ==, 2 * numbers);
+        }
+    }
+}
+
 /* Context parallelism divides tokens; K and V of all tokens pass the ring. */
 static void
 test_context_parallelism_divides_tokens(void)
@@ -362,6 +412,7 @@ main(int argc, char **argv)
 #define ADD(path, function) g_test_add_func("/models/ops_split/" path, function)
     ADD("collectives-are-megatrons", test_collectives_are_megatrons);
     ADD("collectives-carry-whole-activations", test_collectives_carry_whole_activations);
+    ADD("quantised-shards-are-gathered", test_quantised_shards_are_gathered);
     ADD("context-parallelism-divides-tokens", test_context_parallelism_divides_tokens);
     ADD("gathered-keys-are-put-in-order", test_gathered_keys_are_put_in_order);
     ADD("rings-merge-results", test_rings_merge_results);

@@ -143,6 +143,21 @@ test_quantised_operands(void)
     op.quantise_bytes = 10.0;
     assert_near(cost_s(profile, &op, PROFILE_PASS_FORWARD, DTYPE_FP8),
                 2.0 * product + 10.0 * 1280.0 * 8192.0 / FIXTURE_MEMORY, 1e-12);
+    /* Scales applied afterwards: to m k numbers of the input's gradient, to n k of the weight's. */
+    op.rescale_bytes = 0.0;
+    const double input = cost_s(profile, &op, PROFILE_PASS_BACKWARD_INPUT, DTYPE_FP8);
+    const double weight = cost_s(profile, &op, PROFILE_PASS_BACKWARD_WEIGHT, DTYPE_FP8);
+    const double both = cost_s(profile, &op, PROFILE_PASS_BACKWARD, DTYPE_FP8);
+    const double forward = cost_s(profile, &op, PROFILE_PASS_FORWARD, DTYPE_FP8);
+    const double rescale = 4.0 * 1280.0 * 8192.0 / FIXTURE_MEMORY;
+    op.rescale_bytes = 4.0;
+    assert_near(cost_s(profile, &op, PROFILE_PASS_BACKWARD_INPUT, DTYPE_FP8), input + rescale,
+                1e-12);
+    assert_near(cost_s(profile, &op, PROFILE_PASS_BACKWARD_WEIGHT, DTYPE_FP8), weight + rescale,
+                1e-12);
+    assert_near(cost_s(profile, &op, PROFILE_PASS_BACKWARD, DTYPE_FP8), both + 2.0 * rescale,
+                1e-12);
+    assert_near(cost_s(profile, &op, PROFILE_PASS_FORWARD, DTYPE_FP8), forward, 1e-12);
     op.stored_operands = true;
     op.quantised_forward = 0.0;
     assert_near(cost_s(profile, &op, PROFILE_PASS_FORWARD, DTYPE_FP8), product, 1e-12);

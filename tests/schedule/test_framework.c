@@ -104,28 +104,30 @@ test_padding_of_the_vocabulary(void)
 }
 
 /* MXFP8 reads 2 bytes and writes two numbers and two scales for each 32; nvfp4 reads three times and
- * writes two halves and two scales for each 16, whatever shares a scale of fp8. */
+ * writes two halves and two scales for each 16, whatever shares a scale of fp8.  By rows: each way 5,
+ * the transposing one at 1.4 of 2.2 TB/s; backward results are read and written to be scaled. */
 static void
 test_quantise_bytes(void)
 {
     static const struct {
         PlanQuantise quantise;
         Dtype dtype;
-        double bytes, transposed;
+        double bytes, transposed, rescaled;
     } cases[] = {
-        {PLAN_QUANTISE_USUAL, DTYPE_FP8, 0.0, 0.0},
-        {PLAN_QUANTISE_TENSOR, DTYPE_FP8, 2.0 + 2.0 + 1.0, 1.0 + 1.0},
-        {PLAN_QUANTISE_DELAYED, DTYPE_FP8, 2.0 + 1.0, 1.0},
-        {PLAN_QUANTISE_BLOCK, DTYPE_FP8, 2.0 + 2.0 * (1.0 + 1.0 / 32.0), 0.0},
-        {PLAN_QUANTISE_ROW, DTYPE_FP8, 2.0 * (2.0 + 2.0 + 1.0), 0.0},
-        {PLAN_QUANTISE_ROW, DTYPE_NVFP4, 3.0 * 2.0 + 2.0 * (0.5 + 1.0 / 16.0), 0.0},
-        {PLAN_QUANTISE_ROW, DTYPE_BF16, 0.0, 0.0},
+        {PLAN_QUANTISE_USUAL, DTYPE_FP8, 0.0, 0.0, 0.0},
+        {PLAN_QUANTISE_TENSOR, DTYPE_FP8, 2.0 + 2.0 + 1.0, 1.0 + 1.0, 0.0},
+        {PLAN_QUANTISE_DELAYED, DTYPE_FP8, 2.0 + 1.0, 1.0, 0.0},
+        {PLAN_QUANTISE_BLOCK, DTYPE_FP8, 2.0 + 2.0 * (1.0 + 1.0 / 32.0), 0.0, 0.0},
+        {PLAN_QUANTISE_ROW, DTYPE_FP8, 5.0 + 5.0 * 2.2 / 1.4, 0.0, 2.0 + 2.0},
+        {PLAN_QUANTISE_ROW, DTYPE_NVFP4, 3.0 * 2.0 + 2.0 * (0.5 + 1.0 / 16.0), 0.0, 0.0},
+        {PLAN_QUANTISE_ROW, DTYPE_BF16, 0.0, 0.0, 0.0},
     };
 
     for (size_t i = 0; i < G_N_ELEMENTS(cases); i++) {
         const PlanQuantiseBytes found = plan_quantise_bytes(cases[i].quantise, cases[i].dtype);
-        g_assert_cmpfloat(found.bytes, ==, cases[i].bytes);
+        g_assert_cmpfloat_with_epsilon(found.bytes, cases[i].bytes, 0.05);
         g_assert_cmpfloat(found.transposed, ==, cases[i].transposed);
+        g_assert_cmpfloat(found.rescaled, ==, cases[i].rescaled);
     }
 }
 
