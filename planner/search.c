@@ -10,13 +10,10 @@
 #include "base/order.h"
 #include "base/units.h"
 #include "planner/advice.h"
-#include "planner/bounds/floor.h"
-#include "planner/bounds/point_bound.h"
-#include "planner/partition/partitions.h"
 #include "planner/run.h"
+#include "planner/sliced.h"
 #include "planner/slices/slicings.h"
 #include "planner/trial/point.h"
-#include "planner/trial/slices.h"
 #include "schedule/rank_order.h"
 
 /* Points that the search for the least memory looks at. */
@@ -80,306 +77,6 @@ search_points(PlanRun *run, int64_t max_points)
     }
 }
 
-/* --- slices --- */
-
-/* Slices AUTO: which points are worth slicing, and their slices.  Slicing a point takes as long as
- * hundreds of plans of whole sequences, so points are estimated first, by the bound of equal
- * slices. */
-
-/* Points whose slicing is estimated, at a millisecond each; and found, at a tenth of a second. */
-#define MAX_ESTIMATED 384
-#define MAX_SLICED 24
-/* Sharper bounds of all points, stages and sizes of micro-batches together, at some 10 us each. */
-#define MAX_FLOORS (1 << 16)
-/* Estimates of a space that is looked at closely. */
-#define SMALL_SPACE 64
-/* Chunks that are tried with slices. */
-#define SLICED_CHUNKS 4
-/* Points that are sliced at once: each takes as long as hundreds of others. */
-#define SLICED_WAVE 16
-/* Slices that cannot gain one part in so many are not looked for. */
-#define LEAST_GAIN 50
-
-/* A bound above this leaves slices too little to gain. */
-static int64_t
-least_gain(int64_t limit)
-{
-    return limit - limit / LEAST_GAIN;
-}
-
-static int
-compare_by_slices(const void *a, const void *b)
-{
-    const PlanPoint *x = *(const PlanPoint *const *)a, *y = *(const PlanPoint *const *)b;
-
-    ORDER_BY(x->sliced_bound_ns, y->sliced_bound_ns);
-    return ORDER(x->index, y->index);
-}
-
-/* A point of any family and number of chunks, and what it may take with slices. */
-typedef struct {
-    PlanPoint point;
-    int64_t estimate_ns;
-} Sliced;
-
-static int
-compare_estimates(const void *a, const void *b)
-{
-    const Sliced *x = a, *y = b;
-
-    ORDER_BY(x->estimate_ns, y->estimate_ns);
-    return ORDER(x->point.index, y->point.index);
-}
-
-/* Whether slices at @point may be worth it. */
-static bool
-may_gain(const PlanRun *run, const PlanPoint *point)
-{
-    return point->sliced_bound_ns != INT64_MAX &&
-           point->sliced_bytes <= run->evaluation.memory_limit_bytes &&
-           point->sliced_bound_ns <= least_gain(plan_run_limit(run));
-}
-
-/* Whether @point is estimated: even stages with the fewest chunks. */
-static bool
-is_estimated(const PlanRun *run, const PlanPoint *point)
-{
-    return point->degrees.vpp == MAX(1, run->request->vpp) && !point->is_balanced &&
-           may_gain(run, point);
-}
-
-/* Better slices than equal ones gain little: what is estimated to take longer than this stays
- * behind the best.  Of few points, the best slices may take a fifth less. */
-static int64_t
-most_estimate_ns(const PlanRun *run, guint n_estimated)
-{
-    const int64_t least = least_gain(plan_run_limit(run));
-
-    return n_estimated < SMALL_SPACE && least < INT64_MAX / 2 ? least / 4 * 5 : least;
-}
-
-/* (owned) GArray of Sliced, best estimate first. */
-static GArray *
-estimate_points(PlanRun *run, const PlanPoint *const *points)
-{
-    const guint n = run->space->points->len;
-    GArray *all = g_array_new(FALSE, FALSE, sizeof(Sliced));
-    g_autofree PlanWave *wave = g_new0(PlanWave, 1);
-
-    for (guint i = 0; i < n && all->len < MAX_ESTIMATED; i++)
-        if (is_estimated(run, points[i])) {
-            const Sliced sliced = {.point = *points[i], .estimate_ns = INT64_MAX};
-            g_array_append_val(all, sliced);
-        }
-    run->evaluation.most_estimate_ns = most_estimate_ns(run, all->len);
-    wave->evaluate = plan_estimate_slices;
-    for (guint first = 0; first < all->len && !plan_evaluation_is_stopped(&run->evaluation);
-         first += PLAN_WAVE) {
-        wave->n = (int)MIN(PLAN_WAVE, all->len - first);
-        for (int k = 0; k < wave->n; k++)
-            wave->points[k] = &g_array_index(all, Sliced, first + (guint)k).point;
-        plan_run_threads(run, wave);
-        for (int k = 0; k < wave->n; k++) {
-            g_array_index(all, Sliced, first + (guint)k).estimate_ns =
-                wave->outcomes[k].estimate_ns;
-            plan_outcome_clear(&wave->outcomes[k]);
-        }
-    }
-    if (all->len > 1)
-        qsort(all->data, all->len, sizeof(Sliced), compare_estimates);
-    return all;
-}
-
-/* Whether @point is @like with other chunks or stages. */
-static bool
-is_variant(const PlanPoint *point, const PlanPoint *like)
-{
-    const PlanDegrees *a = &point->degrees, *b = &like->degrees;
-
-    return a->dp == b->dp && a->tp == b->tp && a->pp == b->pp && a->cp == b->cp && a->ep == b->ep &&
-           a->rank_order == b->rank_order && a->vpp <= MAX(b->vpp, SLICED_CHUNKS) &&
-           point->micro_batch == like->micro_batch && point->zero_stage == like->zero_stage &&
-           point->offload == like->offload && point->sequence_parallel == like->sequence_parallel;
-}
-
-/* Plans whose sharper bound is one number: some points have them in common, with other sizes of
- * micro-batches. */
-typedef struct {
-    PlanDegrees degrees;
-    int64_t group, n_sequences, zero_stage, offload, sequence_parallel, is_balanced;
-} FloorKey;
-
-static guint
-floor_key_hash(gconstpointer key)
-{
-    const guint8 *bytes = key;
-    guint hash = 5381;
-
-    for (size_t i = 0; i < sizeof(FloorKey); i++)
-        hash = hash * 33 + bytes[i];
-    return hash;
-}
-
-static gboolean
-floor_key_equal(gconstpointer a, gconstpointer b)
-{
-    return memcmp(a, b, sizeof(FloorKey)) == 0;
-}
-
-/* The bound of all slicings, as far as it is known. */
-typedef struct {
-    const PlanRun *run;
-    GHashTable *seen; /* (owned) of (owned) FloorKey: what has been bounded */
-    int64_t least_ns; /* of what has been bounded */
-    int n_left;       /* sharper bounds that may be taken */
-} Floors;
-
-/* Whether @point with micro-batches of up to @group sequences is met for the first time. */
-static bool
-is_new(Floors *floors, const PlanPoint *point, int64_t group)
-{
-    FloorKey *key = g_new0(FloorKey, 1);
-
-    key->degrees = point->degrees;
-    key->group = group;
-    key->n_sequences = point->n_micro_batches * point->micro_batch;
-    key->zero_stage = point->zero_stage;
-    key->offload = (int64_t)point->offload;
-    key->sequence_parallel = point->sequence_parallel;
-    key->is_balanced = point->is_balanced;
-    return g_hash_table_add(floors->seen, key);
-}
-
-/* Lowers the bound to how long @point takes at the least with any slices in stages of @counts layers:
- * the least over the sizes of its largest micro-batch. */
-static void
-bound_groups(Floors *floors, const PlanPoint *point, const int64_t *counts)
-{
-    const PlanRun *run = floors->run;
-    const PlanRequest *request = run->request;
-    const PlanLayerCost *cost = plan_space_cost(run->space, point);
-    const int64_t memory_bytes = run->evaluation.memory_limit_bytes;
-    int64_t groups[PLAN_POINT_MAX_REGROUPED + 1], least_ns = INT64_MAX;
-    int n = 0;
-
-    for (int64_t group = point->micro_batch;
-         group == point->micro_batch || (group >= 1 && plan_point_regroups(request, point));
-         group--) {
-        PlanPoint one = *point;
-        plan_point_set_group(request, cost, memory_bytes, group, &one);
-        if (one.sliced_bytes > memory_bytes || !is_new(floors, point, group))
-            continue;
-        const int64_t bound_ns = plan_point_sliced_ns(request, cost, &one);
-        if (bound_ns >= floors->least_ns)
-            continue;
-        least_ns = MIN(least_ns, bound_ns);
-        groups[n++] = group;
-    }
-    if (n > 0 && floors->n_left-- > 0)
-        least_ns = MAX(least_ns, plan_floor_ns(run->evaluation.memo, request, cost, point, groups,
-                                               n, counts, memory_bytes, floors->least_ns));
-    floors->least_ns = MIN(floors->least_ns, least_ns);
-}
-
-/* The same of the point's own stages.  All families that slice lie in a loop, so they have the same
- * stages. */
-static void
-bound_point(Floors *floors, const PlanPoint *point)
-{
-    const PlanRun *run = floors->run;
-    const PlanSpace *space = run->space;
-
-    for (guint i = 0; i < space->families->len; i++) {
-        const ScheduleFamily *family = space->families->pdata[i];
-        if (!family->slices || !plan_space_has_family(space, point, family, 2))
-            continue;
-        g_autofree int64_t *even = plan_partition_even(run->request, point, family);
-        bound_groups(floors, point,
-                     point->is_balanced ? plan_partition_balanced(run->evaluation.memo,
-                                                                  run->request, point, family)
-                                        : even);
-        return;
-    }
-}
-
-/* The same of @point, of space->chunked, with all numbers of chunks that are too many to be sliced,
- * even and balanced. */
-static void
-bound_chunked(Floors *floors, const PlanPoint *point)
-{
-    PlanPoint one = *point;
-
-    for (; one.degrees.vpp > MAX(floors->run->request->vpp, SLICED_CHUNKS) &&
-           floors->least_ns > point->sliced_bound_ns;
-         one.degrees.vpp--)
-        for (int balanced = 0; balanced <= 1; balanced++) {
-            one.is_balanced = balanced == 1;
-            bound_point(floors, &one);
-        }
-}
-
-/* Lowers the run's bound to that of all slicings of the space: points of the least sliced_bound_ns
- * first, until what is known is less than what follows, or until many were bounded sharply. */
-static void
-bound_points(PlanRun *run)
-{
-    const PlanSpace *space = run->space;
-    const guint n = space->points->len, n_all = n + space->chunked->len;
-    g_autofree const PlanPoint **points = g_new(const PlanPoint *, n_all);
-    g_autoptr(GHashTable) seen =
-        g_hash_table_new_full(floor_key_hash, floor_key_equal, g_free, NULL);
-    Floors floors = {run, seen, run->lower_bound_ns, MAX_FLOORS};
-
-    for (guint i = 0; i < n_all; i++)
-        points[i] = i < n ? &g_array_index(space->points, PlanPoint, i)
-                          : &g_array_index(space->chunked, PlanPoint, i - n);
-    if (n_all > 1)
-        qsort(points, n_all, sizeof *points, compare_by_slices);
-    for (guint i = 0; i < n_all && points[i]->sliced_bound_ns < floors.least_ns; i++) {
-        const PlanPoint *point = points[i];
-        if (point->sliced_bytes > run->evaluation.memory_limit_bytes)
-            continue;
-        if (plan_evaluation_is_stopped(&run->evaluation))
-            floors.least_ns = point->sliced_bound_ns;
-        else if (point->degrees.vpp > MAX(run->request->vpp, SLICED_CHUNKS))
-            bound_chunked(&floors, point);
-        else
-            bound_point(&floors, point);
-    }
-    run->lower_bound_ns = floors.least_ns;
-}
-
-/* By estimate; the variants of one after the other. */
-static void
-search_slices(PlanRun *run)
-{
-    const guint n = run->space->points->len;
-    g_autofree const PlanPoint **points = plan_run_sort(run, compare_by_slices);
-    g_autofree PlanWave *wave = g_new0(PlanWave, 1);
-    g_autofree bool *tried = g_new0(bool, n);
-    int n_tried = 0;
-
-    g_autoptr(GArray) all = estimate_points(run, points);
-    wave->evaluate = plan_evaluate_slices;
-    for (guint k = 0; k < all->len && n_tried < MAX_SLICED; k++) {
-        if (plan_evaluation_is_stopped(&run->evaluation))
-            break;
-        const Sliced *sliced = &g_array_index(all, Sliced, k);
-        if (sliced->estimate_ns > most_estimate_ns(run, all->len))
-            break;
-        wave->n = 0;
-        for (guint i = 0; i < n && wave->n < SLICED_WAVE; i++)
-            if (!tried[i] && is_variant(points[i], &sliced->point) && may_gain(run, points[i])) {
-                wave->points[wave->n++] = points[i];
-                tried[i] = true;
-            }
-        n_tried += wave->n;
-        plan_run_wave(run, wave);
-    }
-    if (!run->request->skips_bound)
-        bound_points(run);
-}
-
 /* --- the answer --- */
 
 /* A stopped search knows nothing of the points it did not reach. */
@@ -423,10 +120,37 @@ answer(PlanRun *run)
     return best;
 }
 
+/*
+ * (owned) What the request names, for plan_search_least(): in place of families that search for an order,
+ * which takes them a second, those that they begin with.  A family that searches keeps every memory
+ * limit that one of these keeps.
+ */
+static const char **
+name_least_families(const char *const *schedules)
+{
+    GPtrArray *names = g_ptr_array_new();
+
+    for (size_t i = 0; schedules[i] != NULL; i++) {
+        const ScheduleFamily *family = schedule_family_find(schedules[i], NULL);
+        if (family == NULL || !family->searches)
+            g_ptr_array_add(names, (gpointer)schedules[i]);
+        for (size_t j = 0; family != NULL && family->searches && schedule_families()[j] != NULL;
+             j++)
+            if (schedule_families()[j]->seeds_search)
+                g_ptr_array_add(names, (gpointer)schedule_families()[j]->name);
+    }
+    g_ptr_array_add(names, NULL);
+    return (const char **)g_ptr_array_free(names, FALSE);
+}
+
 Plan *
 plan_search_least(const PlanRequest *request, PlanEvaluateFunc evaluate, void *user_data)
 {
     PlanRequest unlimited = *request;
+    g_autofree const char **names =
+        request->schedules == NULL ? NULL : name_least_families(request->schedules);
+
+    unlimited.schedules = names;
 
     unlimited.objective = PLAN_OBJECTIVE_MEMORY;
     unlimited.memory_limit_bytes = NO_LIMIT;
@@ -633,8 +357,8 @@ search_once(const PlanRequest *request, PlanEvaluateFunc evaluate, void *user_da
     const PlanSpaceLimits limits = {
         .memory_bytes = plan_request_largest_memory(request),
         .time_ns = time_ns,
-        .sliced_ns = slices ? least_gain(time_ns) : -1,
-        .sliced_vpp = MAX(request->vpp, SLICED_CHUNKS),
+        .sliced_ns = slices ? plan_sliced_least_gain(time_ns) : -1,
+        .sliced_vpp = MAX(request->vpp, PLAN_SLICED_CHUNKS),
         .stop = stop_of(request, &seed),
     };
     g_autoptr(GError) refused = NULL;
@@ -657,7 +381,7 @@ search_once(const PlanRequest *request, PlanEvaluateFunc evaluate, void *user_da
     run.has_seed = seed.plan != NULL;
     search_points(&run, INT64_MAX);
     if (slices)
-        search_slices(&run);
+        plan_sliced_search(&run);
     plan_run_settle(&run);
     const bool is_stopped = plan_evaluation_is_stopped(&run.evaluation);
     if (is_stopped)

@@ -110,7 +110,9 @@ widest(const ProfileMesh *mesh, ProfileGroup group, int64_t rank, bool is_pair)
     ProfileGroup best = group;
     size_t outermost = level_of(mesh->cluster, &group);
 
-    for (int64_t i = 1; i < plan_stage_devices(d); i++) {
+    /* None spans more than the outermost level. */
+    for (int64_t i = 1; i < plan_stage_devices(d) && outermost + 1 < mesh->cluster->levels->len;
+         i++) {
         group.first = plan_stage_device(d, rank, i);
         if (!is_pair && !begins_group(&group, group.first))
             continue;

@@ -1,0 +1,24 @@
+/*
+ * planner/sliced.h - which points of a space are worth slicing, their slices, and how much faster any
+ * slicing of the space could be.
+ *
+ * Slicing a point takes as long as hundreds of plans of whole sequences.  So points are estimated
+ * first, by the bound of equal slices; those of the best estimates are sliced, each with its variants
+ * of other chunks and stages.
+ *
+ * Thread-safety: as run.h.
+ */
+#pragma once
+
+#include "planner/run.h"
+
+/* Chunks that are tried with slices. */
+#define PLAN_SLICED_CHUNKS 4
+
+/* Returns: a bound of slices that is above this leaves them too little to gain on a plan of the
+ * objective @limit. */
+int64_t plan_sliced_least_gain(int64_t limit);
+
+/* After all whole sequences: slices the points that are worth it, and lowers the run's bound to that of
+ * all slicings, unless the request skips bounds. */
+void plan_sliced_search(PlanRun *run);
