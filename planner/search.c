@@ -162,6 +162,7 @@ plan_search_least(const PlanRequest *request, PlanEvaluateFunc evaluate, void *u
     if (space == NULL)
         return NULL;
     plan_run_init(&run, &unlimited, space, evaluate, user_data);
+    run.evaluation.skips_divisions = true;
     search_points(&run, MAX_LEAST);
     plan_run_settle(&run);
     return run.total.found->len > 0 ? answer(&run) : NULL;

@@ -346,7 +346,7 @@ is_slow_family(PlanTrial *trial, const PlanRequest *request, const ScheduleFamil
 static bool
 divides_in_all_ways(const FamilyTrial *f)
 {
-    return f->trial->point->is_balanced &&
+    return f->trial->point->is_balanced && !f->trial->evaluation->skips_divisions &&
            plan_divisions_n(f->input.request, f->length) <= MAX_DIVISIONS;
 }
 

@@ -5,8 +5,9 @@
  *   driver seeds FOLDER           writes FOLDER/TARGET/N and FOLDER/words.dict, for libFuzzer
  *   driver mutate TARGET|all N SEED   N mutations of the target's seeds
  *   driver try TARGET FILE        one input
- *   driver requests N SEED [CPU_S]    N random requests of degas plan and degas simulate: models, clusters, and every
- *                                 option that names no file, of up to 1024 devices; each may take CPU_S seconds of CPU (10)
+ *   driver requests N SEED [CPU_S [FIRST]]  N random requests of degas plan and degas simulate, from the FIRST (0) of the
+ *                                 seed's list on: models, clusters, and every option that names no file, of up to 1024
+ *                                 devices; each may take CPU_S seconds of CPU (10)
  *
  * Inputs are tried in a child process.  When it dies the input, or the request, is printed and kept (FOLDER of
  * FUZZ_CRASHES), and the next are tried by another child.  TAP on stderr, as stdout is what degas prints.
@@ -343,14 +344,14 @@ try_request(void *data)
 }
 
 static void
-try_requests(int64_t n, guint32 seed, int64_t limit_s)
+try_requests(int64_t n, guint32 seed, int64_t limit_s, int64_t first)
 {
-    int64_t n_answered = 0;
+    int64_t n_answered = 0, n_second = 0;
     int n_bad = 0;
     double slowest_s = 0, total_s = 0;
     g_autofree char *slowest = NULL;
 
-    for (int64_t i = 0; i < n; i++) {
+    for (int64_t i = first; i < first + n; i++) {
         g_autoptr(GRand) random = g_rand_new_with_seed(seed * 2654435761u + (guint32)i);
         g_autoptr(GPtrArray) argv = random_request(random);
         g_autoptr(GString) line = g_string_new(NULL);
@@ -360,6 +361,7 @@ try_requests(int64_t n, guint32 seed, int64_t limit_s)
             g_string_append_printf(line, "%s%s", a == 0 ? "" : " ", (const char *)argv->pdata[a]);
         const int status = in_child(try_request, argv, limit_s, &cpu_s);
         total_s += cpu_s;
+        n_second += cpu_s > 1.0;
         n_answered += status == 0 && current->n_done == 0;
         if (status != 0) {
             n_bad++;
@@ -377,8 +379,10 @@ try_requests(int64_t n, guint32 seed, int64_t limit_s)
         }
     }
     if (g_getenv("FUZZ_TIMES") != NULL)
-        fprintf(stderr, "# %" G_GINT64_FORMAT " answered, %.1f s of CPU; the slowest, %.2f s: %s\n",
-                n_answered, total_s, slowest_s, slowest == NULL ? "-" : slowest);
+        fprintf(stderr,
+                "# %" G_GINT64_FORMAT " answered, %.1f s of CPU, %" G_GINT64_FORMAT
+                " above a second; the slowest, %.2f s: %s\n",
+                n_answered, total_s, n_second, slowest_s, slowest == NULL ? "-" : slowest);
     report(n_bad == 0, "requests", n, "random requests");
 }
 
@@ -458,10 +462,11 @@ main(int argc, char **argv)
     } else if (strcmp(what, "requests") == 0 && argc >= 4) {
         try_requests(g_ascii_strtoll(argv[2], NULL, 10),
                      (guint32)g_ascii_strtoull(argv[3], NULL, 10),
-                     argc > 4 ? g_ascii_strtoll(argv[4], NULL, 10) : 10);
+                     argc > 4 ? g_ascii_strtoll(argv[4], NULL, 10) : 10,
+                     argc > 5 ? g_ascii_strtoll(argv[5], NULL, 10) : 0);
     } else {
         g_error("usage: list | seeds FOLDER | try TARGET FILE | mutate TARGET|all N SEED | "
-                "requests N SEED [CPU_S]");
+                "requests N SEED [CPU_S [FIRST]]");
     }
     fprintf(stderr, "1..%d\n", n_tests);
     return n_failed != 0;
