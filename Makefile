@@ -189,7 +189,7 @@ test-long: all $(TORTURE) $(FUZZ) $(B)/tests/executor/test_matrix $(B)/tests/exe
 frameworks-page: all $(B)/tests/executor/test_torch
 	@PAGE=docs/frameworks.md TEST_BUILD=$(B) LIMIT_S=1500 scripts/run_tests.sh tests/long/exports.sh
 
-.PHONY: fuzz torture fire soak mutants valgrind
+.PHONY: fuzz torture fire soak mutants valgrind processors
 # libFuzzer on each target for FUZZ_S seconds, or where there is no clang our own mutations; then random requests.
 FUZZ_S ?= 60
 fuzz: $(FUZZ)
@@ -203,6 +203,10 @@ torture: all $(TORTURE)
 # N runs with random faults, drawn by SEED.
 fire: all
 	@N=$(or $(N),100) SEED=$(or $(SEED),1) sh tests/long/fire.sh
+
+# The same answers by other compilers and processors: AARCH64_ROOT=DIR, made by scripts/aarch64_root.sh.
+processors: all
+	@ALL=1 AARCH64_ROOT="$(AARCH64_ROOT)" sh tests/long/processors.sh
 
 # Two long runs whose memory has to stay as it is.
 soak: all
