@@ -13,6 +13,8 @@
  *
  * Every tp rank has the whole indexer and computes it for all rows, so that all choose the same keys; p is a sum over
  * the heads of all tp ranks.  The keys of all slices lie behind attention's in the layer's memory.
+ * Over cp ranks such layers are refused (lacks.c): the report does not say how its keys and their gradients are
+ * exchanged there.
  */
 #include "executor/model/attention_parts.h"
 
