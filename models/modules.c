@@ -29,6 +29,8 @@ static const char *const mlp[] = {"mlp_input", "mlp_up",     "mlp_gate", "mlp_ac
                                   "mlp_down",  "mlp_output", NULL};
 static const char *const mlp_until_kept[] = {"mlp_input", "mlp_up", "mlp_gate", "mlp_activation",
                                              NULL};
+static const char *const shared_until_kept[] = {"shared_input", "shared_up", "shared_activation",
+                                                NULL};
 static const char *const in_mlp[] = {"mlp_activation", "mlp_down", NULL};
 static const char *const shared[] = {
     "shared_input", "shared_up",   "shared_gate",   "shared_activation",
@@ -74,7 +76,7 @@ static const Module modules[MODEL_MODULE_N] = {
     [MODEL_MODULE_MOE] = {moe, NULL, in_moe, FREES_ALL},
     [MODEL_MODULE_MOE_ACTIVATION] = {activation, NULL, behind_activation, FREES_INPUT},
     [MODEL_MODULE_MLA_UP] = {projections, NULL, projected, FREES_REST | FREES_KEYS},
-    [MODEL_MODULE_SHARED_EXPERTS] = {shared, NULL, in_shared, FREES_ALL},
+    [MODEL_MODULE_SHARED_EXPERTS] = {shared, shared_until_kept, in_shared, FREES_ALL},
 };
 
 static bool
@@ -106,6 +108,9 @@ ops_set_modules(OpsList *list)
     const uint32_t set =
         present(list, asked == 0 ? UINT32_C(1) << MODEL_MODULE_CORE_ATTENTION : asked);
 
+    /* A gate reads the shared experts' result, so that their repetition goes to its end. */
+    const bool gated = list->arch->experts.shared_gate;
+
     for (size_t i = 0; i < list->n; i++) {
         ModelOp *op = &list->ops[i];
         unsigned freed = 0;
@@ -115,7 +120,8 @@ ops_set_modules(OpsList *list)
             const Module *module = &modules[m];
             if ((set >> m & 1) == 0)
                 continue;
-            const char *const *again = list->shape->row_blocks && module->until_kept != NULL
+            const char *const *again = list->shape->row_blocks && module->until_kept != NULL &&
+                                               !(gated && m == MODEL_MODULE_SHARED_EXPERTS)
                                            ? module->until_kept
                                            : module->again;
             if ((module->core && op->core_attention) || has_name(again, op->name))

@@ -112,6 +112,21 @@ plan_layer_recompute(const PlanConventions *conventions, const PlanStage *stage,
                : stage->recompute;
 }
 
+/* The first of the layers that full recompute repeats together with layer @i of the stage, from 0: @i
+ * itself where each is repeated by itself.  @n_layers  the model's, behind which are MTP modules, each
+ * by itself. */
+static inline int64_t
+plan_recompute_first(const PlanConventions *conventions, const PlanStage *stage, int64_t i,
+                     int64_t n_layers)
+{
+    const int64_t n = conventions->recompute_layers;
+
+    return stage->recompute == PLAN_RECOMPUTE_FULL && plan_full_repeats_all(conventions) && n > 1 &&
+                   stage->first_layer + i < n_layers
+               ? i - i % n
+               : i;
+}
+
 typedef struct Plan {
     int64_t global_batch, seq_len;
     Dtype dtype;

@@ -86,7 +86,9 @@ cut_tensors(const ExecLayerShape *shape, ExecMixerCutters *c)
     const ExecWidths *w = shape->widths;
     const int64_t rows = exec_slice_rows(&shape->slice), out = rows * w->out_width;
     const int64_t gate = rows * exec_gate_width(w);
-    const bool backward = exec_is_backward(shape);
+    const bool backward = exec_is_backward(shape), again = exec_attention_repeats_up(shape);
+    const bool computes = backward || exec_is_forward(shape);
+    const int64_t kv = exec_is_sliced(shape) ? 0 : rows * w->kv_width;
     ExecAttentionTensors t = {0};
 
     if (has_gate(w)) {
@@ -97,8 +99,13 @@ cut_tensors(const ExecLayerShape *shape, ExecMixerCutters *c)
     } else {
         t.attention = exec_cut(&c->products, out);
     }
-    t.q = exec_cut(&c->inputs, rows * w->q_width);
-    t.own_kv = exec_cut(&c->inputs, exec_is_sliced(shape) ? 0 : rows * w->kv_width);
+    if (again) {
+        t.q = exec_cut(&c->scratch, computes ? rows * w->q_width : 0);
+        t.own_kv = exec_cut(&c->scratch, computes ? kv : 0);
+    } else {
+        t.q = exec_cut(&c->inputs, rows * w->q_width);
+        t.own_kv = exec_cut(&c->inputs, kv);
+    }
     t.d_q = exec_cut(&c->kept, rows * w->q_width);
     t.d_attention = exec_cut(&c->scratch, backward ? out : 0);
     queries_of(w)->cut(shape, c, &t);
@@ -212,6 +219,19 @@ forward(const ExecLayer *layer, const void *x, const void *residual, void *y)
     exec_row_split_forward(layer, &proj, has_gate(w) ? t.gated : t.attention, residual, y);
 }
 
+static void
+repeat(const ExecLayer *layer, const void *x)
+{
+    const ExecLayerShape shape = exec_layer_shape(layer);
+
+    if (!exec_attention_repeats_up(&shape))
+        return;
+    const ExecQueries *queries = queries_of(layer->widths);
+    const ExecAttentionTensors t = tensors_of(layer, NULL);
+    queries->repeat(layer, &t,
+                    queries->reads_all(layer->widths) ? exec_gather_rows(layer, x) : NULL);
+}
+
 static void *
 backward(const ExecLayer *layer, void *kept, const void *dy)
 {
@@ -267,6 +287,7 @@ const ExecMixer exec_mixer_attention = {
     .cut = cut,
     .memory_bytes = memory_bytes,
     .forward = forward,
+    .repeat = repeat,
     .backward = backward,
     .weight_out = weight_out,
     .weight_in = weight_in,

@@ -262,8 +262,9 @@ rotate_q(const ExecLayer *layer, void *q, bool inverse)
                           exec_at(layer->backend, q, w->arch.mla.qk_nope_head_dim));
 }
 
+/* Makes q, k and v of the latents of all rows. */
 static void
-forward(const ExecLayer *layer, const ExecAttentionTensors *t, const void *x, const void *x_all)
+decompress(const ExecLayer *layer, const ExecAttentionTensors *t, const void *x_all)
 {
     ExecBackend *backend = layer->backend;
     const ExecWidths *w = layer->widths;
@@ -271,19 +272,9 @@ forward(const ExecLayer *layer, const ExecAttentionTensors *t, const void *x, co
     const ExecLinear q = q_of(layer), up = kv_up_of(layer);
     const ExecBlocks nope = blocks_of(layer, NOPE, false), rope = blocks_of(layer, ROPE, false);
     const ExecBlocks values = blocks_of(layer, VALUES, false);
-    const int64_t width = latent_width(w), nope_columns = w->n_heads * mla->qk_nope_head_dim;
+    const int64_t nope_columns = w->n_heads * mla->qk_nope_head_dim;
     void *queries = w->arch.qk_norm ? t->raw_q : t->q;
-    const ExecBlocks own = {
-        exec_local_rows(w, q.rows), 1, mla->qk_rope_head_dim, width, 0, width, 0};
 
-    if (mla->q_lora_rank > 0)
-        latent_forward(layer, t, x, false);
-    latent_forward(layer, t, x, true);
-    backend->ops->copy_blocks(backend, &own, rope_at(layer, t->raw_latent),
-                              rope_at(layer, t->latent));
-    gather(layer, t);
-    exec_attention_rotate(layer, 1, mla->qk_rope_head_dim, width, false,
-                          rope_at(layer, t->latents));
     exec_linear_forward(backend, &q, mla->q_lora_rank > 0 ? t->latents : x_all, NULL, queries);
     rotate_q(layer, queries, false);
     exec_linear_forward(backend, &up, kv_at(layer, t->latents), NULL, t->kv_up);
@@ -293,6 +284,50 @@ forward(const ExecLayer *layer, const ExecAttentionTensors *t, const void *x, co
     backend->ops->copy_blocks(backend, &values, exec_at(backend, t->kv_up, nope_columns),
                               exec_at(backend, t->own_kv, w->k_width));
     exec_attention_norms_forward(layer, t);
+}
+
+/* Turns the part of the latents of all rows that is rotated. */
+static void
+rotate_latents(const ExecLayer *layer, const ExecAttentionTensors *t)
+{
+    const ExecWidths *w = layer->widths;
+
+    exec_attention_rotate(layer, 1, w->arch.mla.qk_rope_head_dim, latent_width(w), false,
+                          rope_at(layer, t->latents));
+}
+
+static void
+forward(const ExecLayer *layer, const ExecAttentionTensors *t, const void *x, const void *x_all)
+{
+    const ExecWidths *w = layer->widths;
+    const int64_t width = latent_width(w);
+    const ExecBlocks own = {exec_local_rows(w, exec_slice_rows(&layer->slice)),
+                            1,
+                            w->arch.mla.qk_rope_head_dim,
+                            width,
+                            0,
+                            width,
+                            0};
+
+    if (w->arch.mla.q_lora_rank > 0)
+        latent_forward(layer, t, x, false);
+    latent_forward(layer, t, x, true);
+    layer->backend->ops->copy_blocks(layer->backend, &own, rope_at(layer, t->raw_latent),
+                                     rope_at(layer, t->latent));
+    gather(layer, t);
+    rotate_latents(layer, t);
+    decompress(layer, t, x_all);
+}
+
+/* The latents are kept, as they are before they are gathered: where they are not, they were turned in
+ * their place. */
+static void
+repeat(const ExecLayer *layer, const ExecAttentionTensors *t, const void *x_all)
+{
+    gather(layer, t);
+    if (layer->widths->sequence_parallel)
+        rotate_latents(layer, t);
+    decompress(layer, t, x_all);
 }
 
 /* --- backward --- */
@@ -388,6 +423,7 @@ const ExecQueries exec_attention_latent = {
     .add_parameters = add_parameters,
     .cut = cut,
     .forward = forward,
+    .repeat = repeat,
     .backward = backward,
     .backward_rows = backward_rows,
     .weight = weight,

@@ -57,6 +57,17 @@ typedef struct {
     void *d_latents; /* [rows, latent_width]: to be summed over tp, or d_latent */
 } ExecAttentionTensors;
 
+/* Whether backward makes q, k and v of latents again; k and v only where later slices do not read
+ * them. */
+static inline bool
+exec_attention_repeats_up(const ExecLayerShape *shape)
+{
+    const ModelArch *arch = &shape->widths->arch;
+
+    return exec_is_again(shape, PLAN_MODULE_MLA_UP) && model_has_mla(arch) &&
+           arch->mixer == MODEL_MIXER_ATTENTION;
+}
+
 /* How queries, keys and values come from the input.  All of one kind of layers. */
 typedef struct {
     /* Whether the products read all rows of the input, of all tp ranks; else @x_all below is NULL
@@ -67,6 +78,8 @@ typedef struct {
     /* @x [local rows, hidden], @x_all [rows, hidden].  Writes t->q and t->own_kv. */
     void (*forward)(const ExecLayer *layer, const ExecAttentionTensors *t, const void *x,
                     const void *x_all);
+    /* (nullable) Writes them once more, where exec_attention_repeats_up(). */
+    void (*repeat)(const ExecLayer *layer, const ExecAttentionTensors *t, const void *x_all);
     /* From t->d_q and t->d_kv, which may change, to the gradient of x_all: @dx [rows, hidden], whose
      * sum over tp it is. */
     void (*backward)(const ExecLayer *layer, const ExecAttentionTensors *t, void *dx);

@@ -68,13 +68,14 @@ has_gate(const ExecWidths *w)
     return has_mlp(w) && w->arch.experts.shared_gate;
 }
 
+/* What a gate of shared experts reads; nothing where there is none. */
 static void
-cut_gate(const ExecLayerShape *shape, ExecCutter *cutter, ExecLayerActivations *a)
+cut_gate(const ExecLayerShape *shape, ExecCutter *cutter, void **shared, void **gate)
 {
     if (!has_gate(shape->widths))
         return;
-    a->shared = exec_cut(cutter, local_rows_of(shape) * shape->widths->hidden);
-    a->gate = exec_cut(cutter, local_rows_of(shape));
+    *shared = exec_cut(cutter, local_rows_of(shape) * shape->widths->hidden);
+    *gate = exec_cut(cutter, local_rows_of(shape));
 }
 
 /* Whether the feed-forward reads the tensor that the mixer reads: what one norm has made, or the
@@ -102,11 +103,23 @@ norm_again(const ExecLayerShape *shape, int half)
            w->has_norm[half == 0 ? EXEC_NORM_1 : EXEC_NORM_2];
 }
 
+/* ... which is that of the shared experts in a layer with experts. */
 static bool
 mlp_again(const ExecLayerShape *shape)
 {
-    return exec_is_again(shape, PLAN_MODULE_MLP) && shape->widths->n_experts == 0 &&
-           has_mlp(shape->widths);
+    const bool again = shape->widths->n_experts == 0
+                           ? exec_is_again(shape, PLAN_MODULE_MLP)
+                           : exec_is_again(shape, PLAN_MODULE_SHARED_EXPERTS) ||
+                                 exec_is_again(shape, PLAN_MODULE_MOE);
+
+    return again && has_mlp(shape->widths);
+}
+
+/* Whether backward routes again, and computes all of the experts. */
+static bool
+moe_again(const ExecLayerShape *shape)
+{
+    return exec_is_again(shape, PLAN_MODULE_MOE) && shape->widths->n_experts > 0;
 }
 
 ExecLayerActivations
@@ -127,9 +140,10 @@ exec_layer_activations(const ExecLayerShape *shape, ExecCutter *inputs, ExecCutt
         a.active = exec_cut(products, rows * w->ffn_hidden);
     a.mixer_inputs = exec_cut_bytes(inputs, mixer.inputs.n_bytes);
     a.x2 = reads_x2(w) ? a.in[1] : exec_cut(inputs, w->has_mixer && w->has_ffn ? n : 0);
-    if (!mlp_again(shape))
+    if (!mlp_again(shape)) {
         a.up = exec_cut(inputs, rows * w->up_width);
-    cut_gate(shape, inputs, &a);
+        cut_gate(shape, inputs, &a.shared, &a.gate);
+    }
     cut_half(shape, inputs, &a, 0);
     cut_half(shape, inputs, &a, 1);
     return a;
@@ -157,7 +171,7 @@ exec_layer_passing(const ExecLayerShape *shape, ExecCutter *cutter)
         a.in[1] = exec_cut(&mlp, w->has_ffn ? n : 0);
     a.up = exec_cut(&mlp, rows * w->up_width);
     a.active = exec_cut(&mlp, rows * w->ffn_hidden);
-    cut_gate(shape, &mlp, &a);
+    cut_gate(shape, &mlp, &a.shared, &a.gate);
     cut_half(shape, &mlp, &a, 1);
     cutter->n_bytes = MAX(cutter->n_bytes, mlp.n_bytes);
     return a;
@@ -231,6 +245,7 @@ exec_layer_scratch(const ExecLayerShape *shape, ExecCutter *cutter)
         if (mlp_again(shape)) {
             scratch.up = exec_cut(&mlp, rows * w->up_width);
             scratch.active = exec_cut(&mlp, rows * w->ffn_hidden);
+            cut_gate(shape, &mlp, &scratch.shared, &scratch.gate);
         }
     }
     scratch.mixer = exec_cut_bytes(cutter, mixer.scratch.n_bytes);
@@ -348,6 +363,20 @@ exec_mlp_forward(const ExecLayer *layer, const void *x, const void *residual, vo
     exec_row_split_forward(layer, &down, layer->a.active, residual, y);
 }
 
+/* Makes what backward reads of the MLP, or of shared experts and their gate. */
+static void
+mlp_repeat(const ExecLayer *layer, const void *x)
+{
+    const ExecLinear gate = gate_linear(layer);
+
+    if (!has_gate(layer->widths)) {
+        mlp_inside(layer, x);
+        return;
+    }
+    exec_mlp_forward(layer, x, NULL, layer->a.shared);
+    exec_linear_forward(layer->backend, &gate, x, NULL, layer->a.gate);
+}
+
 void *
 exec_mlp_backward(const ExecLayer *layer, void *d_up, const void *dy)
 {
@@ -441,6 +470,9 @@ compute_half(const ExecLayer *layer, int half, const void *residual, void *y)
         exec_moe_forward(layer, in, residual, y);
     else
         exec_mlp_forward(layer, in, residual, y);
+    const ExecLayerShape shape = exec_layer_shape(layer);
+    if (half == 1 && exec_is_forward(&shape) && moe_again(&shape))
+        exec_moe_clear(layer->moe, layer->pool);
 }
 
 /* y = residual + s post(half(norm(x))). */
@@ -533,8 +565,12 @@ repeat(const ExecLayer *layer, int half)
             norm_of(layer, half == 0 ? EXEC_NORM_1 : EXEC_NORM_2, input_of(layer, half));
         layer->backend->ops->norm_forward(layer->backend, &n, layer->a.in[half]);
     }
-    if (half == 1 && mlp_again(&shape))
-        mlp_inside(layer, layer->a.in[1]);
+    if (half == 0 && exec_mixer(layer->widths)->repeat != NULL)
+        exec_mixer(layer->widths)->repeat(layer, layer->a.in[0]);
+    if (half == 1 && moe_again(&shape))
+        exec_moe_forward(layer, layer->a.in[1], NULL, layer->scratch->kept.d_up);
+    else if (half == 1 && mlp_again(&shape))
+        mlp_repeat(layer, layer->a.in[1]);
 }
 
 /* From @d, the gradient of the half's sum, to that of what the half reads (normed); and, in a B
@@ -581,6 +617,8 @@ exec_layer_use_scratch(ExecLayer *layer)
     if (mlp_again(&shape)) {
         layer->a.up = layer->scratch->up;
         layer->a.active = layer->scratch->active;
+        layer->a.shared = layer->scratch->shared;
+        layer->a.gate = layer->scratch->gate;
     }
 }
 

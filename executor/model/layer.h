@@ -22,8 +22,10 @@
  *
  * Selective recompute [Korthikanti et al. 2205.05198 section 5]: what lies between q, k, v and
  * attention's output is computed again by backward.  Since scores are never kept, all that it saves
- * here is lse.  Of the other modules (models/modules.h), backward computes norms and the inner MLP
- * again, which then lie in the op's scratch.  Full recompute is done by the caller, who calls exec_layer_forward() once more.
+ * here is lse.  Of the other modules (models/modules.h), backward computes again norms, the inner MLP
+ * or that of shared experts, and q, k and v of latents, which then lie in the op's scratch; and the
+ * experts' activations, or all that follows their input, in blocks of moe.h.  Full recompute is done by
+ * the caller, who calls exec_layer_forward() once more.
  *
  * Tensor parallelism (linear.h): the columns of Wq, Wkv and Wup and the rows of Wproj and Wdown are
  * split over tp.  With sequence parallelism x, x2, y and the norms hold this rank's local rows
@@ -73,7 +75,7 @@ typedef struct {
     void *d_result, *d_scaled, *d_second;
     void *d_shared; /* [local rows, hidden] of the shared experts' result, where they have a gate */
     /* What F does not keep because backward computes it again: ExecLayerActivations. */
-    void *in[2], *up, *active;
+    void *in[2], *up, *active, *shared, *gate;
     /* B: mixer and d_up.  I: d_up is [local rows, hidden] for the output of a second forward. */
     ExecLayerKept kept;
 } ExecLayerScratch;
@@ -106,7 +108,6 @@ typedef struct ExecLayer {
     float loss_factor; /* 1 / tokens of the global batch: what a layer's own loss is a mean over */
     ExecSlice slice;
     ScheduleOpKind op;
-    PlanRecompute recompute;
     uint32_t again; /* as in ExecLayerShape */
     const void *x;  /* input [local rows, hidden] */
     ExecLayerActivations a;
@@ -120,7 +121,7 @@ void exec_layer_use_scratch(ExecLayer *layer);
 static inline ExecLayerShape
 exec_layer_shape(const ExecLayer *layer)
 {
-    return (ExecLayerShape){layer->widths, layer->slice, layer->op, layer->recompute, layer->again};
+    return (ExecLayerShape){layer->widths, layer->slice, layer->op, layer->again};
 }
 
 /* The blocks of the layer's mixer, for its cut().  @kept  the block of that name, nullable */

@@ -106,8 +106,7 @@ typedef struct {
     const ExecWidths *widths;
     ExecSlice slice;
     ScheduleOpKind op;
-    PlanRecompute recompute; /* of the stage */
-    uint32_t again;          /* set of PlanModules that selective recompute repeats */
+    uint32_t again; /* set of PlanModules that selective recompute repeats */
 } ExecLayerShape;
 
 static inline bool
@@ -157,6 +156,10 @@ typedef struct {
     /* y = mixer(x) + residual (nullable).  @x, @residual and @y [local rows, hidden]; y overlaps
      * neither. */
     void (*forward)(const struct ExecLayer *layer, const void *x, const void *residual, void *y);
+
+    /* (optional) Before backward(): computes again, of @x, what F has not kept because a module of
+     * selective recompute is of the mixer's products.  It may gather rows. */
+    void (*repeat)(const struct ExecLayer *layer, const void *x);
 
     /* From the gradient of y, @dy [rows, hidden], of all rows, to that of x.  @kept  the block of
      * that name: what weight() will need goes there.  Parameters that were added by

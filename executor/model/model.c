@@ -39,11 +39,20 @@ add_stages(ExecModel *model, const ExecModelOptions *o)
             .again = from->recompute == PLAN_RECOMPUTE_SELECTIVE
                          ? plan_framework_modules(&o->plan->conventions)
                          : 0,
+            .in_units = from->recompute == PLAN_RECOMPUTE_FULL &&
+                        plan_full_repeats_all(&o->plan->conventions) &&
+                        o->plan->conventions.recompute_layers > 1,
+            .first_repeated = g_new0(int64_t, n_layers),
             .layers = g_new0(ExecLayerTensors, n_layers),
             .widths = g_new0(const ExecWidths *, n_layers),
         };
-        for (int64_t l = 0; l < stage.n_layers; l++)
+        for (int64_t l = 0; l < stage.n_layers; l++) {
+            stage.n_repeated +=
+                plan_layer_recompute(&o->plan->conventions, from, l) == PLAN_RECOMPUTE_FULL;
+            stage.first_repeated[l] =
+                plan_recompute_first(&o->plan->conventions, from, l, o->arch->n_layers);
             stage.widths[l] = &model->kinds[model_layer_kind(o->arch, stage.first_layer + l)];
+        }
         g_array_append_val(model->stages, stage);
     }
 }
@@ -298,6 +307,7 @@ exec_model_free(ExecModel *model)
     for (guint i = 0; i < model->stages->len; i++) {
         g_free(g_array_index(model->stages, ExecStage, i).layers);
         g_free(g_array_index(model->stages, ExecStage, i).widths);
+        g_free(g_array_index(model->stages, ExecStage, i).first_repeated);
     }
     g_array_unref(model->stages);
     exec_layout_clear(&model->layout);

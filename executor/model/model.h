@@ -32,6 +32,11 @@ typedef struct {
     int64_t first_layer, n_layers;
     bool embedding, head;
     PlanRecompute recompute;
+    /* Full recompute is of the first n_repeated layers; layers of the same first_repeated, an index in
+     * the stage, are repeated together. */
+    int64_t n_repeated;
+    bool in_units;           /* several layers may be repeated together */
+    int64_t *first_repeated; /* (owned) n_layers */
     uint32_t again; /* set of PlanModules that backward repeats; 0 unless recompute is selective */
     ExecEndTensors ends;
     ExecLayerTensors *layers;  /* (owned) n_layers */

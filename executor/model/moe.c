@@ -23,9 +23,10 @@ typedef struct {
     float *weight;    /* [n_received] p, ordered by expert like all that follows */
     void *up;         /* [n_received, expert_up] */
     void *x;          /* [n_received, expert_input] */
-    void *active;     /* [n_received, expert_hidden] scaled by p */
-    void *stored;     /* [n_received] p in the storage, where biases are multiplied with it */
-    void *latent;     /* [n_rows, expert_input] sums of results, where experts are latent */
+    void *active; /* [n_received, expert_hidden] scaled by p; where backward makes it again, in a
+                         * block of its own */
+    void *stored; /* [n_received] p in the storage, where biases are multiplied with it */
+    void *latent; /* [n_rows, expert_input] sums of results, where experts are latent */
 } Experts;
 
 /* The kept block. */
@@ -83,7 +84,7 @@ cut_experts(const ExecWidths *w, const ExecMoe *moe, ExecCutter *experts, ExecCu
     x.weight = exec_cut_words(experts, n);
     x.up = exec_cut(experts, n * w->expert_up);
     x.x = exec_cut(products, n * w->expert_input);
-    x.active = exec_cut(products, n * w->expert_hidden);
+    x.active = moe->repeats_active ? moe->active.data : exec_cut(products, n * w->expert_hidden);
     if (model_has_expert_bias(&w->arch))
         x.stored = exec_cut(products, n);
     if (is_latent(w))
@@ -131,6 +132,7 @@ exec_moe_clear(ExecMoe *moe, ExecPool *pool)
 {
     exec_moe_clear_inputs(moe, pool);
     exec_pool_give(pool, &moe->products);
+    exec_pool_give(pool, &moe->active);
     exec_pool_give(pool, &moe->kept);
     g_free(moe->sent);
     g_free(moe->received);
@@ -359,6 +361,7 @@ plan_routes(const ExecLayer *layer)
     const int64_t n_local = w->n_local_experts;
     g_autofree int64_t *begin = g_new(int64_t, (size_t)w->n_experts + 1);
     g_autofree int64_t *counts = g_new(int64_t, (size_t)w->n_experts);
+    const ExecLayerShape shape = exec_layer_shape(layer);
 
     if (!choose(layer) || !sort_choices(layer, begin) || !exchange_counts(layer, begin, counts))
         return false;
@@ -376,6 +379,7 @@ plan_routes(const ExecLayer *layer)
     for (int64_t e = 0; e < n_local; e++)
         moe->expert_begin[e + 1] += moe->expert_begin[e];
     moe->n_received = moe->received[ep];
+    moe->repeats_active = exec_is_again(&shape, PLAN_MODULE_MOE_ACTIVATION);
     ExecCutter experts = {.storage = w->storage}, products = experts;
     cut_experts(w, moe, &experts, &products);
     if (!take(layer, TRACE_MEMORY_ACTIVATIONS, experts.n_bytes, &moe->experts) ||
@@ -602,18 +606,37 @@ second_biases(const ExecLayer *layer, Pass pass, void *y, float *d_weight)
     }
 }
 
+/* Makes what the second products read, of the results of the first ones.  False once anything has
+ * failed. */
+static bool
+activate_experts(const ExecLayer *layer)
+{
+    ExecMoe *moe = layer->moe;
+    const int64_t f = layer->widths->expert_hidden, n = moe->n_received;
+    ExecBackend *backend = layer->backend;
+
+    if (moe->repeats_active &&
+        !take(layer, TRACE_MEMORY_ACTIVATIONS, exec_storage_bytes(backend, n * f), &moe->active))
+        return false;
+    const Experts x = experts_of(layer->widths, moe);
+    exec_activate(backend, layer->widths->activation, n, f, x.up, x.active);
+    backend->ops->scale_rows(backend, n, f, x.weight, x.active);
+    return true;
+}
+
 static void
 experts_forward(const ExecLayer *layer, void *y)
 {
     const ExecMoe *moe = layer->moe;
-    const Experts x = experts_of(layer->widths, moe);
-    const int64_t f = layer->widths->expert_hidden;
     ExecBackend *backend = layer->backend;
+    Experts x = experts_of(layer->widths, moe);
 
     each_expert(layer, FORWARD, false, x.x, x.up);
-    exec_activate(backend, layer->widths->activation, moe->n_received, f, x.up, x.active);
-    backend->ops->scale_rows(backend, moe->n_received, f, x.weight, x.active);
+    if (!activate_experts(layer))
+        return;
+    x = experts_of(layer->widths, moe);
     each_expert(layer, FORWARD, true, x.active, y);
+    exec_pool_give(layer->pool, &layer->moe->active);
     if (x.stored != NULL)
         backend->ops->to_storage(backend, moe->n_received, x.weight, x.stored);
     second_biases(layer, FORWARD, y, NULL);
@@ -879,7 +902,7 @@ exec_moe_weight(const ExecLayer *layer, const void *in, const void *d_up, const 
 
     if (w->ffn_hidden > 0)
         exec_mlp_weight(layer, in, d_up, d_down);
-    if (layer->comm->error != NULL)
+    if (layer->comm->error != NULL || (layer->moe->repeats_active && !activate_experts(layer)))
         return;
     const Experts x = experts_of(w, layer->moe);
     const Kept kept = kept_of(w, layer->moe);

@@ -32,9 +32,11 @@ typedef struct {
     ExecBlock experts;  /* of the rows that came to its experts: until B or I */
     ExecBlock products; /* what weight gradients read of these rows: until B or W */
     ExecBlock kept;     /* from I to W */
-    int64_t n_rows;     /* that this rank routes */
-    int64_t n_sent;     /* n_rows top_k */
-    int64_t n_received; /* rows that came to its experts */
+    ExecBlock active; /* inputs of the second products where they are not kept: in F, again in B */
+    bool repeats_active; /* ... because selective recompute has the module of activations */
+    int64_t n_rows;      /* that this rank routes */
+    int64_t n_sent;      /* n_rows top_k */
+    int64_t n_received;  /* rows that came to its experts */
     /* (owned) Rows [sent[r], sent[r + 1]) go to rank r of the ep group, rows [received[r],
      * received[r + 1]) come from it, and rows [expert_begin[e], expert_begin[e + 1]) are those of
      * expert e of this rank. */

@@ -135,6 +135,23 @@ add_opening(const ExecModel *model, const ExecStage *stage, int64_t part, GArray
         g_array_append_val(openings, opening);
 }
 
+/* Of layer @l: an MTP module embeds in F, and where backward repeats it; the layers of a unit are
+ * repeated before the last one's backward. */
+static void
+add_layer_openings(const ExecModel *model, const ExecStage *stage, int64_t l, bool forward,
+                   GArray *openings)
+{
+    const bool again = !forward && l < stage->n_repeated;
+    const int64_t first = stage->first_repeated[l];
+    const bool ends = l + 1 == stage->n_layers || stage->first_repeated[l + 1] != first;
+
+    if (stage->widths[l]->arch.is_mtp && (forward || again))
+        add_opening(model, stage, EMBEDDING, openings);
+    for (int64_t j = first; again && stage->in_units && ends && j <= l; j++)
+        add_opening(model, stage, j, openings);
+    add_opening(model, stage, l, openings);
+}
+
 void
 exec_stage_add_openings(const ExecModel *model, const ExecStage *stage, ScheduleOpKind kind,
                         GArray *openings)
@@ -147,13 +164,8 @@ exec_stage_add_openings(const ExecModel *model, const ExecStage *stage, Schedule
         add_opening(model, stage, EMBEDDING, openings);
     if (!forward && stage->head)
         add_opening(model, stage, stage->n_layers, openings);
-    for (int64_t i = 0; i < stage->n_layers; i++) {
-        const int64_t l = forward ? i : stage->n_layers - 1 - i;
-        /* An MTP module embeds in F, and where backward repeats it. */
-        if (stage->widths[l]->arch.is_mtp && (forward || stage->recompute == PLAN_RECOMPUTE_FULL))
-            add_opening(model, stage, EMBEDDING, openings);
-        add_opening(model, stage, l, openings);
-    }
+    for (int64_t i = 0; i < stage->n_layers; i++)
+        add_layer_openings(model, stage, forward ? i : stage->n_layers - 1 - i, forward, openings);
     if (forward && stage->head)
         add_opening(model, stage, stage->n_layers, openings);
 }
@@ -237,10 +249,16 @@ embed_ahead(const ExecStageOp *op, int64_t l, const ExecLayer *layer, const int3
 static bool
 layer_forward(const ExecStageOp *op, int64_t l, const int32_t *tokens)
 {
+    const bool passes_on = exec_stage_op_repeats(op, l) && l + 1 < exec_stage_op_unit_end(op, l);
     ExecLayerScratch scratch;
-    const ExecLayer layer = exec_stage_op_layer(op, l, &scratch);
+    GError *error = NULL;
     ExecOpenUnits open;
 
+    if (passes_on && !exec_stage_op_take_passing(op, l + 1, &error)) {
+        exec_comm_fail(op->run->o.comm, error);
+        return false;
+    }
+    const ExecLayer layer = exec_stage_op_layer(op, l, &scratch);
     if (exec_stage_op_is_mtp(op, l)) {
         copy_result(op, exec_stage_op_result(op, exec_stage_op_module(op, l)),
                     op->state->parts[l].inputs.data);
@@ -251,8 +269,10 @@ layer_forward(const ExecStageOp *op, int64_t l, const int32_t *tokens)
         return false;
     compute_layer(op, l, &layer);
     exec_units_close(&open);
-    if (exec_stage_op_repeats_all(op))
+    if (exec_stage_op_repeats(op, l))
         exec_moe_clear(&op->state->moe[l], op->run->o.pool);
+    if (exec_stage_op_repeats(op, l) && op->stage->first_repeated[l] < l)
+        exec_stage_op_give_inputs(op->run, op->state, l);
     exec_comm_poll(op->run->o.comm);
     return true;
 }
@@ -341,19 +361,48 @@ head_backward(const ExecStageOp *op, bool split, const ExecLayer *common)
         exec_stage_op_give_products(op->run, op->state, op->stage->n_layers);
 }
 
-/* Computes layer @l again, of whose output F has kept nothing: it has sent it away, or the next part
- * has it, so that nobody reads this second one (@unread) but the norm behind an MTP module. */
+/* Computes layer @l again.  Its output, @y, is read by the next layer of a unit alone: F has sent it
+ * away, or the next part has it. */
 static void
-repeat_layer(const ExecStageOp *op, int64_t l, const ExecLayer *layer, void *unread)
+repeat_layer(const ExecStageOp *op, int64_t l, const ExecLayer *layer, void *y)
 {
     if (!exec_stage_op_is_mtp(op, l)) {
-        exec_layer_forward(layer, unread);
+        exec_layer_forward(layer, y);
         return;
     }
     const ExecMtp mtp = exec_stage_op_mtp(op, l, layer);
     exec_mtp_begin(&mtp);
     exec_layer_forward(layer, mtp.a.y);
-    exec_mtp_end(&mtp, unread); /* makes the norm's statistics */
+    exec_mtp_end(&mtp, y); /* makes the norm's statistics */
+}
+
+/* Computes the layers again that are repeated together up to layer @last; each puts its output where
+ * the next one's input is.  False once anything has failed. */
+static bool
+repeat_unit(const ExecStageOp *op, int64_t last, const int32_t *tokens)
+{
+    const int64_t first = op->stage->first_repeated[last];
+    GError *error = NULL;
+
+    for (int64_t l = first; l <= last; l++)
+        if (!exec_stage_op_take_again(op, l, &error)) {
+            exec_comm_fail(op->run->o.comm, error);
+            return false;
+        }
+    for (int64_t l = first; l <= last; l++) {
+        ExecLayerScratch scratch;
+        const ExecLayer layer = exec_stage_op_layer(op, l, &scratch);
+        ExecOpenUnits open;
+
+        if ((exec_stage_op_is_mtp(op, l) && !embed_ahead(op, l, &layer, tokens)) ||
+            !open_part(op, l, EXEC_OPEN_WEIGHTS, &open))
+            return false;
+        repeat_layer(op, l, &layer,
+                     l < last ? op->state->parts[l + 1].inputs.data : scratch.kept.d_up);
+        exec_units_close(&open);
+        exec_comm_poll(op->run->o.comm);
+    }
+    return true;
 }
 
 /* From the gradients of all results behind layer @l to those before it. */
@@ -394,11 +443,14 @@ static void
 layer_backward(const ExecStageOp *op, int64_t l, const int32_t *tokens, bool split)
 {
     ExecStageRun *run = op->run;
-    const bool again = exec_stage_op_repeats_all(op), is_mtp = exec_stage_op_is_mtp(op, l);
+    const bool is_mtp = exec_stage_op_is_mtp(op, l), in_unit = exec_stage_op_in_unit(op, l);
+    const bool again = exec_stage_op_repeats(op, l) && !in_unit;
     ExecLayerScratch scratch;
     GError *error = NULL;
     ExecOpenUnits open;
 
+    if (in_unit && exec_stage_op_unit_end(op, l) == l + 1 && !repeat_unit(op, l, tokens))
+        return;
     if (split && !exec_stage_op_take_kept(op, l, &error)) {
         exec_comm_fail(run->o.comm, error);
         return;

@@ -30,7 +30,6 @@ shape_of(const ExecStageOp *op, int64_t l)
         .widths = l == op->stage->n_layers ? op->widths : op->stage->widths[l],
         .slice = op->slice,
         .op = op->kind,
-        .recompute = op->stage->recompute,
         .again = op->stage->again,
     };
 }
@@ -83,6 +82,15 @@ kept_bytes(const ExecStageOp *op, int64_t l)
     return cutter.n_bytes;
 }
 
+/* Whether what layer @l makes lies in `again` during the op: in an F of which nothing is kept, and
+ * where backward repeats the layer by itself. */
+static bool
+in_again(const ExecStageOp *op, int64_t l)
+{
+    return exec_stage_op_repeats(op, l) &&
+           (op->kind == SCHEDULE_OP_FORWARD || !exec_stage_op_in_unit(op, l));
+}
+
 /* Bytes of the blocks of layer @layer, or of the head (n_layers). */
 static int64_t
 input_bytes(const ExecStageOp *op, int64_t layer)
@@ -94,8 +102,8 @@ input_bytes(const ExecStageOp *op, int64_t layer)
     if (layer == op->stage->n_layers)
         return op->stage->head || (layer == 0 && exec_stage_op_mtp_after(op) == 0) ? boundary : 0;
     /* Of an MTP module it is the result before it. */
-    if (exec_stage_op_repeats_all(op))
-        return boundary;
+    if (in_again(op, layer))
+        return op->stage->first_repeated[layer] == layer ? boundary : 0;
     return boundary + activation_bytes(op, layer, false);
 }
 
@@ -107,14 +115,14 @@ product_bytes(const ExecStageOp *op, int64_t layer)
     return activation_bytes(op, layer, true);
 }
 
-/* The most that any layer of the stage needs; the ends have none of that. */
+/* The most that any layer needs of what lies in `again`. */
 static int64_t
 most(const ExecStageOp *op, int64_t (*bytes)(const ExecStageOp *op, int64_t layer))
 {
     int64_t n_bytes = 0;
 
-    for (int64_t l = 0; l < op->stage->n_layers; l++)
-        if (l == 0 || op->stage->widths[l] != op->stage->widths[l - 1])
+    for (int64_t l = 0; l < op->stage->n_repeated; l++)
+        if (in_again(op, l))
             n_bytes = MAX(n_bytes, bytes(op, l));
     return n_bytes;
 }
@@ -145,7 +153,7 @@ again_products(const ExecStageOp *op, int64_t l)
 static int64_t
 again_bytes(const ExecStageOp *op)
 {
-    if (!exec_stage_op_repeats_all(op) || op->kind == SCHEDULE_OP_BACKWARD_WEIGHT)
+    if (op->kind == SCHEDULE_OP_BACKWARD_WEIGHT)
         return 0;
     return most(op, again_activations) + most(op, again_products);
 }
@@ -167,20 +175,19 @@ find_activations(const ExecStageOp *op, int64_t l, ExecCutter *inputs, ExecCutte
     const ExecStageRun *run = op->run;
     const ExecPartBlocks *part = &op->state->parts[l];
     const Dtype storage = op->widths->storage;
-    const bool again = exec_stage_op_repeats_all(op);
 
     *inputs = *products = (ExecCutter){.block = run->again.data, .storage = storage};
-    if (!again)
+    if (!in_again(op, l))
         inputs->block = at(&part->inputs, boundary_bytes(op));
     products->block = part->products.data != NULL ? part->products.data
                                                   : at(&run->again, most(op, again_activations));
 }
 
-/* Whether F keeps nothing but its input, so that all of it passes by. */
+/* Whether F keeps nothing of layer @l but its input, so that all of it passes by. */
 static bool
-passes(const ExecStageOp *op)
+passes(const ExecStageOp *op, int64_t l)
 {
-    return exec_stage_op_repeats_all(op) && op->kind == SCHEDULE_OP_FORWARD;
+    return exec_stage_op_repeats(op, l) && op->kind == SCHEDULE_OP_FORWARD;
 }
 
 /* What an MTP module has before its layer's activations, in the same blocks. */
@@ -189,7 +196,7 @@ mtp_activations(const ExecStageOp *op, int64_t l, ExecCutter *inputs, ExecCutter
 {
     const ExecLayerShape shape = shape_of(op, l);
 
-    return exec_mtp_activations(&shape, inputs, passes(op) ? inputs : products);
+    return exec_mtp_activations(&shape, inputs, passes(op, l) ? inputs : products);
 }
 
 /* @x  (out) an MTP module's: the input of its layer */
@@ -202,8 +209,8 @@ activations_at(const ExecStageOp *op, int64_t l, const void **x)
     find_activations(op, l, &inputs, &products);
     if (exec_stage_op_is_mtp(op, l))
         *x = mtp_activations(op, l, &inputs, &products).x;
-    return passes(op) ? exec_layer_passing(&shape, &inputs)
-                      : exec_layer_activations(&shape, &inputs, &products);
+    return passes(op, l) ? exec_layer_passing(&shape, &inputs)
+                         : exec_layer_activations(&shape, &inputs, &products);
 }
 
 ExecLayer
@@ -222,7 +229,6 @@ exec_stage_op_layer(const ExecStageOp *op, int64_t l, ExecLayerScratch *scratch)
         .positions = run->o.scratch->positions + op->slice.own_context,
         .slice = op->slice,
         .op = shape.op,
-        .recompute = shape.recompute,
         .again = shape.again,
         .x = part->inputs.data,
     };
@@ -446,7 +452,7 @@ exec_stage_op_take_forward(const ExecStageOp *op, GError **error)
     ExecStageRun *run = op->run;
 
     for (int64_t l = 0; l <= n_layers; l++) {
-        const bool again = l < n_layers && exec_stage_op_repeats_all(op);
+        const bool again = l < n_layers && exec_stage_op_repeats(op, l);
         if (!take(run, TRACE_MEMORY_ACTIVATIONS, input_bytes(op, l), &parts[l].inputs, error) ||
             (!again &&
              !take(run, TRACE_MEMORY_ACTIVATIONS, product_bytes(op, l), &parts[l].products, error)))
@@ -459,12 +465,37 @@ exec_stage_op_take_forward(const ExecStageOp *op, GError **error)
 }
 
 bool
+exec_stage_op_take_passing(const ExecStageOp *op, int64_t l, GError **error)
+{
+    return take(op->run, TRACE_MEMORY_ACTIVATIONS, boundary_bytes(op), &op->state->parts[l].inputs,
+                error);
+}
+
+bool
+exec_stage_op_take_again(const ExecStageOp *op, int64_t l, GError **error)
+{
+    ExecBackend *backend = op->run->o.comm->backend;
+    ExecPartBlocks *part = &op->state->parts[l];
+    ExecBlock input = part->inputs; /* of the first of the unit; else none */
+
+    part->inputs = (ExecBlock){0};
+    const bool ok =
+        take(op->run, TRACE_MEMORY_ACTIVATIONS, input_bytes(op, l), &part->inputs, error) &&
+        take(op->run, TRACE_MEMORY_ACTIVATIONS, product_bytes(op, l), &part->products, error);
+    if (ok && input.data != NULL)
+        backend->ops->copy(backend, (size_t)exec_stage_op_result_bytes(op), input.data,
+                           part->inputs.data);
+    exec_pool_give(op->run->o.pool, &input);
+    return ok;
+}
+
+bool
 exec_stage_op_take_kept(const ExecStageOp *op, int64_t l, GError **error)
 {
     ExecPartBlocks *part = &op->state->parts[l];
 
-    return (!exec_stage_op_repeats_all(op) || take(op->run, TRACE_MEMORY_ACTIVATIONS,
-                                                   product_bytes(op, l), &part->products, error)) &&
+    return (!in_again(op, l) || take(op->run, TRACE_MEMORY_ACTIVATIONS, product_bytes(op, l),
+                                     &part->products, error)) &&
            take(op->run, TRACE_MEMORY_ACTIVATIONS, kept_bytes(op, l), &part->gradients, error);
 }
 

@@ -67,10 +67,32 @@ void exec_stage_op_end(ExecStageRun *run);
 
 /* --- what the stage is --- */
 
+/* Whether backward computes layer @l again, of which F has kept its input at most. */
 static inline bool
-exec_stage_op_repeats_all(const ExecStageOp *op)
+exec_stage_op_repeats(const ExecStageOp *op, int64_t l)
 {
-    return op->stage->recompute == PLAN_RECOMPUTE_FULL;
+    return l < op->stage->n_repeated;
+}
+
+/* Where the layers end that are repeated together with layer @l. */
+static inline int64_t
+exec_stage_op_unit_end(const ExecStageOp *op, int64_t l)
+{
+    int64_t end = l + 1;
+
+    while (end < op->stage->n_layers &&
+           op->stage->first_repeated[end] == op->stage->first_repeated[l])
+        end++;
+    return end;
+}
+
+/* Whether layer @l is repeated with others, or by itself where others are.  Then backward repeats all
+ * of its unit before the last one's gradients, and keeps what it makes in the parts' blocks, as F does
+ * without recompute. */
+static inline bool
+exec_stage_op_in_unit(const ExecStageOp *op, int64_t l)
+{
+    return op->stage->in_units && exec_stage_op_repeats(op, l);
 }
 
 /* Whether layer @l is that of an MTP module, and which module. */
@@ -106,6 +128,10 @@ int64_t exec_stage_op_result_bytes(const ExecStageOp *op);
 
 /* Takes what F keeps of all parts, and the memory of mixers. */
 bool exec_stage_op_take_forward(const ExecStageOp *op, GError **error);
+/* In F: takes the input of layer @l, which is not the first of its unit, until that layer is done. */
+bool exec_stage_op_take_passing(const ExecStageOp *op, int64_t l, GError **error);
+/* In backward: takes what F would have kept of layer @l, which is in a unit, had it kept all. */
+bool exec_stage_op_take_again(const ExecStageOp *op, int64_t l, GError **error);
 /* Takes what I keeps of layer @l for W. */
 bool exec_stage_op_take_kept(const ExecStageOp *op, int64_t l, GError **error);
 /* Takes the gradient of the mixers' memory, zeros, before the first B or I of a micro-batch. */

@@ -231,8 +231,7 @@ check_split(const ModelArch *arch, const Plan *plan, GError **error)
 }
 
 /* The modules that a layer of executor/model/ computes again. */
-#define EXECUTED_MODULES                                                                           \
-    (1u << PLAN_MODULE_CORE_ATTENTION | 1u << PLAN_MODULE_LAYERNORM | 1u << PLAN_MODULE_MLP)
+#define EXECUTED_MODULES ((1u << PLAN_MODULE_OPS) - 1)
 
 static bool
 check_numbers(const Plan *plan, GError **error)
@@ -250,10 +249,7 @@ check_numbers(const Plan *plan, GError **error)
         g_autofree char *all = plan_modules_text(plan_framework_modules(&plan->conventions));
         g_autofree char *executed = plan_modules_text(EXECUTED_MODULES);
         what = g_strdup_printf("--recompute-modules %s (only %s)", all, executed);
-    } else if (plan->conventions.recompute_method != PLAN_RECOMPUTE_UNIFORM ||
-               plan->conventions.recompute_layers > 1)
-        what = g_strdup("recompute of some layers of a stage, or of several together");
-    else if (!plan_optimizer(plan->conventions.optimizer)->executed)
+    } else if (!plan_optimizer(plan->conventions.optimizer)->executed)
         what = g_strdup_printf("--optimizer %s", plan_optimizer_names[plan->conventions.optimizer]);
     else if (plan_optimizer(plan->conventions.optimizer)->orthogonalises &&
              plan->offload != PLAN_OFFLOAD_NONE)

@@ -176,8 +176,9 @@ typedef struct {
     int64_t kept_bytes, weight_kept_bytes;
     int64_t weights_bytes, gradients_bytes;
     int64_t own_bytes[SCHEDULE_OP_N]; /* while it is at work, beyond the op's workspace */
-    int layer_kind;                   /* -1: the embedding, what MTP modules embed, or the head */
-    bool embeds;                      /* the embedding, or what an MTP module embeds */
+    int64_t unit_bytes; /* in B and I: what layers before it that are repeated with it have saved */
+    int layer_kind;     /* -1: the embedding, what MTP modules embed, or the head */
+    bool embeds;        /* the embedding, or what an MTP module embeds */
 } WorkloadCoursePart;
 
 WorkloadCoursePart workload_build_course_part(const WorkloadBuild *build, ModelPart part,

@@ -699,7 +699,6 @@ share_blocks(const WorkloadKeptBytes layers[MODEL_MAX_KINDS], const bool known[M
         if (part->layer_kind < 0)
             continue;
         const WorkloadKeptBytes *kept = &layers[part->layer_kind];
-        part->own_bytes[SCHEDULE_OP_BACKWARD] = kept->late_backward_bytes;
         part->own_bytes[SCHEDULE_OP_BACKWARD_INPUT] =
             MAX(0, kept->input_workspace_bytes + again - kept->again_input_bytes - least);
     }
@@ -709,22 +708,21 @@ share_blocks(const WorkloadKeptBytes layers[MODEL_MAX_KINDS], const bool known[M
  * Layer @i of a unit of several layers that full recompute repeats together: only the first keeps the
  * input; the backward of each but the last finds what the unit's layers before it have saved again,
  * and the last one's all of it.  @saved  bytes by kind, of the kinds that are known up to here.
+ * Returns: what the layers before it have saved.
  */
-static void
+static int64_t
 join_unit(const WorkloadBuild *build, const PlanStage *stage, int64_t i, int64_t boundary_bytes,
           const int64_t *saved, WorkloadKeptBytes *kept)
 {
-    const PlanConventions *c = &build->plan->conventions;
-    const int64_t in_unit = c->recompute_layers > 1 ? i % c->recompute_layers : 0;
+    const int64_t first =
+        plan_recompute_first(&build->plan->conventions, stage, i, build->arch->n_layers);
+    int64_t before = 0;
 
-    if (stage->recompute != PLAN_RECOMPUTE_FULL || !plan_full_repeats_all(c) || in_unit == 0)
-        return;
-    kept->kept_bytes -= boundary_bytes;
-    for (int64_t j = i - in_unit; j < i; j++) {
-        const int64_t more = saved[model_layer_kind(build->arch, stage->first_layer + j)];
-        workload_build_add(&kept->backward_workspace_bytes, more);
-        workload_build_add(&kept->input_workspace_bytes, more);
-    }
+    if (first < i)
+        kept->kept_bytes -= boundary_bytes;
+    for (int64_t j = first; j < i; j++)
+        workload_build_add(&before, saved[model_layer_kind(build->arch, stage->first_layer + j)]);
+    return before;
 }
 
 /* workload_part_bytes() of a layer on a slice of a micro-batch. */
@@ -786,10 +784,19 @@ workload_build_op_memory(const WorkloadBuild *build, const PlanStage *stage, int
             plan_layer_recompute(&build->plan->conventions, stage, i) == stage->recompute
                 ? kinds[kind]
                 : plain[kind];
-        join_unit(build, stage, i, boundary_bytes, saved, &kept);
+        const int64_t before = join_unit(build, stage, i, boundary_bytes, saved, &kept);
+        if (whole == NULL) {
+            workload_build_add(&kept.backward_workspace_bytes, before);
+            workload_build_add(&kept.input_workspace_bytes, before);
+        }
         workload_build_add(&state_bytes, kept.state_bytes);
         add_embedded(build, layer, whole);
         add_whole_part(build, MODEL_PART_LAYER, layer, &kept, whole, op);
+        if (whole != NULL) {
+            WorkloadCoursePart *part = &g_array_index(whole, WorkloadCoursePart, whole->len - 1);
+            part->own_bytes[SCHEDULE_OP_BACKWARD] = kept.late_backward_bytes;
+            part->unit_bytes = before;
+        }
     }
     if (stage->head)
         add_whole_part(build, MODEL_PART_HEAD, 0, &head, whole, op);

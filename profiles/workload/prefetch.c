@@ -116,6 +116,8 @@ visit(Walk *c, int64_t i)
     }
     int64_t level = plus(plus(c->level, weights_of(c, i)), plus(ahead, gradients_of(c, part)));
     level = plus(level, part->own_bytes[c->kind]);
+    if (c->kind == SCHEDULE_OP_BACKWARD || c->kind == SCHEDULE_OP_BACKWARD_INPUT)
+        level = plus(level, part->unit_bytes);
     if (c->kind == SCHEDULE_OP_BACKWARD_INPUT)
         level = plus(level, MAX(0, change_of(c, part)));
     if (c->course->embedding && part == c->course->parts)

@@ -33,25 +33,60 @@ assert not any("layers of a stage" in x for x in d["taken_for_granted"]), d["tak
 runs 0 "a recipe with modules" check "$W/modules.sh" dgx-h100 --json
 json "has them" '
 assert d["plan"]["conventions"]["recompute_modules"] == ["layernorm", "moe_act"], d["plan"]["conventions"]'
-runs 0 "a plan for degas" plan gpt-mini local-cpu --gpus 1 --global-batch 2 --dtype fp32 --recompute selective \
-    --recompute-modules mla_up_proj -o "$W/cpu.json"
-fails 1 "cannot execute --recompute-modules mla_up_proj" "that its executor refuses by name" run "$W/cpu.json" --steps 1
 cat > "$W/tiny.json" <<'END'
 {"format":"degas-model","version":1,"name":"tiny","family":"llama","n_layers":4,"hidden":64,"n_heads":4,"n_kv_heads":2,
  "head_dim":16,"ffn_hidden":96,"vocab":128,"max_seq_len":64,"tied_embeddings":false}
 END
-for modules in core_attn layernorm mlp layernorm,mlp; do
-    runs 0 "$modules: a plan" plan "$W/tiny.json" local-cpu --gpus 1 --global-batch 8 --micro-batch 8 --dtype fp32 --pp 1 \
-        --tp 1 --cp 1 --vpp 1 --slices off --zero 0 --schedule 1f1b --recompute selective --recompute-modules $modules -o "$W/run.json"
-    runs 0 "$modules: the gradients are those of one device" run "$W/run.json" --steps 1 --verify --json
+cat > "$W/experts.json" <<'END'
+{"format":"degas-model","version":1,"name":"tiny-experts","family":"llama","n_layers":3,"hidden":64,"n_heads":4,"n_kv_heads":2,
+ "head_dim":16,"ffn_hidden":96,"vocab":128,"max_seq_len":64,"tied_embeddings":false,
+ "experts":{"n_experts":4,"top_k":2,"ffn_hidden":96,"n_shared":2,"first_dense_layers":1}}
+END
+sed 's/"n_shared":2/"n_shared":2,"shared_gate":true,"latent":32/' "$W/experts.json" >"$W/gated.json"
+cat > "$W/latent.json" <<'END'
+{"format":"degas-model","version":1,"name":"tiny-latent","family":"llama","n_layers":4,"hidden":64,"n_heads":4,"head_dim":24,
+ "ffn_hidden":96,"vocab":128,"max_seq_len":64,"tied_embeddings":false,"mla":{"q_lora_rank":32,"kv_lora_rank":32,
+ "qk_nope_head_dim":16,"qk_rope_head_dim":8,"v_head_dim":16}}
+END
+# ran NAME MODEL FLAG...: gradients and peak of a plan of one device.
+ran() {
+    name=$1 model=$2
+    shift 2
+    balance=""
+    case $model in experts | gated) balance=--balance-experts ;; esac
+    runs 0 "$name: a plan" plan "$W/$model.json" local-cpu --gpus 1 --global-batch 8 --micro-batch 8 --dtype fp32 --pp 1 \
+        --tp 1 --cp 1 --vpp 1 --slices off --zero 0 --schedule 1f1b "$@" -o "$W/run.json"
+    # shellcheck disable=SC2086
+    runs 0 "$name: the gradients are those of one device" run "$W/run.json" --steps 1 --verify --json
+    # shellcheck disable=SC2086
+    runs 0 "$name: equal shares of rows" run "$W/run.json" --steps 1 $balance --json
     cp "$W/out" "$W/ran.json"
-    runs 0 "$modules: simulated" simulate "$W/run.json" --json
-    json "$modules: the peak is the simulator's, libraries apart, within 3 %" "
+    runs 0 "$name: simulated" simulate "$W/run.json" --json
+    json "$name: the peak is the simulator's, libraries apart, within 3 %" "
 r, = json.load(open('$W/ran.json'))['ranks']
 s, = d['ranks']
-assert abs(r['peak_memory_bytes'] / (s['peak_memory_bytes'] - s['memory_bytes']['buffers']) - 1) < 0.03, (r, s)"
+assert abs(r['peak_memory_bytes'] / (s['peak_memory_bytes'] - s['memory_bytes']['buffers']) - 1) < 0.03, (r, s)
+open('$W/peaks', 'a').write('$model %d\\n' % r['peak_memory_bytes'])"
+}
+for modules in core_attn layernorm mlp layernorm,mlp; do
+    ran "$modules" tiny --recompute selective --recompute-modules $modules
 done
+for modules in moe moe_act shared_experts layernorm,moe_act; do
+    ran "$modules" experts --recompute selective --recompute-modules $modules
+done
+ran "shared experts with a gate" gated --recompute selective --recompute-modules shared_experts
+ran "narrow experts" gated --recompute selective --recompute-modules moe
+ran "mla_up_proj" latent --recompute selective --recompute-modules mla_up_proj
+ran "the first two layers" tiny --recompute full --recompute-method block --recompute-num-layers 2
+ran "three layers together" tiny --recompute full --recompute-method uniform --recompute-num-layers 3
+ran "two layers together, with experts" experts --recompute full --recompute-method uniform --recompute-num-layers 2
+json "no two of them keep as much" "
+rows = [x.split() for x in open('$W/peaks')]
+assert len({tuple(r) for r in rows}) == len(rows) >= 14, rows" "$W/ran.json"
 runs 0 "a plan with split backwards" plan "$W/tiny.json" local-cpu --gpus 2 --global-batch 8 --micro-batch 2 --dtype fp32 --pp 2 \
     --tp 1 --cp 1 --vpp 1 --slices off --zero 0 --schedule zb-h1 --recompute selective --recompute-modules mlp -o "$W/split.json"
 fails 1 "schedule with I and W" "modules in split backwards" run "$W/split.json" --steps 1
+runs 0 "PyTorch's policy over ops" plan "$W/tiny.json" local-cpu --gpus 1 --global-batch 8 --dtype fp32 --recompute selective \
+    --recompute-modules op -o "$W/op.json"
+fails 1 "cannot execute --recompute-modules op" "is what the executor refuses by name" run "$W/op.json" --steps 1
 finish

@@ -35,6 +35,10 @@ typedef struct {
     int64_t slices[4]; /* tokens; those after the last are 0 */
     Dtype dtype;
     PlanRecompute recompute;
+    uint32_t modules; /* of selective recompute; 0: the usual */
+    int64_t
+        recompute_layers;  /* full recompute repeats so many layers together; 0: each by itself */
+    bool recompute_block;  /* ... or the first so many of each stage alone */
     bool recompute_varies; /* of stage i: the i-th after @recompute */
     int32_t zero_stage;
     PlanOffload offload;
@@ -140,6 +144,10 @@ combo_plan(const Combo *c)
     plan->prefetch_layers = c->prefetch_layers;
     plan->conventions.pads_vocab = c->pads_vocab;
     plan->conventions.optimizer = c->optimizer;
+    plan->conventions.recompute_modules = c->modules;
+    plan->conventions.recompute_layers = c->recompute_layers;
+    plan->conventions.recompute_method =
+        c->recompute_block ? PLAN_RECOMPUTE_BLOCK : PLAN_RECOMPUTE_UNIFORM;
     plan->conventions.scatter_gather_p2p = c->scatter_p2p;
     plan->conventions.broadcast_p2p = c->broadcast_p2p;
     plan->n_micro_batches = c->n_micro_batches;
@@ -185,7 +193,8 @@ combo_text(const Combo *c)
         "in "
         "%s, "
         "%s, "
-        "%d x %d%s, slices %d,%d,%d,%d, %s, recompute %s%s, zero %d, %d ahead, offload %s%s",
+        "%d x %d%s, slices %d,%d,%d,%d, %s, recompute %s%s %x %d%s, zero %d, %d ahead, offload "
+        "%s%s",
         model_family_names[c->family], c->tied ? " tied" : "", c->mixed ? " mixed" : "",
         c->variety > 0     ? kinds_varieties[c->variety - 1].name
         : c->attention > 0 ? attention_kinds[c->attention - 1].name
@@ -197,7 +206,8 @@ combo_text(const Combo *c)
         (int)c->pp, (int)c->vpp, (int)c->ep, plan_rank_order_names[c->rank_order], c->schedule,
         (int)c->n_micro_batches, (int)c->micro_batch, c->uneven ? " uneven" : "", (int)c->slices[0],
         (int)c->slices[1], (int)c->slices[2], (int)c->slices[3], dtype_names[c->dtype],
-        plan_recompute_names[c->recompute], c->recompute_varies ? " and others" : "", c->zero_stage,
+        plan_recompute_names[c->recompute], c->recompute_varies ? " and others" : "", c->modules,
+        (int)c->recompute_layers, c->recompute_block ? " block" : "", c->zero_stage,
         (int)c->prefetch_layers, plan_offload_names[c->offload],
         c->offload_parameters ? " with parameters" : "");
 }

@@ -580,6 +580,7 @@ test_recompute_changes_memory_only(void)
         g_autofree float *gradients = g_memdup2(exec_model_gradients(model), n_bytes);
         for (int r = PLAN_RECOMPUTE_SELECTIVE; r <= PLAN_RECOMPUTE_FULL; r++) {
             stage->recompute = (PlanRecompute)r;
+            stage->n_repeated = r == PLAN_RECOMPUTE_FULL ? stage->n_layers : 0;
             stage->again = r == PLAN_RECOMPUTE_SELECTIVE ? 1u << PLAN_MODULE_CORE_ATTENTION : 0;
             g_assert_cmpfloat(
                 run_stage(&reference, cases[c].slices, cases[c].n, cases[c].split, held[r]), ==,

@@ -245,6 +245,65 @@ test_modules_of_their_own(void)
     g_assert_cmpint(n_run, >=, 40);
 }
 
+/* Every module of selective recompute, alone and with others, where a layer has it: experts with and
+ * without a gate and latents beside latent attention, beside what divides them. */
+static void
+test_every_module_is_repeated(void)
+{
+    static const Feature at_work[] = {
+        with_dp,    with_tp,   with_sp,         with_ep4, with_cp, with_slices, with_uneven_slices,
+        with_zero3, with_bf16, with_interleaved};
+    static const char *const varieties[] = {NULL, "share-of-all", "latent"};
+    const uint32_t all = (UINT32_C(1) << PLAN_MODULE_OPS) - 1;
+
+    for (int module = 0; module <= PLAN_MODULE_OPS; module++)
+        for (size_t i = 0; i < G_N_ELEMENTS(at_work); i++) {
+            Combo c = combo_default();
+            const char *variety = varieties[((size_t)module + i) % G_N_ELEMENTS(varieties)];
+            with_experts(&c);
+            c.first_dense = (int64_t)i % 2;
+            for (size_t v = 0; variety != NULL && v < G_N_ELEMENTS(kinds_varieties); v++)
+                if (strcmp(kinds_varieties[v].name, variety) == 0)
+                    c.variety = 1 + (int)v;
+            for (size_t a = 0; module >= PLAN_MODULE_MLA_UP && a < G_N_ELEMENTS(attention_kinds);
+                 a++)
+                if (strcmp(attention_kinds[a].name, i % 2 == 0 ? "latent" : "latent-direct") == 0)
+                    c.attention = 1 + (int64_t)a;
+            at_work[i](&c);
+            c.recompute = PLAN_RECOMPUTE_SELECTIVE;
+            c.modules = module == PLAN_MODULE_OPS ? all : UINT32_C(1) << module;
+            g_assert_true(combo_supported(&c));
+            combo_check(&c);
+        }
+}
+
+/* Full recompute of some layers, and of several together. */
+static void
+test_layers_are_repeated_together(void)
+{
+    static const Feature at_work[] = {with_dp,    with_tp,   with_sp,    with_cp,     with_slices,
+                                      with_zb_h1, with_zb_v, with_zero2, with_zero3,  with_ep4,
+                                      with_kinds, with_bf16, with_mtp,   with_seq1f1b};
+    int n_run = 0;
+
+    for (int64_t n = 1; n <= 4; n++)
+        for (size_t i = 0; i < G_N_ELEMENTS(at_work); i++) {
+            Combo c = combo_default();
+            with_experts(&c);
+            c.n_layers = 7;
+            c.state = i % 5 == 4 ? 1 + (int)(i % 3) : 0;
+            at_work[i](&c);
+            c.recompute = PLAN_RECOMPUTE_FULL;
+            c.recompute_layers = n;
+            c.recompute_block = (i + (size_t)n) % 3 == 0;
+            if (!combo_supported(&c))
+                continue;
+            combo_check(&c);
+            n_run++;
+        }
+    g_assert_cmpint(n_run, >=, 50);
+}
+
 /* --- schedules --- */
 
 /* Every family, with two chunks where it has chunks, two slices where it slices, beside tp 2; with
@@ -565,6 +624,9 @@ main(int argc, char **argv)
     g_test_add_func("/executor/matrix/every-variety", test_every_variety);
     g_test_add_func("/executor/matrix/every-attention", test_every_attention);
     g_test_add_func("/executor/matrix/modules-of-their-own", test_modules_of_their_own);
+    g_test_add_func("/executor/matrix/every-module-is-repeated", test_every_module_is_repeated);
+    g_test_add_func("/executor/matrix/layers-are-repeated-together",
+                    test_layers_are_repeated_together);
     g_test_add_func("/executor/matrix/every-schedule", test_every_schedule);
     g_test_add_func("/executor/matrix/every-rank-order", test_every_rank_order);
     g_test_add_func("/executor/matrix/random-combinations", test_random_combinations);
