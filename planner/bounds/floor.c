@@ -11,6 +11,7 @@
 #include "planner/bounds/floor_memory.h"
 #include "planner/bounds/floor_table.h"
 #include "planner/bounds/point_bound.h"
+#include "planner/bounds/rank_kinds.h"
 #include "planner/bounds/sketch.h"
 #include "profiles/cost/cost.h"
 #include "profiles/workload/ops.h"
@@ -468,30 +469,6 @@ set_messages(Floor *floor)
     }
 }
 
-static void
-set_kinds(Floor *floor)
-{
-    const ModelCluster *cluster = floor->request->profile->cluster;
-    const ProfileMesh mesh = plan_layer_mesh(floor->request, &floor->point->degrees);
-    const int64_t pp = floor->point->degrees.pp;
-
-    floor->kind_of_rank = g_new0(int32_t, (size_t)pp);
-    for (int64_t r = 0; r < pp && cluster->nodes->len > 1; r++) {
-        const ProfileGroup stage = profile_group_of_rank(&mesh, PROFILE_GROUP_STAGE, r);
-        int64_t begin = 0;
-        int n = 0;
-        for (guint i = 0; i < cluster->nodes->len; i++) {
-            const ModelNodes *nodes = &g_array_index(cluster->nodes, ModelNodes, i);
-            const int64_t end = begin + nodes->n_devices * nodes->n_nodes;
-            if (profile_group_count(&stage, begin, end) > 0 && n++ == 0)
-                floor->kind_of_rank[r] = (int32_t)i;
-            begin = end;
-        }
-        if (n != 1)
-            floor->kind_of_rank[r] = -1;
-    }
-}
-
 /* --- public --- */
 
 static void
@@ -546,7 +523,8 @@ plan_floor_ns(PlanMemo *memo, const PlanRequest *request, const PlanLayerCost *c
     };
     set_layers(&floor, counts);
     set_messages(&floor);
-    set_kinds(&floor);
+    floor.kind_of_rank = g_new(int32_t, (size_t)pp);
+    plan_rank_kinds(request, point, floor.kind_of_rank);
     int64_t n[PLAN_PART_N] = {[PLAN_PART_EMBEDDING] = cost->n[PLAN_PART_EMBEDDING]};
     for (int i = 0; i < cost->n_kinds; i++)
         n[i] = (int64_t)floor.all[0][i];

@@ -421,6 +421,9 @@ plan_point_bound_ns(const PlanRequest *request, const PlanLayerCost *cost,
     /* Overlapped pairs hide collectives, ZeRO 3's too. */
     const double work_s = families->overlaps ? least_s - cost->all.hidden_s : gathered_s;
     double bound_s = m * work_s / (double)point->degrees.pp + point->end_s;
+    if (point->n_fast_ranks > 0.0)
+        bound_s = fmax(bound_s, m * (least_s - (families->overlaps ? cost->all.hidden_s : 0.0)) /
+                                    point->n_fast_ranks);
 
     if (chained && point->is_balanced && point->degrees.vpp == 1)
         bound_s =
@@ -443,7 +446,7 @@ plan_point_least_ns(const PlanRequest *request, const PlanLayerCost *cost, const
                           cost->all.recompute_s[plan_request_fastest_recompute(request)] -
                           (overlaps ? cost->all.hidden_s : 0.0);
 
-    return rounded_ns(m * work_s / (double)point->degrees.pp,
+    return rounded_ns(m * work_s / plan_point_fast_ranks(point),
                       m * (double)plan_request_n_slices(request) * (double)most_chunks);
 }
 
@@ -465,6 +468,8 @@ plan_point_sliced_ns(const PlanRequest *request, const PlanLayerCost *cost, cons
         whole_s += plan_layer_accumulated(request, &shape, 2.0 * m) * cost->all.accumulate_s;
     /* Rounding takes half a nanosecond off an op: less than a thousandth, as kernels take longer
      * than half a microsecond to start. */
-    return units_ns_from_s(0.999 * fmax(0.0, whole_s) * m / (double)point->degrees.pp +
-                           point->end_s * (1.0 - 1e-9));
+    const double average_s =
+        0.999 * fmax(0.0, whole_s) * m / (double)point->degrees.pp + point->end_s * (1.0 - 1e-9);
+    return units_ns_from_s(
+        fmax(average_s, 0.999 * fmax(0.0, whole_s) * m / plan_point_fast_ranks(point)));
 }

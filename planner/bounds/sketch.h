@@ -38,6 +38,8 @@ typedef struct {
     const PlanPoint *point;
     const PlanLayerCost *cost;  /* of a micro-batch */
     const PlanLayerCost *slice; /* of one slice of it; equal to cost where sequences are whole */
+    /* (nullable) [rank] of whole micro-batches where the rank lies (rank_kinds.h), for times; NULL: cost */
+    const PlanLayerCost *const *rank_costs;
     int64_t n_slices;
     const ScheduleFamily *family;
     const PlanFlight *flight;

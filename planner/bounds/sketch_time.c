@@ -78,12 +78,20 @@ gathered_times(const PlanPartCost *part, int kind, double accumulate_s, const Ga
     };
 }
 
+/* What layers take on @rank for a micro-batch. */
+static const PlanLayerCost *
+cost_at(const PlanSketchInput *input, int32_t rank)
+{
+    return input->rank_costs != NULL && input->slice == input->cost ? input->rank_costs[rank]
+                                                                    : input->cost;
+}
+
 /* Of one micro-batch, or of its first slice. */
 static StageTimes
 stage_times(const PlanSketchInput *input, bool of_slice, const PlanSketchStage *stage, int kind,
             double accumulated)
 {
-    const PlanLayerCost *cost = of_slice ? input->slice : input->cost;
+    const PlanLayerCost *cost = of_slice ? input->slice : cost_at(input, stage->rank);
     const double fraction = of_slice ? 1.0 / (double)input->n_slices : 1.0;
     const PlanPoint *point = input->point;
     StageTimes t = {0};
@@ -343,7 +351,8 @@ walk_chain(const PlanSketch *sketch, const PlanSketchInput *input, int64_t first
         RankTimes *rank = &ranks[stages[k].rank];
         const int recompute = recomputes != NULL ? recomputes[first + k]
                                                  : plan_request_fastest_recompute(input->request);
-        if (recompute != last_recompute || !plan_sketch_same_contents(&stages[k], &stages[k - 1])) {
+        if (recompute != last_recompute || !plan_sketch_same_contents(&stages[k], &stages[k - 1]) ||
+            cost_at(input, stages[k].rank) != cost_at(input, stages[k - 1].rank)) {
             t = stage_times(input, false, &stages[k], recompute, accumulated);
             first_t = input->slice == input->cost
                           ? t
@@ -376,7 +385,7 @@ plan_sketch_work_ns(const PlanSketch *sketch, const PlanSketchInput *input)
         int64_t n[PLAN_PART_N] = {0};
         for (int64_t chunk = 0; chunk < sketch->n_stages / sketch->n_ranks; chunk++) {
             const PlanSketchStage *stage = plan_sketch_stage_at(sketch, r, chunk);
-            work_s += m * plan_sketch_passes_s(input->cost, stage->n,
+            work_s += m * plan_sketch_passes_s(cost_at(input, r), stage->n,
                                                plan_request_fastest_recompute(input->request));
             for (int i = 0; i < PLAN_PART_N; i++)
                 n[i] += stage->n[i];

@@ -258,10 +258,11 @@ set_times(const PlanRequest *request, const PlanLayerShape *shape, const Profile
         .weight = profile_cost_part(profile, query, PROFILE_PASS_BACKWARD_WEIGHT),
     };
 
-    for (int kind = PLAN_RECOMPUTE_SELECTIVE; is_layer && kind < PLAN_RECOMPUTE_N; kind++)
-        /* Of layers that full recompute may leave alone, nothing. */
-        if (kind != PLAN_RECOMPUTE_FULL || plan_full_repeats_all(&request->conventions))
-            costs.again[kind] = profile_cost_recompute(profile, query, kind == PLAN_RECOMPUTE_FULL);
+    if (is_layer)
+        costs.again[PLAN_RECOMPUTE_SELECTIVE] = profile_cost_recompute(profile, query, false);
+    /* Of layers that full recompute may leave alone, nothing. */
+    if (is_layer && plan_full_repeats_all(&request->conventions))
+        costs.again[PLAN_RECOMPUTE_FULL] = profile_cost_again(&costs.forward);
     set_accumulation(request, shape, *query, &costs.backward, part);
     set_slack(&costs, part);
     part->hidden_s = hidden_s(request, &costs, part);
@@ -298,7 +299,7 @@ lower_times(PlanPartCost *part, const PlanPartCost *other)
 
     for (size_t i = 0; i < AT(kept_bytes); i++) {
         const double time = ((const double *)other)[i];
-        times[i] = i < AT(hidden_s) ? fmin(times[i], time) : fmax(times[i], time);
+        times[i] = i < PLAN_PART_N_LEAST ? fmin(times[i], time) : fmax(times[i], time);
     }
 }
 
@@ -328,7 +329,21 @@ typedef struct {
     int64_t tokens, context;
 } Slice;
 
-/* Prices @part of the model at the fastest of the kinds of nodes that ranks can lie on. */
+/* The first device of the kind of nodes @kind. */
+static int64_t
+first_of_nodes(const ModelCluster *cluster, int32_t kind)
+{
+    int64_t first = 0;
+
+    for (int32_t i = 0; i < kind; i++) {
+        const ModelNodes *nodes = &g_array_index(cluster->nodes, ModelNodes, (guint)i);
+        first += nodes->n_devices * nodes->n_nodes;
+    }
+    return first;
+}
+
+/* Prices @part of the model at the fastest of the kinds of nodes that ranks can lie on, or at the one
+ * that @shape names, in any case with the groups that lie best. */
 static void
 set_part(const PlanRequest *request, const PlanLayerShape *shape, Slice slice, PlanPart part,
          int64_t layer, PlanLayerCost *cost)
@@ -341,6 +356,8 @@ set_part(const PlanRequest *request, const PlanLayerShape *shape, Slice slice, P
         const ModelNodes *nodes = &g_array_index(cluster->nodes, ModelNodes, i);
         ProfileQuery query = plan_layer_query(request, shape, first);
         PlanPartCost here = {0};
+        if (shape->only_nodes > 0)
+            query.rank = first_of_nodes(cluster, shape->only_nodes - 1);
         query.part = model_part(part);
         query.layer = layer;
         query.shape.tokens = slice.tokens;
@@ -436,7 +453,7 @@ plan_layer_sliced_cost(const PlanRequest *request, const PlanLayerShape *shape,
 /* What the costs depend on. */
 typedef struct {
     PlanMemoKey memo;
-    int64_t tp, cp, ep, micro_batch, sequence_parallel, recompute, n_slices;
+    int64_t tp, cp, ep, micro_batch, sequence_parallel, only_nodes, recompute, n_slices;
     ProfileGroup groups[MODEL_GROUP_N];
 } CostKey;
 
@@ -476,6 +493,7 @@ plan_layer_uniform_cost(PlanMemo *memo, const PlanRequest *request, const PlanLa
         .ep = d->ep,
         .micro_batch = shape->micro_batch,
         .sequence_parallel = shape->sequence_parallel,
+        .only_nodes = shape->only_nodes,
         .recompute = request->recompute,
         .n_slices = n_slices,
     };

@@ -10,6 +10,8 @@
  */
 #pragma once
 
+#include <stddef.h>
+
 #include "planner/cost/request.h"
 #include "profiles/cost/mesh.h"
 
@@ -47,17 +49,19 @@ typedef struct {
     int64_t input_workspace_bytes[PLAN_RECOMPUTE_N];
     int64_t dense_parameters, expert_parameters; /* on one device */
 } PlanPartCost;
+/* So many times, the first ones, are the least of several kinds of nodes. */
+#define PLAN_PART_N_LEAST (offsetof(PlanPartCost, hidden_s) / sizeof(double))
 
 typedef struct {
     PlanPartCost parts[PLAN_PART_N];
-    int64_t n[PLAN_PART_N];  /* layers of each kind; 1 of each end */
-    int n_kinds;             /* of layers: parts 0 to n_kinds - 1 */
-    int first_kind;          /* of the model's first layer */
-    int64_t tied_parameters; /* of a head that needs its own copy of the embedding's table */
+    int64_t n[PLAN_PART_N];   /* layers of each kind; 1 of each end */
+    int n_kinds;              /* of layers: parts 0 to n_kinds - 1 */
+    int first_kind;           /* of the model's first layer */
+    int64_t tied_parameters;  /* of a head that needs its own copy of the embedding's table */
     int64_t table_parameters; /* of the vocabulary's table, which a stage of MTP modules has, too */
-    int64_t boundary_bytes;  /* of a message between stages */
-    PlanPartCost all;        /* times: sums over all layers, the embedding and the head */
-    PlanPartCost layer;      /* times: the least of all kinds of layers */
+    int64_t boundary_bytes;   /* of a message between stages */
+    PlanPartCost all;         /* times: sums over all layers, the embedding and the head */
+    PlanPartCost layer;       /* times: the least of all kinds of layers */
 } PlanLayerCost;
 
 /* Adds the layers from @first on to before @last to @n, by kind. */
@@ -89,6 +93,7 @@ typedef struct {
     PlanDegrees degrees;
     int64_t micro_batch;
     bool sequence_parallel;
+    int32_t only_nodes; /* 0: devices of the fastest of the kinds of nodes; n: of the nth kind */
 } PlanLayerShape;
 
 /* Returns: the question to the profile for parts of @shape, whole sequences, on the devices from

@@ -27,6 +27,9 @@ typedef struct {
      * parameters and scattering their gradients takes, in all slices of a micro-batch; else 0. */
     double gather_s[MODEL_MAX_KINDS], scatter_s[MODEL_MAX_KINDS];
     double end_s; /* reduction of an average rank after its last op */
+    /* So many ranks on the fastest devices would do as much as all ranks do where they lie, at the most;
+     * 0: all. */
+    double n_fast_ranks;
 
     int64_t n_candidates; /* here: families, each with its recompute kinds */
     int64_t cost;         /* index into PlanSpace.costs */
@@ -38,6 +41,13 @@ static inline uint32_t
 plan_point_orders(const PlanPoint *point)
 {
     return point->orders != 0 ? point->orders : UINT32_C(1) << point->degrees.rank_order;
+}
+
+/* Returns: how many ranks on the fastest devices do as much as all ranks, at the most. */
+static inline double
+plan_point_fast_ranks(const PlanPoint *point)
+{
+    return point->n_fast_ranks > 0.0 ? point->n_fast_ranks : (double)point->degrees.pp;
 }
 
 /* Returns: the layers of @point. */

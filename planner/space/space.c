@@ -2,6 +2,7 @@
 
 #include "base/units.h"
 #include "planner/bounds/point_bound.h"
+#include "planner/bounds/rank_kinds.h"
 #include "planner/space/orders.h"
 #include "profiles/workload/ops.h"
 
@@ -485,6 +486,8 @@ add_savers(Walk *walk, PlanPoint point)
     /* Experts have replicas of their own. */
     const int64_t replicas =
         MAX(d->dp * d->cp, has_experts ? plan_expert_replicas(d, &request->conventions) : 1);
+    if (request->memo != NULL && walk->space->n_slices == 1)
+        point.n_fast_ranks = plan_rank_fast(request->memo, request, &point);
     const int64_t all_slow_ns = walk->chunks->len > 0 ? slow_ns(walk, &point) : 0;
 
     for (int zero = 0; zero <= 3 && walk->chunks->len > 0; zero++) {

@@ -5,6 +5,7 @@
 
 #include "base/units.h"
 #include "planner/bounds/point_bound.h"
+#include "planner/bounds/rank_kinds.h"
 #include "planner/partition/divisions.h"
 #include "planner/partition/partitions.h"
 
@@ -483,9 +484,11 @@ try_layouts(FamilyTrial *f)
     plan_free(f->plan);
 }
 
-/* @request  the search's, which may fix less of what stages recompute. */
+/* @request  the search's, which may fix less of what stages recompute; @rank_costs as in
+ * PlanSketchInput. */
 static void
-try_family(PlanTrial *trial, const PlanRequest *request, const ScheduleFamily *family)
+try_family(PlanTrial *trial, const PlanRequest *request, const PlanLayerCost *const *rank_costs,
+           const ScheduleFamily *family)
 {
     const PlanSpace *space = trial->evaluation->space;
     const PlanPoint *point = trial->point;
@@ -496,6 +499,7 @@ try_family(PlanTrial *trial, const PlanRequest *request, const ScheduleFamily *f
                   .point = point,
                   .cost = plan_space_cost(space, point),
                   .slice = plan_space_slice_cost(space, point),
+                  .rank_costs = rank_costs,
                   .n_slices = space->n_slices,
                   .family = family,
                   .limits_bytes = trial->limits_bytes,
@@ -521,7 +525,8 @@ try_family(PlanTrial *trial, const PlanRequest *request, const ScheduleFamily *f
  * after the other, each as if the request fixed it, the fastest first.
  */
 static void
-try_alike_stages(PlanTrial *trial, const ScheduleFamily *family)
+try_alike_stages(PlanTrial *trial, const PlanLayerCost *const *rank_costs,
+                 const ScheduleFamily *family)
 {
     PlanRequest alike = *trial->evaluation->space->request;
     const GPtrArray *found = trial->outcome->found;
@@ -530,7 +535,7 @@ try_alike_stages(PlanTrial *trial, const ScheduleFamily *family)
         if (!plan_request_allows(trial->evaluation->space->request, kind))
             continue;
         alike.recompute = kind;
-        try_family(trial, &alike, family);
+        try_family(trial, &alike, rank_costs, family);
         for (guint i = 0; i < found->len && alike.top == 0; i++)
             trial->limit = MIN(trial->limit, ((PlanFound *)found->pdata[i])->first);
     }
@@ -544,13 +549,15 @@ plan_evaluate_point(const PlanEvaluation *evaluation, const PlanPoint *point, in
     g_auto(PlanTrial) trial = {0};
 
     plan_trial_init(&trial, evaluation, point, limit, outcome);
+    g_autofree const PlanLayerCost **rank_costs =
+        space->n_slices == 1 ? plan_rank_costs(evaluation->memo, space->request, point) : NULL;
     for (guint i = 0; i < space->families->len; i++) {
         const ScheduleFamily *family = space->families->pdata[i];
         if (!plan_space_has_family(space, point, family, space->n_slices))
             continue;
         if (space->request->rules != NULL && point->degrees.pp > 1)
-            try_alike_stages(&trial, family);
+            try_alike_stages(&trial, rank_costs, family);
         else
-            try_family(&trial, space->request, family);
+            try_family(&trial, space->request, rank_costs, family);
     }
 }

@@ -33,6 +33,17 @@ profile_peak_flops_per_s(const ModelDevice *device, Dtype dtype)
                                             : device->vector_flops_per_s;
 }
 
+bool
+profile_is_slower(const ModelDevice *a, const ModelDevice *b, Dtype dtype)
+{
+    const double rate_a = profile_peak_flops_per_s(a, dtype);
+    const double rate_b = profile_peak_flops_per_s(b, dtype);
+
+    if (rate_a != rate_b)
+        return rate_a < rate_b;
+    return a->memory_bytes_per_s < b->memory_bytes_per_s;
+}
+
 double
 profile_cost_memory_s(const Profile *profile, const ModelDevice *device, double bytes)
 {
@@ -741,6 +752,15 @@ profile_cost_part(const Profile *profile, const ProfileQuery *query, ProfilePass
 }
 
 ProfileCost
+profile_cost_again(const ProfileCost *forward)
+{
+    ProfileCost again = {.source = forward->source, .host_s = forward->host_s};
+
+    again.part_s[PROFILE_PART_RECOMPUTE] = profile_cost_device_s(forward);
+    return again;
+}
+
+ProfileCost
 profile_cost_recompute(const Profile *profile, const ProfileQuery *query, bool full)
 {
     ModelOp ops[MODEL_MAX_OPS];
@@ -749,12 +769,9 @@ profile_cost_recompute(const Profile *profile, const ProfileQuery *query, bool f
     g_return_val_if_fail(profile != NULL && query != NULL, sum);
 
     if (full) {
-        ProfileCost forward = profile_cost_part(profile, query, PROFILE_PASS_FORWARD);
+        const ProfileCost forward = profile_cost_part(profile, query, PROFILE_PASS_FORWARD);
 
-        sum.source = forward.source;
-        sum.host_s = forward.host_s;
-        sum.part_s[PROFILE_PART_RECOMPUTE] = profile_cost_device_s(&forward);
-        return sum;
+        return profile_cost_again(&forward);
     }
     const ModelDevice *device = model_cluster_device(profile->cluster, query->rank);
     size_t n_ops = model_ops(query->arch, query->part, query->layer, &query->shape, ops);

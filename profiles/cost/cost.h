@@ -56,6 +56,9 @@ double profile_cost_s(const ProfileCost *cost);
  * always above 0. */
 double profile_peak_flops_per_s(const ModelDevice *device, Dtype dtype);
 
+/* Whether ranks that have both devices wait for @a: its peak is lower, of equal ones its memory's rate. */
+bool profile_is_slower(const ModelDevice *a, const ModelDevice *b, Dtype dtype);
+
 /* Seconds to move @bytes through the memory of @device at the share memory_fraction of its rate. */
 double profile_cost_memory_s(const Profile *profile, const ModelDevice *device, double bytes);
 
@@ -92,6 +95,9 @@ typedef struct {
 /* The cost of a part in one pass.  Where the profile has rows of such parts it is measured, or
  * interpolated between them; else it is the sum of the part's modelled ops. */
 ProfileCost profile_cost_part(const Profile *profile, const ProfileQuery *query, ProfilePass pass);
+
+/* Returns: what computing a pass of @forward again takes, as full recompute does. */
+ProfileCost profile_cost_again(const ProfileCost *forward);
 
 /* What recompute adds to the backward of a layer: its whole forward if @full, else what selective
  * recompute repeats (ModelOp.again_fraction); all of it in part_s[PROFILE_PART_RECOMPUTE]. */

@@ -43,17 +43,6 @@ workload_build_shape(const WorkloadBuild *build, int32_t class_, int32_t slice)
 
 /* --- where a stage runs --- */
 
-static bool
-is_slower(const ModelDevice *a, const ModelDevice *b, Dtype dtype)
-{
-    const double rate_a = profile_peak_flops_per_s(a, dtype);
-    const double rate_b = profile_peak_flops_per_s(b, dtype);
-
-    if (rate_a != rate_b)
-        return rate_a < rate_b;
-    return a->memory_bytes_per_s < b->memory_bytes_per_s;
-}
-
 WorkloadLocation
 workload_build_location(const WorkloadBuild *build, int32_t rank)
 {
@@ -76,7 +65,7 @@ workload_build_location(const WorkloadBuild *build, int32_t rank)
             int64_t at = profile_group_member(&stage, profile_group_count(&stage, 0, begin));
             const ModelDevice *device = model_cluster_device(cluster, at);
 
-            if (is_slower(device, location.device, build->plan->dtype)) {
+            if (profile_is_slower(device, location.device, build->plan->dtype)) {
                 location.device = device;
                 location.device_rank = at;
             }

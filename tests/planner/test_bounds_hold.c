@@ -5,6 +5,7 @@
  */
 #include "planner/bounds/floor.h"
 #include "planner/bounds/point_bound.h"
+#include "planner/bounds/rank_kinds.h"
 #include "planner/partition/partitions.h"
 #include "planner/space/space.h"
 #include "profiles/workload/memory.h"
@@ -202,6 +203,7 @@ check_random_plan(uint32_t *state, int64_t *n_close)
 
     const PlanLayerShape layer = plan_point_layer_shape(&point);
     const PlanLayerCost *cost = &plan_layer_uniform_cost(flights, &request, &layer, 1)->whole;
+    point.n_fast_ranks = plan_rank_fast(flights, &request, &point);
     /* What this plan holds is a limit under which it fits; or a device does on which it just fits. */
     int64_t memory_bytes = report->peak_memory_bytes;
     if (draw(state) % 2 == 0)

@@ -1,0 +1,106 @@
+#include "planner/bounds/rank_kinds.h"
+
+#include <math.h>
+
+/* Of pipeline rank @r in the order that @mesh has: the slowest of its kinds, at which ops are priced
+ * (profiles/workload/location.c). */
+static int32_t
+kind_of_rank(const PlanRequest *request, const ProfileMesh *mesh, int64_t r)
+{
+    const ModelCluster *cluster = request->profile->cluster;
+    const ProfileGroup stage = profile_group_of_rank(mesh, PROFILE_GROUP_STAGE, r);
+    const ModelDevice *slowest = NULL;
+    int64_t begin = 0;
+    int32_t kind = -1;
+
+    for (guint i = 0; i < cluster->nodes->len; i++) {
+        const ModelNodes *nodes = &g_array_index(cluster->nodes, ModelNodes, i);
+        const ModelDevice *device =
+            &g_array_index(cluster->devices, ModelDevice, (guint)nodes->device);
+        const int64_t end = begin + nodes->n_devices * nodes->n_nodes;
+        if (profile_group_count(&stage, begin, end) > 0) {
+            if (slowest == NULL || profile_is_slower(device, slowest, request->dtype)) {
+                slowest = device;
+                kind = (int32_t)i;
+            } else if (!profile_is_slower(slowest, device, request->dtype)) {
+                return -1;
+            }
+        }
+        begin = end;
+    }
+    return kind;
+}
+
+void
+plan_rank_kinds(const PlanRequest *request, const PlanPoint *point, int32_t *kinds)
+{
+    PlanDegrees d = point->degrees;
+
+    for (int64_t r = 0; r < d.pp; r++)
+        kinds[r] = 0;
+    if (request->profile->cluster->nodes->len == 1)
+        return;
+    bool is_first = true;
+    for (uint32_t orders = plan_point_orders(point); orders != 0; orders &= orders - 1) {
+        d.rank_order = g_bit_nth_lsf(orders, -1);
+        const ProfileMesh mesh = plan_layer_mesh(request, &d);
+        for (int64_t r = 0; r < d.pp; r++) {
+            const int32_t kind = kind_of_rank(request, &mesh, r);
+            kinds[r] = is_first || kinds[r] == kind ? kind : -1;
+        }
+        is_first = false;
+    }
+}
+
+const PlanLayerCost **
+plan_rank_costs(PlanMemo *memo, const PlanRequest *request, const PlanPoint *point)
+{
+    const int64_t pp = point->degrees.pp;
+
+    if (request->profile->cluster->nodes->len == 1)
+        return NULL;
+    g_autofree int32_t *kinds = g_new(int32_t, (size_t)pp);
+    const PlanLayerCost **costs = g_new(const PlanLayerCost *, (size_t)pp);
+    plan_rank_kinds(request, point, kinds);
+    for (int64_t r = 0; r < pp; r++) {
+        PlanLayerShape shape = plan_point_layer_shape(point);
+        shape.only_nodes = kinds[r] + 1;
+        costs[r] = &plan_layer_uniform_cost(memo, request, &shape, 1)->whole;
+    }
+    return costs;
+}
+
+/* The least of what parts take on nodes of @kind against what they take on the fastest ones. */
+static double
+slowness(PlanMemo *memo, const PlanRequest *request, const PlanPoint *point, int32_t kind)
+{
+    PlanLayerShape shape = plan_point_layer_shape(point);
+    const PlanLayerCost *least = &plan_layer_uniform_cost(memo, request, &shape, 1)->whole;
+    double ratio = INFINITY;
+
+    shape.only_nodes = kind + 1;
+    const PlanLayerCost *here = &plan_layer_uniform_cost(memo, request, &shape, 1)->whole;
+    for (int part = 0; part < PLAN_PART_N; part++) {
+        const double *a = (const double *)&least->parts[part];
+        const double *b = (const double *)&here->parts[part];
+        for (size_t i = 0; i < PLAN_PART_N_LEAST && least->n[part] > 0; i++)
+            if (a[i] > 0.0)
+                ratio = fmin(ratio, b[i] / a[i]);
+    }
+    return isinf(ratio) ? 1.0 : ratio;
+}
+
+double
+plan_rank_fast(PlanMemo *memo, const PlanRequest *request, const PlanPoint *point)
+{
+    const int64_t pp = point->degrees.pp;
+
+    if (request->profile->cluster->nodes->len == 1)
+        return (double)pp;
+    g_autofree int32_t *kinds = g_new(int32_t, (size_t)pp);
+    double sum = 0.0;
+    plan_rank_kinds(request, point, kinds);
+    for (int64_t r = 0; r < pp; r++)
+        sum += kinds[r] < 0 ? 1.0 : 1.0 / slowness(memo, request, point, kinds[r]);
+    return fmin((double)pp, sum * (1.0 + 1e-9));
+}

@@ -1,0 +1,26 @@
+/*
+ * planner/bounds/rank_kinds.h - the kinds of nodes that pipeline ranks lie on, and what layers take
+ * there, for bounds on clusters of several kinds of nodes.
+ *
+ * Thread-safety: as the memo.
+ */
+#pragma once
+
+#include "planner/cost/point.h"
+
+/* Sets @kinds [pipeline rank] to the kind of nodes of the rank's slowest device, in every order of ranks
+ * that @point has; -1: orders differ, or equally slow devices lie on several. */
+void plan_rank_kinds(const PlanRequest *request, const PlanPoint *point, int32_t *kinds);
+
+/*
+ * Returns: how many ranks on the fastest devices do as much as all ranks of @point do, at the most: where a
+ * rank takes at least q times as long for any part, the sum of all 1 / q.  Why: if rank r has the share n_r of
+ * the work W that the fastest devices take, the longest rank takes at least the average of q_r n_r W by the
+ * weights 1 / q_r, which is W over that sum.
+ */
+double plan_rank_fast(PlanMemo *memo, const PlanRequest *request, const PlanPoint *point);
+
+/* Returns: (owned, nullable) [pipeline rank] the costs of the layers of @point on whole sequences
+ * where the rank lies, borrowed from @memo; NULL: all nodes are of one kind. */
+const PlanLayerCost **plan_rank_costs(PlanMemo *memo, const PlanRequest *request,
+                                      const PlanPoint *point);
