@@ -54,7 +54,9 @@ plan_point_fast_ranks(const PlanPoint *point)
 static inline PlanLayerShape
 plan_point_layer_shape(const PlanPoint *point)
 {
-    return (PlanLayerShape){point->degrees, point->micro_batch, point->sequence_parallel};
+    return (PlanLayerShape){.degrees = point->degrees,
+                            .micro_batch = point->micro_batch,
+                            .sequence_parallel = point->sequence_parallel};
 }
 
 /* Returns: how many stages one chain of @family has at @degrees. */
