@@ -51,10 +51,15 @@ add_collective(const WorkloadBuild *build, ModelComm comm, int64_t bytes, const 
     return profile_cost_collective_s(build->profile, comm, bytes, group);
 }
 
+/* What a bucket in fp32 moves for a gradient of 2 bytes: it is copied into the bucket (2 + 2), divided
+ * there (2 + 2), cast (2 + 4) and, summed, cast back (4 + 2) and copied back (2 + 2)
+ * [Scaling, optimizer/allreduce.py]. */
+#define CASTING_BYTES 24.0
+
 /* The reduction of @n gradients over @group, and the gathering of parameters after the step. */
 static void
-add_reduction(const WorkloadBuild *build, const ProfileGroup *group, int64_t n, double *reduce_s,
-              double *gather_s, WorkloadRank *rank)
+add_reduction(const WorkloadBuild *build, const ModelDevice *device, const ProfileGroup *group,
+              int64_t n, double *reduce_s, double *gather_s, WorkloadRank *rank)
 {
     const Plan *plan = build->plan;
     int64_t gradient_bytes = n * dtype_bytes(plan->conventions.grad_dtype);
@@ -62,8 +67,14 @@ add_reduction(const WorkloadBuild *build, const ProfileGroup *group, int64_t n, 
 
     if (group->n == 1 || n == 0 || plan->zero_stage >= 3)
         return;
+    const bool casts =
+        plan->conventions.reduce_fp32 && dtype_bytes(plan->conventions.grad_dtype) < 4;
     const ModelComm reduce =
-        plan->zero_stage == 0 ? MODEL_COMM_ALL_REDUCE : MODEL_COMM_REDUCE_SCATTER;
+        plan->zero_stage == 0 || casts ? MODEL_COMM_ALL_REDUCE : MODEL_COMM_REDUCE_SCATTER;
+    if (casts) {
+        gradient_bytes = n * (int64_t)dtype_bytes(DTYPE_FP32);
+        *reduce_s += profile_cost_memory_s(build->profile, device, (double)n * CASTING_BYTES);
+    }
     *reduce_s += add_collective(build, reduce, gradient_bytes, group, &rank->dp_reduce_bytes,
                                 rank->dp_reduce_traffic_bytes);
     if (plan->zero_stage > 0)
@@ -152,8 +163,8 @@ set_rank(const WorkloadBuild *build, const WorkloadLocation *location, int32_t r
                                plan->zero_stage, plan->offload,      plan->offload_parameters};
     double reduce_s = 0.0, gather_s = 0.0;
 
-    add_reduction(build, &dense, n.dense, &reduce_s, &gather_s, rank);
-    add_reduction(build, &expert, n.expert, &reduce_s, &gather_s, rank);
+    add_reduction(build, location->device, &dense, n.dense, &reduce_s, &gather_s, rank);
+    add_reduction(build, location->device, &expert, n.expert, &reduce_s, &gather_s, rank);
     /* The copies of the table add their gradients; of three, as if they were two. */
     if (n.tied > 0)
         reduce_s += add_pair_reduction(build, n.tied_first, n.tied_last, n.tied, rank);

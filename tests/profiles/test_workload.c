@@ -136,6 +136,34 @@ test_gradient_reduction(void)
     g_assert_cmpint(zero->ranks[0].dp_reduce_ns, ==, 0); /* inside the ops */
 }
 
+/* Gradients of 2 bytes that are summed in fp32: an all-reduce of 4 bytes each over 4 copies, with ZeRO 1
+ * too, and 24 bytes each through a memory of 1e12 bytes/s.  Those of 4 bytes are as they were. */
+static void
+test_reduction_in_fp32(void)
+{
+    g_autoptr(Profile) profile = fixture_profile();
+    ModelArch arch = gpt(4, 0);
+    const PlanSpec spec = {
+        .degrees = {4, 1, 1, 1, 1, 1, 0}, .framework = PLAN_FRAMEWORK_MEGATRON_LM, .zero_stage = 1};
+    const double n =
+        4.0 * (double)model_part_parameters(&arch, MODEL_PART_LAYER, 0, 1, 1, 1, false);
+    const double expected_s[] = {1.5 * 4.0 * n / 100e9 + 6e-6 + 24.0 * n / 1e12,
+                                 0.75 * 4.0 * n / 100e9 + 3e-6};
+    const Dtype formats[] = {DTYPE_BF16, DTYPE_FP32};
+
+    for (size_t i = 0; i < G_N_ELEMENTS(formats); i++) {
+        g_autoptr(Plan) plan = plan_of(&arch, &spec);
+        g_autoptr(GError) error = NULL;
+
+        plan->conventions.grad_dtype = formats[i];
+        plan->conventions.reduce_fp32 = true;
+        g_autoptr(Workload) workload = workload_new(&arch, profile, plan, 0, &error);
+        g_assert_no_error(error);
+        assert_near((double)workload->ranks[0].dp_reduce_ns, 1e9 * expected_s[i], 1e-5);
+        g_assert_cmpint(workload->ranks[0].dp_reduce_bytes, ==, (int64_t)(4.0 * n));
+    }
+}
+
 /*
  * ZeRO 3 over 4 copies inside a node, fp16.  A gather: 3/4 of 2 bytes per parameter at 100 GB/s, 3
  * steps of 1 us for each of 4 matrices.  DeepSpeed of 2021 waits for it and copies: 3 passes over
