@@ -506,6 +506,7 @@ main(int argc, char **argv)
     ADD("classes-of-micro-batches", test_classes_of_micro_batches);
     ADD("experts-shared-and-loaded-unevenly", test_experts_shared_and_loaded_unevenly);
     ADD("gradient-reduction", test_gradient_reduction);
+    ADD("reduction-in-fp32", test_reduction_in_fp32);
     ADD("zero3-waits-for-every-gather", test_zero3_waits_for_every_gather);
     ADD("tied-tables-are-reduced", test_tied_tables_are_reduced);
     ADD("optimizer-step-is-a-convention", test_optimizer_step_is_a_convention);
