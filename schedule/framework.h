@@ -188,7 +188,7 @@ typedef struct {
     int64_t deferred_gradients;
     /* Gradients of 16 bits are summed over replicas in fp32, whole, in buckets that are copied and
      * cast there and back (Scaling's optimizer). */
-    bool reduce_fp32;
+    bool wide_reduction;
     int32_t
         stack; /* the month of the software (schedule/stack.h); 0: that of the framework's row */
     bool pads_vocab; /* the tables' rows and the logits' columns of each tp rank grow to a

@@ -463,7 +463,7 @@ static const JsonField convention_fields[] = {
     {"cuda_graphs", CONVENTION(cuda_graphs), .flags = SPARSE, .names = plan_graphs_names},
     {"quantise", CONVENTION(quantise), .flags = SPARSE, .names = plan_quantise_names},
     {"deterministic", CONVENTION(deterministic), .flags = SPARSE},
-    {"reduce_fp32", CONVENTION(reduce_fp32), .flags = SPARSE},
+    {"wide_reduction", CONVENTION(wide_reduction), .flags = SPARSE},
     {.key = NULL},
 };
 

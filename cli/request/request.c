@@ -126,7 +126,7 @@ const OptionInfo request_options[] = {
      "keep and reduce gradients in number format T: fp32, bf16, fp16; default: as the framework "
      "does",
      .words = dtype_names},
-    {"reduce-fp32", "on|off",
+    {"wide-reduction", "on|off",
      "sum gradients of 16 bits over replicas in fp32, all of them on each, by buckets that are "
      "cast "
      "there and back; default: off",
@@ -607,7 +607,7 @@ read_conventions(PlanRequest *plan, PlanFramework framework, Options *options)
         conventions->grad_dtype = dtype_stored(plan->dtype);
     conventions->grad_dtype =
         (Dtype)options_choice(options, "grad-dtype", (int)conventions->grad_dtype);
-    conventions->reduce_fp32 = options_on_off(options, "reduce-fp32", false);
+    conventions->wide_reduction = options_on_off(options, "wide-reduction", false);
     read_overlap(conventions, options);
     read_recompute(conventions, options);
     conventions->optimizer = (PlanOptimizer)options_choice(options, "optimizer", 0);

@@ -459,8 +459,8 @@ write_flags(JsonWriter *writer, const MeasuredRow *row, const ValidationSource *
     write_option(writer, row, "kernels", NULL);
     write_option(writer, row, "dropout", source->dropout);
     write_option(writer, row, "loss", source->loss);
-    if (source->reduce_fp32)
-        json_write_string(writer, "reduce_fp32", "on");
+    if (source->wide_reduction)
+        json_write_string(writer, "wide_reduction", "on");
     if (source->vocab_cut)
         json_write_bool(writer, "pad_vocab", false);
     write_option(writer, row, "cp_comm_type", NULL);

@@ -42,7 +42,7 @@ typedef struct {
         is_functional; /* its runs are tests of functions, of a few layers: their times say no accuracy */
     int64_t vocab;          /* 0: the models have no embedding, head or loss */
     int64_t vocab_multiple; /* a vocabulary is padded to a multiple of this times tp; 0: not */
-    bool reduce_fp32;       /* --reduce-fp32 */
+    bool wide_reduction;    /* --wide-reduction */
     bool vocab_cut;         /* a vocabulary is cut to a multiple of tp */
     bool ends_short;        /* first and last stage have one layer less than the others */
     bool even_parts; /* embedding, each layer, final norm and head are a part each; stages have

@@ -68,7 +68,7 @@ add_reduction(const WorkloadBuild *build, const ModelDevice *device, const Profi
     if (group->n == 1 || n == 0 || plan->zero_stage >= 3)
         return;
     const bool casts =
-        plan->conventions.reduce_fp32 && dtype_bytes(plan->conventions.grad_dtype) < 4;
+        plan->conventions.wide_reduction && dtype_bytes(plan->conventions.grad_dtype) < 4;
     const ModelComm reduce =
         plan->zero_stage == 0 || casts ? MODEL_COMM_ALL_REDUCE : MODEL_COMM_REDUCE_SCATTER;
     if (casts) {

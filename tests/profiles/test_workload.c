@@ -156,7 +156,7 @@ test_reduction_in_fp32(void)
         g_autoptr(GError) error = NULL;
 
         plan->conventions.grad_dtype = formats[i];
-        plan->conventions.reduce_fp32 = true;
+        plan->conventions.wide_reduction = true;
         g_autoptr(Workload) workload = workload_new(&arch, profile, plan, 0, &error);
         g_assert_no_error(error);
         assert_near((double)workload->ranks[0].dp_reduce_ns, 1e9 * expected_s[i], 1e-5);
