@@ -204,11 +204,23 @@ typedef struct {
     double router_scale;   /* the factors are multiplied by it; not 0 where there are experts */
     int64_t shared_hidden; /* of all shared experts together; 0: n_shared * ffn_hidden */
     int64_t latent; /* experts work on so many elements, made of a row by a product; 0: all */
+    /* Copies of hot experts besides the experts themselves, which lie on the ranks of ep with them; with
+     * one rank there are none.  They are no parameters of the model. */
+    int64_t n_redundant;
     bool
         shared_gate; /* the shared experts' result is multiplied with a sigmoid of its own product */
     bool router_bias; /* the router's product has a bias that is trained */
     bool bias;        /* so have the experts' products; in family gpt they always have */
 } ModelExperts;
+
+/* Experts and copies of experts on the fullest of @ep ranks. */
+static inline int64_t
+model_n_local_experts(const ModelExperts *experts, int64_t ep)
+{
+    const int64_t n = experts->n_experts + (ep > 1 ? experts->n_redundant : 0);
+
+    return (n + ep - 1) / ep;
+}
 
 /* Multi-head latent attention; kv_lora_rank == 0 means plain attention. */
 typedef struct {

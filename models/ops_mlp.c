@@ -71,7 +71,7 @@ static ModelOp *
 add_expert_gemm(OpsList *list, const char *name, double rows, int64_t k, int64_t n)
 {
     bool bias = model_has_expert_bias(list->arch);
-    int64_t n_local = model_ceil_div(list->arch->experts.n_experts, list->shape->ep);
+    int64_t n_local = model_n_local_experts(&list->arch->experts, list->shape->ep);
     ModelOp *gemm = ops_add_gemm(list, name, rows, k, n, bias);
 
     gemm->expert = true;
@@ -379,7 +379,7 @@ add_counts(OpsList *list)
 static void
 add_expert_bias(OpsList *list, double elements)
 {
-    const int64_t n_local = model_ceil_div(list->arch->experts.n_experts, list->shape->ep);
+    const int64_t n_local = model_n_local_experts(&list->arch->experts, list->shape->ep);
     ModelOp *op;
 
     if (!list->shape->expert_bias_apart || !list->arch->experts.bias)

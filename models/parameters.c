@@ -244,7 +244,7 @@ model_expert_parameters(const ModelArch *arch, int64_t layer, int64_t ep, int64_
     const ModelArch kind = model_layer_arch(arch, layer);
     if (kind.experts.n_experts == 0)
         return 0;
-    return model_ceil_div(kind.experts.n_experts, ep) * expert_parameters(&kind, etp);
+    return model_n_local_experts(&kind.experts, ep) * expert_parameters(&kind, etp);
 }
 
 /* What experts need besides themselves. */
@@ -284,7 +284,7 @@ kind_parameters(const ModelArch *arch, int64_t tp, int64_t ep, int64_t etp)
         return n + mlp_parameters(arch, arch->hidden, model_ceil_div(arch->ffn_hidden, tp),
                                   model_has_mlp_bias(arch));
     return n + routing_parameters(arch, tp) +
-           model_ceil_div(arch->experts.n_experts, ep) * expert_parameters(arch, etp);
+           model_n_local_experts(&arch->experts, ep) * expert_parameters(arch, etp);
 }
 
 ModelArch

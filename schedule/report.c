@@ -167,6 +167,21 @@ static const JsonField jitter_fields[] = {
     {.key = NULL},
 };
 
+static const char *const load_names[REPORT_LOAD_N + 1] = {"p50", "p95", NULL};
+
+static const JsonField load_fields[] = {
+    {"steps", JSON_FIELD_OF(ReportLoad, n_steps), 1, JSON_MAX_INT},
+    {"seed", JSON_FIELD_OF(ReportLoad, seed), 0, JSON_MAX_INT},
+    {"imbalance", JSON_FIELD_AS(JSON_DOUBLE, ReportLoad, imbalance), 1, G_MAXDOUBLE,
+     .keys = load_names},
+    {"iteration_s", JSON_FIELD_AS(JSON_NS, ReportLoad, iteration_ns), 0, TIME_MAX_S,
+     .keys = load_names},
+    {"peak_memory_bytes", JSON_FIELD_AS(JSON_INT, ReportLoad, peak_memory_bytes), 0, JSON_MAX_INT,
+     .keys = load_names},
+    {"fit_fraction", JSON_FIELD_OF(ReportLoad, fit_fraction), 0, 1},
+    {.key = NULL},
+};
+
 /* --- writing --- */
 
 /* Where the highest peak is: what ranks[] says of it, for those who look for one answer. */
@@ -217,6 +232,8 @@ report_write(JsonWriter *writer, const Report *report)
     json_fields_write(writer, part_fields, report);
     if (report->jitter.n_runs > 0)
         write_jitter(writer, &report->jitter);
+    if (report->load.n_steps > 0)
+        json_fields_write_object(writer, "expert_load", load_fields, &report->load);
     json_fields_write(writer, cost_fields, report);
 }
 
@@ -258,6 +275,9 @@ report_read(JsonDoc *doc, const JsonValue *object)
         json_fields_read(doc, jitter, run_fields, &report->jitter);
         json_fields_read_object(doc, jitter, jitter_fields, &report->jitter);
     }
+    const JsonValue *load = json_object_or_null(doc, object, "expert_load");
+    if (load != NULL)
+        json_fields_read_object(doc, load, load_fields, &report->load);
     json_fields_read_object(doc, object, cost_fields, report);
     return report;
 }

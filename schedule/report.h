@@ -38,6 +38,23 @@ typedef struct {
     double fit_fraction; /* in this share of the runs all ranks fit */
 } ReportJitter;
 
+/* What an uneven load of experts does (models/expert_load.h): quantiles over steps. */
+enum {
+    REPORT_LOAD_P50,
+    REPORT_LOAD_P95,
+    REPORT_LOAD_N
+};
+
+typedef struct {
+    int64_t n_steps; /* 0: the load is not varied */
+    uint64_t seed;
+    double imbalance
+        [REPORT_LOAD_N]; /* of a step's mean layer: rows of the fullest rank over the mean */
+    int64_t iteration_ns[REPORT_LOAD_N];
+    int64_t peak_memory_bytes[REPORT_LOAD_N];
+    double fit_fraction; /* of the steps, those in which every rank fits */
+} ReportLoad;
+
 typedef struct {
     int64_t iteration_ns; /* makespan */
     int64_t span_ns;      /* longest first-start-to-last-end of a rank's compute stream */
@@ -63,6 +80,7 @@ typedef struct {
         double measured_fraction, interpolated_fraction, modelled_fraction;
     } sources;
     ReportJitter jitter;
+    ReportLoad load;
     double cost_per_iteration;     /* NaN: unknown */
     double energy_per_iteration_j; /* NaN: unknown */
 } Report;

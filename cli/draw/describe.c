@@ -376,6 +376,25 @@ describe_op_sigma(const ReportJitter *jitter)
 }
 
 /* Prints the statistics of many iterations with times that vary. */
+/* What an uneven load of experts does. */
+static void
+print_load(const Report *report)
+{
+    const ReportLoad *load = &report->load;
+
+    if (load->n_steps == 0)
+        return;
+    output_printf(
+        "experts  imbalance p50 %.3f, p95 %.3f; iteration p50 %s, p95 %s; memory p50 %s, p95 "
+        "%s; out of memory in %s of " INT " steps\n",
+        load->imbalance[REPORT_LOAD_P50], load->imbalance[REPORT_LOAD_P95],
+        output_seconds(units_s_from_ns(load->iteration_ns[REPORT_LOAD_P50])).text,
+        output_seconds(units_s_from_ns(load->iteration_ns[REPORT_LOAD_P95])).text,
+        units_format_bytes((double)load->peak_memory_bytes[REPORT_LOAD_P50]).text,
+        units_format_bytes((double)load->peak_memory_bytes[REPORT_LOAD_P95]).text,
+        output_percent(1.0 - load->fit_fraction).text, load->n_steps);
+}
+
 static void
 print_jitter(const Report *report)
 {
@@ -454,6 +473,7 @@ print_totals(const Report *report, const Plan *plan, const char *currency, doubl
     print_sources(report);
     print_memory(report, fit_fraction);
     print_jitter(report);
+    print_load(report);
     if (isfinite(report->cost_per_iteration)) {
         g_autofree char *unit = text_escape(currency == NULL ? "" : currency, 16);
 

@@ -27,6 +27,14 @@ const OptionInfo conditions_options[] = {
      "memory, and the share of runs that fit. SIGMA profile: times vary as they did when the "
      "profile was measured",
      .common = true},
+    {"expert-load", "LOAD[,STEPS[,SEED]]",
+     "also draw STEPS steps (default: 1000) in which rows come unevenly to the ranks of experts; "
+     "the "
+     "report then has p50 and p95 of imbalance, time and memory, and the share of steps that fit. "
+     "LOAD: "
+     "even (chance alone), zipf:S (the i-th hottest expert of a layer gets i^-S), or a .csv of "
+     "counts "
+     "with the columns layer, expert and rows"},
     {"rank-jitter", "SIGMA",
      "vary the speed of a rank as a whole from run to run, with --jitter; default: as --jitter"},
     {"memory-jitter", "SIGMA",
@@ -162,6 +170,7 @@ conditions_read(Conditions *conditions, Options *options)
             read_speed(conditions, options, speeds[i]);
     }
     read_jitter(conditions, options);
+    experts_read(&conditions->experts, options);
 }
 
 Conditions
@@ -188,6 +197,7 @@ void
 conditions_clear(Conditions *conditions)
 {
     g_clear_pointer(&conditions->speeds, g_array_unref);
+    experts_clear(&conditions->experts);
 }
 
 /* --- use --- */

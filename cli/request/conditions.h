@@ -6,6 +6,7 @@
  */
 #pragma once
 
+#include "cli/request/experts.h"
 #include "cli/request/options.h"
 #include "profiles/profile.h"
 #include "profiles/workload/workload.h"
@@ -16,7 +17,8 @@ extern const OptionInfo conditions_options[];
 
 /* A plain value of which callers use jitter alone. */
 typedef struct {
-    GArray *speeds; /* (owned, nullable) of ConditionsSpeed */
+    ExpertsAsked experts; /* --expert-load */
+    GArray *speeds;       /* (owned, nullable) of ConditionsSpeed */
     SimJitter
         jitter; /* n_runs 0: no jitter; the caller sets n_replicas and n_members by its plan */
     bool jitter_of_profile; /* --jitter profile: conditions_apply_spread() sets the sigmas */

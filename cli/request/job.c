@@ -172,6 +172,30 @@ job_simulation_clear(JobSimulation *simulation)
     *simulation = (JobSimulation){0};
 }
 
+/* A job and what else its simulation was asked. */
+typedef struct {
+    const Job *job;
+    JobOptions options;
+} Varied;
+
+/* The job with other conventions; see ExpertsSimulate. */
+static bool
+simulate_load(const PlanConventions *conventions, int64_t *iteration_ns, int64_t *peak_bytes,
+              void *user_data, GError **error)
+{
+    const Varied *varied = user_data;
+    g_autoptr(Plan) plan = plan_copy(varied->job->plan);
+    const Job job = {varied->job->arch, varied->job->profile, plan};
+    g_auto(JobSimulation) simulation = {0};
+
+    plan->conventions = *conventions;
+    if (!job_simulate(&job, &varied->options, &simulation, error))
+        return false;
+    *iteration_ns = simulation.result.report->iteration_ns;
+    *peak_bytes = simulation.result.report->peak_memory_bytes;
+    return true;
+}
+
 bool
 job_simulate(const Job *job, const JobOptions *options, JobSimulation *simulation, GError **error)
 {
@@ -204,8 +228,17 @@ job_simulate(const Job *job, const JobOptions *options, JobSimulation *simulatio
     how.want_levels = options->want_levels;
     how.limit_ns = options->limit_ns;
     how.only_if_fits = options->limit_ns > 0;
-    return simulation->schedule != NULL &&
-           sim_run(simulation->schedule, simulation->workload, &how, &simulation->result, error);
+    if (simulation->schedule == NULL ||
+        !sim_run(simulation->schedule, simulation->workload, &how, &simulation->result, error))
+        return false;
+    if (options->conditions == NULL || options->conditions->experts.n_steps == 0)
+        return true;
+    Report *report = simulation->result.report;
+    Varied varied = {job, {.memory_limit_bytes = options->memory_limit_bytes}};
+    const int64_t usable =
+        report->memory_usable_bytes > 0 ? report->memory_usable_bytes : report->memory_limit_bytes;
+    return experts_vary(&options->conditions->experts, job->arch, job->plan, usable, simulate_load,
+                        &varied, report, error);
 }
 
 bool

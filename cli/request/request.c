@@ -170,6 +170,10 @@ const OptionInfo request_options[] = {
     {"mtp", "N",
      "train with N modules that predict tokens beyond the next (MTP), behind the last layer; "
      "default: the model's, which built-in and Hugging Face models have 0 of"},
+    {"redundant-experts", "N",
+     "hold N copies of the hottest experts besides the experts, on the ranks of ep with them; "
+     "default: "
+     "the model's, or none"},
     {"vocab", "N", "take a vocabulary of N in place of the model's; 0: no embedding, head or loss"},
     {NULL, NULL, NULL},
 };
@@ -257,6 +261,25 @@ request_load_model(const char *name_or_path, GError **error)
     return arch;
 }
 
+/* Gives every kind of layer with experts so many copies; false: there is none. */
+static bool
+set_redundant(ModelArch *arch, int64_t n_redundant)
+{
+    bool any = arch->experts.n_experts > 0;
+
+    if (any)
+        arch->experts.n_redundant = n_redundant;
+    for (int32_t i = 0; i < arch->n_kinds; i++) {
+        ModelExperts *experts = &arch->kinds[i].experts;
+
+        if (experts->n_experts == 0)
+            continue;
+        experts->n_redundant = n_redundant;
+        any = true;
+    }
+    return any;
+}
+
 /* Replaces the model by one with other --layers and --vocab, checked as a file would be. */
 static bool
 change_model(Request *request, Options *options, GError **error)
@@ -264,11 +287,15 @@ change_model(Request *request, Options *options, GError **error)
     size_t n_bytes;
 
     if (!options_has(options, "layers") && !options_has(options, "vocab") &&
-        !options_has(options, "mtp"))
+        !options_has(options, "mtp") && !options_has(options, "redundant-experts"))
         return true;
     request->arch->n_layers =
         options_int64(options, "layers", 1, MODEL_MAX_LAYERS, request->arch->n_layers);
     request->arch->mtp.n = options_int64(options, "mtp", 0, MODEL_MAX_MTP, request->arch->mtp.n);
+    const int64_t n_redundant =
+        options_int64(options, "redundant-experts", 0, MODEL_MAX_EXPERTS, 0);
+    if (options_has(options, "redundant-experts") && !set_redundant(request->arch, n_redundant))
+        options_fail(options, "redundant-experts", "model %s has no experts", request->arch->name);
     request->arch->vocab =
         options_int64(options, "vocab", 0, MODEL_MAX_VOCAB, request->arch->vocab);
     if (!options_finish(options, error))

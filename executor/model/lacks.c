@@ -58,6 +58,7 @@ kind_lacks(const ModelArch *layer, const Plan *plan, const ExecDeviceKind *kind)
         {norm != MODEL_NORM_RMS && norm != MODEL_NORM_LAYER, ON_GPU,
          "norms without shift or scale"},
         /* Experts. */
+        {moe && experts->n_redundant > 0, NOWHERE, "copies of hot experts"},
         {moe && experts->router_scores == MODEL_ROUTER_SOFTMAX_ALL, ON_GPU,
          "router_scores softmax-all (only softmax)"},
         {moe && experts->router_scores == MODEL_ROUTER_SIGMOID, ON_GPU,

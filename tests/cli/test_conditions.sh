@@ -143,4 +143,52 @@ EOF
 else
     skip "say the same as the options" "python3 is not installed"
 fi
+
+# --- loads of experts: two layers of counts, of which the first rank gets 4500 of 6000 and 2000 of 4000 rows ---
+cat >"$W/counts.csv" <<'EOF'
+layer,expert,rows
+0,0,3000
+0,1,1500
+0,2,1000
+0,3,500
+1,0,1000
+1,1,1000
+1,2,1000
+1,3,1000
+EOF
+cat >"$W/four.json" <<'EOF'
+{"format":"degas-model","version":1,"name":"four","family":"llama","n_layers":2,"hidden":1024,"n_heads":8,
+ "ffn_hidden":4096,"vocab":32000,"max_seq_len":4096,"experts":{"n_experts":4,"top_k":2,"ffn_hidden":2048}}
+EOF
+set -- simulate "$W/four.json" dgx-h100 --gpus 2 --global-batch 8 --ep 2
+runs 0 "counts of experts" "$@" --expert-load "$W/counts.csv,200" --json
+json "have the imbalance of their ranks, (4500 / 3000 + 1) / 2" "
+load = d['expert_load']
+assert abs(load['imbalance']['p50'] - 1.25) < 0.01 and load['fit_fraction'] == 1, load
+assert load['imbalance']['p50'] <= load['imbalance']['p95'] < 1.28, load"
+runs 0 "one imbalance" "$@" --expert-imbalance 1.25 --json
+cp "$W/out" "$W/one.json"
+runs 0 "counts again" "$@" --expert-load "$W/counts.csv,200" --json
+json "take as long as that imbalance" "
+one = json.load(open('$W/one.json'))
+assert abs(d['expert_load']['iteration_s']['p50'] / one['iteration_s'] - 1) < 0.01
+assert abs(d['expert_load']['peak_memory_bytes']['p50'] / one['peak_memory_bytes'] - 1) < 0.01
+assert d['iteration_s'] < one['iteration_s']"
+runs 0 "copies of hot experts" "$@" --expert-load "$W/counts.csv,200" --redundant-experts 4 --json
+json "even the ranks, and hold two experts more" "
+one = json.load(open('$W/one.json'))
+assert d['expert_load']['imbalance']['p95'] < 1.1, d['expert_load']
+more = max(r['memory_bytes']['weights'] for r in d['ranks']) - max(r['memory_bytes']['weights'] for r in one['ranks'])
+assert more == 2 * 2 * 2 * 3 * 1024 * 2048, more"
+fails 2 'no experts' "a model without experts" simulate gpt3-13b dgx-h100 --gpus 8 --global-batch 8 --expert-load even
+fails 2 'counts of 4 experts, but the model has 8' "counts of other experts" simulate mixtral-8x7b dgx-h100 --gpus 8 --global-batch 8 --expert-load "$W/counts.csv"
+fails 2 'expected a number' "no exponent" "$@" --expert-load zipf:x
+printf 'layer,expert
+0,0
+' >"$W/counts.csv"
+fails 2 'no column "rows"' "a table without rows" "$@" --expert-load "$W/counts.csv"
+printf 'layer,expert,rows
+0,0,-1
+' >"$W/counts.csv"
+fails 2 'counts.csv:2: rows' "a count below 0" "$@" --expert-load "$W/counts.csv"
 finish
