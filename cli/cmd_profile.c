@@ -287,6 +287,7 @@ print_for_people(const Profile *profile)
 typedef struct {
     ExecMeasureOptions exec;
     int64_t n_gpus;
+    int64_t n_between;              /* GPUs between which collectives are timed; 0: none */
     char *partial;                  /* (owned, nullable) */
     GArray *batches, *slices, *tps; /* (owned, nullable) */
     char *collectives, *why_not;    /* (owned, nullable) */
@@ -422,11 +423,16 @@ check_tp(const ExecMeasureOptions *o, GError **error)
     return true;
 }
 
-/* Times them between GPUs: sets asked->collectives, or asked->why_not, unless that was asked for.
- * False on a usage error, and on what exec_run() fails with: the message names the rank. */
+/* Whether messages and collectives between GPUs are timed, and between how many: asked->n_between, or 0
+ * and asked->why_not, unless nobody asked for them.  False on a usage error. */
 static bool
-time_between_gpus(Asked *asked, GError **error)
+decide_between_gpus(Asked *asked, GError **error)
 {
+    const ExecMeasureOptions *exec = &asked->exec;
+
+    if (!exec_device_kind(exec->device)->has_nccl ||
+        (exec->resume && exec_measure_has_collectives(exec->partial_path)))
+        return true;
     g_autoptr(GError) no_gpu = NULL;
     const int32_t n_devices = exec_backend_n_devices(nccl_device(), &no_gpu);
     /* Who says that hosts are not what they seem wants a proof of function on what is there. */
@@ -441,9 +447,18 @@ time_between_gpus(Asked *asked, GError **error)
     asked->why_not = reason_not_to(asked, n_gpus);
     if (asked->why_not != NULL)
         return true;
-    if (!check_tp(&asked->exec, error))
-        return false;
-    g_autoptr(Plan) plan = exec_measure_tiny_plan(asked->exec.dtype, 1, n_gpus, 1);
+    asked->n_between = n_gpus;
+    return check_tp(exec, error);
+}
+
+/* Times them: sets asked->collectives.  False on what exec_run() fails with: the message names the
+ * rank. */
+static bool
+time_between_gpus(Asked *asked, GError **error)
+{
+    if (asked->n_between == 0)
+        return true;
+    g_autoptr(Plan) plan = exec_measure_tiny_plan(asked->exec.dtype, 1, asked->n_between, 1);
     ExecRunOptions exec = run_options(asked, plan);
     g_autoptr(GString) output = g_string_new(NULL);
     g_autofree char *where = NULL;
@@ -451,6 +466,7 @@ time_between_gpus(Asked *asked, GError **error)
     if (run_processes_begin(&exec, &processes, &where, error) < 0)
         return false;
     asked->collectives = g_string_free(g_steal_pointer(&output), FALSE);
+    asked->exec.collectives = asked->collectives;
     return true;
 }
 
@@ -517,21 +533,6 @@ read_asked(Options *options, const ModelArch *arch, Asked *asked, GError **error
     return exec_measure_supported(&asked->exec, error);
 }
 
-/* Between GPUs, unless that is done already. */
-static bool
-time_collectives(Asked *asked, GError **error)
-{
-    const ExecMeasureOptions *exec = &asked->exec;
-
-    if (!exec_device_kind(exec->device)->has_nccl ||
-        (exec->resume && exec_measure_has_collectives(exec->partial_path)))
-        return true;
-    if (!time_between_gpus(asked, error))
-        return false;
-    asked->exec.collectives = asked->collectives;
-    return true;
-}
-
 /* Seconds for comparing attention kernels, if the budget does not say less: opening a device takes
  * some of them. */
 #define MOST_ATTENTION_S 20.0
@@ -562,7 +563,7 @@ measure(Asked *asked, GError **error)
         asked->exec.progress = show_progress;
         asked->exec.user_data = &progress;
     }
-    Profile *profile = time_collectives(asked, error) ? exec_measure(o, error) : NULL;
+    Profile *profile = time_between_gpus(asked, error) ? exec_measure(o, error) : NULL;
     o->user_data = NULL; /* nobody shows progress from here on */
     o->progress = NULL;
     if (profile != NULL)
@@ -587,7 +588,7 @@ run(Options *options, GError **error)
         return run_rank(&asked, error);
     const bool json = options_has(options, "json");
     const bool is_kept = json || output != NULL;
-    if (exec_backend_n_devices(asked.exec.device, error) < 0)
+    if (exec_backend_n_devices(asked.exec.device, error) < 0 || !decide_between_gpus(&asked, error))
         return -1;
     /* Said before, as measuring takes a minute. */
     if (!is_kept)

@@ -422,8 +422,8 @@ test_impossible_grids_are_refused(void)
 {
     static const int64_t zero = 0, huge = 1000;
     const ModelArch gpt = model();
-    ModelArch indexed = gpt;
-    indexed.indexer = (ModelIndexer){1, 4, 8};
+    ModelArch copied = gpt;
+    copied.experts = (ModelExperts){.n_experts = 4, .top_k = 2, .ffn_hidden = 32, .n_redundant = 2};
     const struct {
         ExecMeasureOptions options;
         int code;
@@ -438,7 +438,7 @@ test_impossible_grids_are_refused(void)
         {{.arch = &gpt, .device = "reference", .seq_len = 65}, EXEC_ERROR_UNSUPPORTED, "65"},
         {{.arch = &gpt, .device = "reference", .concurrency = -1}, EXEC_ERROR_UNSUPPORTED, "-1"},
         {{.arch = &gpt, .device = "cuda"}, EXEC_ERROR_MISSING, "degas-cuda.so"},
-        {{.arch = &indexed, .device = "reference"}, EXEC_ERROR_UNSUPPORTED, "indexer"},
+        {{.arch = &copied, .device = "reference"}, EXEC_ERROR_UNSUPPORTED, "copies of hot experts"},
     };
 
     for (size_t i = 0; i < G_N_ELEMENTS(cases); i++) {
