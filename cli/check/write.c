@@ -96,13 +96,14 @@ print_memory(const Report *report)
     output_text("\n");
 }
 
+/* @width: columns of what is edited */
 static void
-print_edit(const Check *check, const CheckEdit *edit)
+print_edit(const Check *check, const CheckEdit *edit, size_t width)
 {
     const double before = units_s_from_ns(check->report->iteration_ns),
                  after = units_s_from_ns(edit->report->iteration_ns);
 
-    output_printf("  %-38s %s (%+.1f %%), %s\n", edit->what, output_seconds(after).text,
+    output_printf("  %-*s %s (%+.1f %%), %s\n", (int)width, edit->what, output_seconds(after).text,
                   100 * (after / before - 1),
                   units_format_bytes((double)edit->report->peak_memory_bytes).text);
     for (guint i = 0; i < edit->set->len; i++)
@@ -162,15 +163,18 @@ check_print(const Check *check, bool names_unused)
         return;
     if (check->nearest != NULL) {
         output_text("\nThe fastest that fits of its neighbours:\n");
-        print_edit(check, check->nearest);
+        print_edit(check, check->nearest, 0);
     } else if (!check->report->fits) {
         output_text("\nNo edit of one or two settings fits.\n");
     }
     if (check->gains->len > 0)
         output_printf("\nWhat gains most, of %u edits of one setting that start:\n",
                       check->n_tried);
+    size_t width = 0;
     for (guint i = 0; i < check->gains->len; i++)
-        print_edit(check, g_ptr_array_index(check->gains, i));
+        width = MAX(width, strlen(((CheckEdit *)g_ptr_array_index(check->gains, i))->what));
+    for (guint i = 0; i < check->gains->len; i++)
+        print_edit(check, g_ptr_array_index(check->gains, i), width);
 }
 
 /* --- JSON --- */
