@@ -281,9 +281,9 @@ bool model_shape_check(const ModelArch *arch, const ModelShape *shape, GError **
 size_t model_ops(const ModelArch *arch, ModelPart part, int64_t layer, const ModelShape *shape,
                  ModelOp ops[MODEL_MAX_OPS]);
 
-/* The scratch block that degas's executor takes for the whole of a B, and of an I, whatever layer
- * of the model is at work: cost-model.md 6.3.  Defined in ops_mlp.c, beside the ops that need it.
- */
+/* What the neediest of @arch's layers needs of the scratch block that degas's executor takes for the
+ * whole of a B, and of an I, whatever layer of the stage is at work: cost-model.md 6.3.  Of one layer
+ * @arch is model_layer_arch().  Defined in ops_mlp.c, beside the ops that need it. */
 typedef struct {
     int64_t backward_bytes, input_bytes;
 } ModelScratchBytes;

@@ -10,6 +10,7 @@
 #include "base/order.h"
 #include "base/units.h"
 #include "planner/advice.h"
+#include "planner/modules.h"
 #include "planner/run.h"
 #include "planner/sliced.h"
 #include "planner/slices/slicings.h"
@@ -346,14 +347,14 @@ seed_clear(PlanFound *seed)
 typedef PlanFound Seed;
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(Seed, seed_clear)
 
-/* With the number of devices that @request says.  @advises: what would fit is looked for where
- * nothing does. */
+/* With the number of devices and the modules that @request says.  @limit: objective values above it are
+ * of no interest.  @advises: what would fit is looked for where nothing does. */
 static Plan *
-search_once(const PlanRequest *request, PlanEvaluateFunc evaluate, void *user_data, bool advises,
-            GError **error)
+search_set(const PlanRequest *request, int64_t limit, PlanEvaluateFunc evaluate, void *user_data,
+           bool advises, GError **error)
 {
     g_auto(Seed) seed = {0};
-    const int64_t time_ns = find_limit(request, evaluate, user_data, &seed);
+    const int64_t time_ns = MIN(limit, find_limit(request, evaluate, user_data, &seed));
     const bool slices = request->slices_mode == PLAN_SLICES_AUTO;
     const PlanSpaceLimits limits = {
         .memory_bytes = plan_request_largest_memory(request),
@@ -403,6 +404,118 @@ search_once(const PlanRequest *request, PlanEvaluateFunc evaluate, void *user_da
     return NULL;
 }
 
+/* --- modules of selective recompute --- */
+
+static void
+add_counts(Plan *to, const Plan *from)
+{
+    to->search.considered += from->search.considered;
+    to->search.pruned += from->search.pruned;
+    to->search.simulated += from->search.simulated;
+    to->search.infeasible += from->search.infeasible;
+}
+
+/* Whether @plan is better than @best: it is faster, smaller or less spent, whatever is asked for. */
+static bool
+is_better(const PlanRequest *request, const Plan *plan, const Plan *best)
+{
+    return request->objective == PLAN_OBJECTIVE_MEMORY
+               ? plan->predicted->peak_memory_bytes < best->predicted->peak_memory_bytes
+               : plan->predicted->iteration_ns < best->predicted->iteration_ns;
+}
+
+/* Adds @plan (taken) behind @best, unless a plan with the same choices is there. */
+static void
+keep_behind(Plan *best, Plan *plan, GHashTable *known, int64_t top)
+{
+    g_autoptr(Plan) kept = plan;
+
+    if (best->alternatives->len < (guint)top && g_hash_table_add(known, plan_choices(plan)))
+        g_ptr_array_add(best->alternatives, g_steal_pointer(&kept));
+}
+
+/* Plans of @before (taken), which was the best, become those behind @best. */
+static void
+keep_before(Plan *best, Plan *before, int64_t top)
+{
+    g_autoptr(GHashTable) known = g_hash_table_new_full(g_str_hash, g_str_equal, g_free, NULL);
+    g_autoptr(GPtrArray) behind = g_steal_pointer(&before->alternatives);
+
+    if (best->alternatives == NULL)
+        best->alternatives = g_ptr_array_new_with_free_func((GDestroyNotify)plan_free);
+    g_hash_table_add(known, plan_choices(best));
+    for (guint i = 0; i < best->alternatives->len; i++)
+        g_hash_table_add(known, plan_choices(best->alternatives->pdata[i]));
+    keep_behind(best, before, known, top);
+    for (guint i = 0; behind != NULL && i < behind->len; i++)
+        keep_behind(best, plan_copy(behind->pdata[i]), known, top);
+}
+
+/* The bound of two spaces together. */
+static void
+join_bounds(Plan *to, const Plan *from)
+{
+    const double time_s = units_s_from_ns(to->predicted->iteration_ns);
+
+    if (isnan(to->lower_bound_s) || isnan(from->lower_bound_s))
+        return;
+    to->lower_bound_s = fmin(to->lower_bound_s, from->lower_bound_s);
+    to->optimality_gap_fraction = time_s > 0.0 ? 1.0 - to->lower_bound_s / time_s : 0.0;
+}
+
+/* With the number of devices that @request says.  Where modules are open, each set is a space of its
+ * own, of which plans slower than the best so far are ruled out; of equal plans that with the first set
+ * wins, which is the framework's.  @advises: as above. */
+static Plan *
+search_once(const PlanRequest *request, PlanEvaluateFunc evaluate, void *user_data, bool advises,
+            GError **error)
+{
+    Plan *best = search_set(request, INT64_MAX, evaluate, user_data,
+                            advises && !request->searches_modules, error);
+
+    if (!request->searches_modules)
+        return best;
+    g_autoptr(GArray) sets = plan_module_sets(request);
+    for (guint i = 0; i < sets->len; i++) {
+        g_autoptr(PlanMemo) own = plan_memo_new();
+        PlanRequest at = *request;
+        const int64_t limit = best == NULL || request->objective != PLAN_OBJECTIVE_TIME
+                                  ? INT64_MAX
+                                  : best->predicted->iteration_ns;
+
+        if (best != NULL && is_request_stopped(request)) {
+            best->lower_bound_s = 0.0; /* nothing is known of the sets that are left */
+            best->optimality_gap_fraction = 1.0;
+            break;
+        }
+        at.conventions.recompute_modules = g_array_index(sets, uint32_t, i);
+        at.memo = own; /* what layers take depends on the set */
+        g_autoptr(Plan) plan = search_set(&at, limit, evaluate, user_data, false, NULL);
+        if (plan == NULL)
+            continue;
+        if (best == NULL) {
+            best = g_steal_pointer(&plan);
+            g_clear_error(error);
+            continue;
+        }
+        if (!is_better(request, plan, best)) {
+            add_counts(best, plan);
+            join_bounds(best, plan);
+            continue;
+        }
+        add_counts(plan, best);
+        join_bounds(plan, best);
+        keep_before(plan, best, request->top);
+        best = g_steal_pointer(&plan);
+    }
+    /* Nothing fits with any set: what would is said as of the framework's own. */
+    if (best == NULL && advises) {
+        g_clear_error(error);
+        return search_set(request, INT64_MAX, evaluate, user_data, true, error);
+    }
+    return best;
+}
+
 /* --- numbers of devices --- */
 
 /* Whether fewer devices than there are may be better: what a plan takes is its time times them. */
@@ -425,15 +538,6 @@ spent(const PlanRequest *request, const Plan *plan)
                                                                    : report->energy_per_iteration_j;
 
     return isfinite(known) ? known : (double)report->iteration_ns * (double)plan_n_devices(plan);
-}
-
-static void
-add_counts(Plan *to, const Plan *from)
-{
-    to->search.considered += from->search.considered;
-    to->search.pruned += from->search.pruned;
-    to->search.simulated += from->search.simulated;
-    to->search.infeasible += from->search.infeasible;
 }
 
 /* Powers of two up to what there is, and all; the least spent wins, of equals the fewest devices.

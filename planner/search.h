@@ -19,6 +19,8 @@
  * - Stages: even (plan_set_even_stages()), balanced on the devices on which they lie, or divided so
  *   that they fit with least recompute (partition/partitions.h); where there are few divisions of a
  *   chain, all of them (partition/divisions.h).
+ * - Modules of selective recompute, where they are open: each set of planner/modules.h is a space of
+ * its own.
  * - Recompute: with one stage per rank every combination of kinds; with chunks one kind for all
  *   stages, and one combination in which each rank saves no more than it must.
  * - Rank orders, where they are open: of all 24 those that differ in where groups lie on the

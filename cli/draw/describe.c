@@ -200,6 +200,16 @@ describe_plans(const Plan *const *plans, size_t n)
             print_loss(plans[0], plans[i], i);
 }
 
+/* Whether a stage computes modules again. */
+static bool
+repeats_modules(const Plan *plan)
+{
+    for (guint i = 0; i < plan->stages->len; i++)
+        if (g_array_index(plan->stages, PlanStage, i).recompute == PLAN_RECOMPUTE_SELECTIVE)
+            return true;
+    return false;
+}
+
 void
 describe_stages(const Plan *plan)
 {
@@ -222,6 +232,10 @@ describe_stages(const Plan *plan)
     output_text("\n");
     if (plan->slices->len > 1)
         output_printf("%u slices of %s tokens\n", plan->slices->len, slices);
+    if (plan->conventions.recompute_modules != 0 && repeats_modules(plan)) {
+        g_autofree char *modules = plan_modules_text(plan->conventions.recompute_modules);
+        output_printf("selective recompute repeats %s\n", modules);
+    }
     if (has_other_order(plan))
         output_printf("ranks in the order %s, the fastest dimension first\n",
                       plan_rank_order_names[plan->degrees.rank_order]);

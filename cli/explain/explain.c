@@ -297,6 +297,13 @@ add_search(Explanation *explanation, Request *request, double weight)
     request->plan.top = 0;
     request->plan.is_terse = true;
     request->plan.skips_bound = true;
+    /* What-ifs repeat what the winner repeats, of which the memo may know nothing. */
+    if (request->plan.searches_modules) {
+        request->plan.searches_modules = false;
+        request->plan.conventions.recompute_modules =
+            explanation->plan->conventions.recompute_modules;
+        request->plan.memo = NULL;
+    }
     request->plan.beside = explanation->request->plan.memo;
     request->plan.near_tp = chosen->tp;
     request->plan.near_pp = chosen->pp;

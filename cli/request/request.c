@@ -58,8 +58,8 @@ const OptionInfo request_options[] = {
     {"recompute-modules", "LIST",
      "repeat these modules in selective recompute: some of core_attn (default), layernorm, mlp, "
      "moe, moe_act, mla_up_proj, shared_experts, as in Megatron-Core; or op, PyTorch's policy over "
-     "ops (default of torchtitan and fsdp)",
-     .words = plan_module_names},
+     "ops (default of torchtitan and fsdp); auto: the search chooses of Megatron-Core's",
+     .words = plan_module_names, .or_auto = true},
     {"recompute-method", "M",
      "choose the layers of full recompute by M: uniform (all layers of a stage, in units of "
      "--recompute-num-layers), block (the first --recompute-num-layers of each stage, each for "
@@ -518,19 +518,22 @@ read_schedules(Request *request, Options *options, RequestKind kind)
 }
 
 static void
-read_recompute(PlanConventions *conventions, Options *options)
+read_recompute(PlanRequest *plan, Options *options)
 {
+    PlanConventions *conventions = &plan->conventions;
     g_auto(GStrv) words = options_words(options, "recompute-modules");
 
-    for (size_t i = 0; words != NULL && words[i] != NULL; i++) {
+    plan->searches_modules = words != NULL && g_strcmp0(words[0], "auto") == 0 && words[1] == NULL;
+    for (size_t i = 0; !plan->searches_modules && words != NULL && words[i] != NULL; i++) {
         int module = 0;
         while (module < PLAN_MODULE_N && strcmp(words[i], plan_module_names[module]) != 0)
             module++;
         if (module == PLAN_MODULE_N)
-            options_fail(options, "recompute-modules",
-                         "expected some of core_attn, layernorm, mlp, moe, moe_act, mla_up_proj, "
-                         "shared_experts, op, got \"%s\"",
-                         words[i]);
+            options_fail(
+                options, "recompute-modules",
+                "expected auto, or some of core_attn, layernorm, mlp, moe, moe_act, mla_up_proj, "
+                "shared_experts, op, got \"%s\"",
+                words[i]);
         else
             conventions->recompute_modules |= UINT32_C(1) << module;
     }
@@ -636,7 +639,7 @@ read_conventions(PlanRequest *plan, PlanFramework framework, Options *options)
         (Dtype)options_choice(options, "grad-dtype", (int)conventions->grad_dtype);
     conventions->wide_reduction = options_on_off(options, "wide-reduction", false);
     read_overlap(conventions, options);
-    read_recompute(conventions, options);
+    read_recompute(plan, options);
     conventions->optimizer = (PlanOptimizer)options_choice(options, "optimizer", 0);
     conventions->muon_tp = (PlanMuonTp)options_choice(options, "muon-tp-mode", 0);
     if (options_has(options, "muon-tp-mode") && conventions->optimizer != PLAN_OPTIMIZER_MUON)
@@ -790,6 +793,8 @@ read_plan(Request *request, Options *options, RequestKind kind)
     read_schedules(request, options, kind);
     read_slices(request, options, kind);
     plan->recompute = choice_or_auto(options, "recompute", fixed ? PLAN_RECOMPUTE_NONE : PLAN_AUTO);
+    if (fixed && plan->searches_modules)
+        options_fail(options, "recompute-modules", "auto: plan and sweep search; one job has some");
     plan->zero_stage = choice_or_auto(options, "zero", fixed ? 0 : PLAN_AUTO);
     plan->offload = choice_or_auto(options, "offload", PLAN_OFFLOAD_NONE);
     plan->offload_parameters = options_on_off(options, "offload-parameters", false);

@@ -4,7 +4,8 @@
  *
  * Times come from the same costs as those of a Workload (profiles/workload/workload.h), without
  * what a Workload adds (ZeRO 3, messages), on the fastest devices of the cluster: never more than
- * what a Workload says.  Bytes are exactly those of a Workload.
+ * what a Workload says.  Bytes are those of a Workload, but for the scratch of degas's executor,
+ * which is a layer's own here and that of its stage there.
  *
  * Thread-safety: pure, but for the memo, which is safe.
  */

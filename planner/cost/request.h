@@ -45,6 +45,7 @@ typedef struct {
     int64_t n_slices;        /* of UNIFORM and GIVEN */
     const int64_t *slices;   /* (borrowed) of GIVEN: n_slices lengths in tokens */
     int recompute;           /* PlanRecompute of all stages, or PLAN_AUTO */
+    bool searches_modules;   /* what selective recompute repeats is open: modules.h */
     int zero_stage;          /* or PLAN_AUTO */
     int offload;             /* PlanOffload, or PLAN_AUTO */
     bool offload_parameters; /* only plans with ZeRO 3 and offloading are looked at */

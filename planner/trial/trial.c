@@ -180,14 +180,11 @@ lower_limit(PlanTrial *trial)
         }
 }
 
-/* (owned, nullable) PlanFound.choices of @plan. */
-static char *
-choices_of(const PlanRequest *request, const Plan *plan)
+char *
+plan_choices(const Plan *plan)
 {
     const PlanDegrees *d = &plan->degrees;
 
-    if (request->top == 0)
-        return NULL;
     return g_strdup_printf(INT " " INT " " INT " " INT " " INT " " INT " " INT " %s %d %s %d %d %d",
                            d->dp, d->tp, d->pp, d->vpp, d->cp, d->ep, plan->micro_batch,
                            plan->schedule, plan->slices->len > 1, plan_recompute_name(plan),
@@ -256,7 +253,7 @@ simulate(PlanTrial *trial, const Plan *plan, const Workload *workload, const Sch
         .index = trial->point->index,
         .order = order,
         .is_rough = rough,
-        .choices = choices_of(trial->evaluation->space->request, plan),
+        .choices = trial->evaluation->space->request->top == 0 ? NULL : plan_choices(plan),
     };
     /* @plan may be a copy of one that was predicted. */
     g_clear_pointer(&found->plan->predicted, report_free);

@@ -44,6 +44,9 @@ typedef struct {
     char *choices; /* (owned, nullable) what a person would change; NULL: nobody asks for others */
 } PlanFound;
 
+/* Returns: (owned) what a person would change of @plan, in one word: plans with the same are alike. */
+char *plan_choices(const Plan *plan);
+
 /* Keeps the first @most plans of @found, which is in order; of plans with the same choices only the
  * first.  Choices are degrees, micro-batch, schedule, whether sequences are sliced, recompute, ZeRO,
  * offload and sequence parallelism; stages, slices and the order of ranks are none. */

@@ -517,17 +517,18 @@ next_input_bytes(const ModelOp *ops, size_t n_ops, size_t i)
     return 0;
 }
 
-/* The executor's: its scratch is for the whole op, and I takes room for all gradients that a layer
- * leaves to W before it gives back what only input gradients read. */
+/* The executor's of @layer alone: I takes room for all gradients that a layer leaves to W before it gives
+ * back what only input gradients read. */
 static void
-set_executor_transients(const ModelArch *arch, const ModelShape *shape, int64_t late_input,
-                        WorkloadPartBytes *sum)
+set_executor_transients(const ModelArch *arch, int64_t layer, const ModelShape *shape,
+                        int64_t late_input, WorkloadPartBytes *sum)
 {
-    const ModelScratchBytes scratch = model_scratch_bytes(arch, shape);
+    const ModelArch one = model_layer_arch(arch, layer);
 
-    sum->backward_transient_bytes = scratch.backward_bytes;
+    sum->scratch = model_scratch_bytes(&one, shape);
+    sum->backward_transient_bytes = sum->scratch.backward_bytes;
     sum->input_transient_bytes =
-        scratch.input_bytes +
+        sum->scratch.input_bytes +
         (late_input > 0 ? late_input : sum->weight_saved_bytes - sum->early_saved_for_weight_bytes);
 }
 
@@ -578,7 +579,7 @@ workload_part_bytes(const ModelArch *arch, ModelPart part, int64_t layer, const 
         sum.passing_transient_bytes =
             sum.forward_transient_bytes + sum.saved_bytes - model_boundary_bytes(arch, shape);
     if (part == MODEL_PART_LAYER && shape->row_blocks)
-        set_executor_transients(arch, shape, late_input, &sum);
+        set_executor_transients(arch, layer, shape, late_input, &sum);
     return sum;
 }
 
@@ -743,6 +744,35 @@ layer_bytes(const WorkloadBuild *build, int64_t layer, int32_t class_, int32_t s
     return memo->bytes[i];
 }
 
+/* The bytes of each kind of the stage's layers (@known), which all work beside the scratch of the one
+ * that needs most: it is for the whole op. */
+static void
+stage_bytes(const WorkloadBuild *build, const PlanStage *stage, int32_t class_, int32_t slice,
+            const ModelShape *shape, WorkloadPartBytes bytes[MODEL_MAX_KINDS],
+            bool known[MODEL_MAX_KINDS])
+{
+    ModelScratchBytes most = {0};
+
+    for (int64_t i = 0; i < stage->n_layers; i++) {
+        const int64_t layer = stage->first_layer + i;
+        const int kind = model_layer_kind(build->arch, layer);
+
+        if (known[kind])
+            continue;
+        known[kind] = true;
+        bytes[kind] = layer_bytes(build, layer, class_, slice, shape);
+        most.backward_bytes = MAX(most.backward_bytes, bytes[kind].scratch.backward_bytes);
+        most.input_bytes = MAX(most.input_bytes, bytes[kind].scratch.input_bytes);
+    }
+    for (int kind = 0; kind < MODEL_MAX_KINDS; kind++) {
+        if (!known[kind])
+            continue;
+        bytes[kind].backward_transient_bytes +=
+            most.backward_bytes - bytes[kind].scratch.backward_bytes;
+        bytes[kind].input_transient_bytes += most.input_bytes - bytes[kind].scratch.input_bytes;
+    }
+}
+
 void
 workload_build_op_memory(const WorkloadBuild *build, const PlanStage *stage, int32_t class_,
                          int32_t slice, WorkloadOp *op, int64_t *last_bytes)
@@ -756,30 +786,31 @@ workload_build_op_memory(const WorkloadBuild *build, const PlanStage *stage, int
         stage->embedding ? end_held(build, MODEL_PART_EMBEDDING, &shape) : none;
     g_autoptr(GArray) whole =
         build->facts->row_blocks ? g_array_new(false, false, sizeof(WorkloadCoursePart)) : NULL;
+    WorkloadPartBytes bytes[MODEL_MAX_KINDS];
     WorkloadKeptBytes kinds[MODEL_MAX_KINDS] = {0}, plain[MODEL_MAX_KINDS] = {0};
     int64_t saved[MODEL_MAX_KINDS] = {0};
     bool known[MODEL_MAX_KINDS] = {false};
     int64_t state_bytes = 0;
 
+    stage_bytes(build, stage, class_, slice, &shape, bytes, known);
+    for (int kind = 0; kind < MODEL_MAX_KINDS; kind++) {
+        if (!known[kind])
+            continue;
+        kinds[kind] = workload_kept_bytes(&bytes[kind], stage->recompute, build->n_slices > 1,
+                                          boundary_bytes);
+        plain[kind] = workload_kept_bytes(&bytes[kind], PLAN_RECOMPUTE_NONE, build->n_slices > 1,
+                                          boundary_bytes);
+        saved[kind] = bytes[kind].saved_bytes;
+        if (stage->recompute == PLAN_RECOMPUTE_FULL)
+            again[SCHEDULE_OP_BACKWARD] = MAX(again[SCHEDULE_OP_BACKWARD], saved[kind]);
+        again[SCHEDULE_OP_BACKWARD_INPUT] =
+            MAX(again[SCHEDULE_OP_BACKWARD_INPUT], kinds[kind].again_input_bytes);
+    }
     if (stage->embedding)
         add_whole_part(build, MODEL_PART_EMBEDDING, 0, &embedding, whole, op);
     for (int64_t i = 0; i < stage->n_layers; i++) {
         int64_t layer = stage->first_layer + i;
         int kind = model_layer_kind(build->arch, layer);
-
-        if (!known[kind]) {
-            const WorkloadPartBytes bytes = layer_bytes(build, layer, class_, slice, &shape);
-            kinds[kind] =
-                workload_kept_bytes(&bytes, stage->recompute, build->n_slices > 1, boundary_bytes);
-            plain[kind] = workload_kept_bytes(&bytes, PLAN_RECOMPUTE_NONE, build->n_slices > 1,
-                                              boundary_bytes);
-            saved[kind] = bytes.saved_bytes;
-            if (stage->recompute == PLAN_RECOMPUTE_FULL)
-                again[SCHEDULE_OP_BACKWARD] = MAX(again[SCHEDULE_OP_BACKWARD], bytes.saved_bytes);
-            again[SCHEDULE_OP_BACKWARD_INPUT] =
-                MAX(again[SCHEDULE_OP_BACKWARD_INPUT], kinds[kind].again_input_bytes);
-        }
-        known[kind] = true;
         WorkloadKeptBytes kept =
             plan_layer_recompute(&build->plan->conventions, stage, i) == stage->recompute
                 ? kinds[kind]

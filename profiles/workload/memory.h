@@ -105,6 +105,9 @@ typedef struct {
     int64_t late_saved_bytes, late_backward_bytes;
     int64_t early_saved_for_weight_bytes; /* inputs of products that are saved by ops that are not
                                              late */
+    /* What degas's executor takes for such a layer as scratch, within the transients of B and of I; in a
+     * stage it is that of the neediest layer.  0: other frameworks, the ends. */
+    ModelScratchBytes scratch;
 } WorkloadPartBytes;
 
 WorkloadPartBytes workload_part_bytes(const ModelArch *arch, ModelPart part, int64_t layer,

@@ -12,10 +12,33 @@ runs 0 "it is exported" export "$W/modules.json" --to megatron
 has "^--recompute-modules layernorm mlp" "with Megatron's flag"
 runs 0 "layers of each stage" simulate $job --recompute full --recompute-method block --recompute-num-layers 3 --json
 cp "$W/out" "$W/block.json"
-fails 2 "expected some of core_attn" "an unknown module" simulate $job --recompute-modules mlps
+fails 2 "expected auto, or some of core_attn" "an unknown module" simulate $job --recompute-modules mlps
+fails 2 "auto: plan and sweep search" "a job whose modules are open" simulate $job --recompute-modules auto
 fails 2 "op is chosen alone" "op and another module" simulate $job --recompute-modules op,mlp
 fails 2 "block needs --recompute-num-layers" "block without a number" simulate $job --recompute-method block
 fails 2 "selective recompute is of .*, not of op" "a policy that Megatron has not" plan $job --recompute-modules op
+
+# The search over modules is as fast as the fastest of all sets, which is not the usual one: memory is short.
+tight="llama3-8b dgx-h100 --gpus 8 --global-batch 64 --seq-len 16384 --framework megatron-core --dp 4 --tp 2 --zero 2
+    --memory-limit 48GiB --slices off --top 2"
+least=
+for set in core_attn layernorm mlp core_attn,layernorm core_attn,mlp layernorm,mlp core_attn,layernorm,mlp; do
+    # shellcheck disable=SC2086
+    "$DEGAS" plan $tight --recompute-modules $set -o "$W/set.json" >/dev/null 2>&1
+    least="$least $(python3 -c "import json; print(json.load(open('$W/set.json'))['predicted']['iteration_s'])")"
+done
+# shellcheck disable=SC2086
+runs 0 "modules are searched" plan $tight --recompute-modules auto --explain -o "$W/auto.json"
+has "^selective recompute repeats mlp" "the plan says what it repeats"
+has "memory  *+1 GiB .*  =  *the same" "what-ifs repeat the same modules"
+json "the search finds the fastest of all sets" "
+times = [float(t) for t in '$least'.split()]
+assert len(times) == 7 and min(times) < 0.95 * times[0], times
+assert d['predicted']['iteration_s'] == min(times), (d['predicted']['iteration_s'], times)
+assert d['conventions']['recompute_modules'] == ['mlp'], d['conventions']
+assert d['lower_bound_s'] <= min(times), d['lower_bound_s']
+told = [(a['degrees'], a['micro_batch'], a['stages'][0].get('recompute'), a['sequence_parallel']) for a in d['alternatives']]
+assert len(set(map(str, told))) == len(told) == 2, told" "$W/auto.json"
 }
 cat > "$W/block.sh" <<'END'
 torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 32 --hidden-size 4096 --num-attention-heads 32 \

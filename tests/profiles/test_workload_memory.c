@@ -387,6 +387,16 @@ test_kinds_of_layers_share_blocks(void)
         workspace = kept->ops[0].workspace_bytes;
         g_assert_cmpint(workspace[SCHEDULE_OP_BACKWARD], ==, scratch + input + blocks);
 
+        /* A stage of experts alone has blocks of its own width, whatever the stage before it has. */
+        PlanSpec apart = {.degrees = {.dp = 1, .tp = 1, .pp = 2, .cp = 1, .ep = 1, .vpp = 1}};
+        g_autoptr(Workload) behind = workload_of(&arch, profile, &apart);
+        arch.experts.first_dense_layers = 0;
+        g_autoptr(Workload) experts = workload_of(&arch, profile, &apart);
+        arch.experts.first_dense_layers = 1;
+        for (int kind = SCHEDULE_OP_BACKWARD; kind <= SCHEDULE_OP_BACKWARD_INPUT; kind++)
+            g_assert_cmpint(workload_op(behind, 0, 1, 0, 0)->workspace_bytes[kind], ==,
+                            workload_op(experts, 0, 1, 0, 0)->workspace_bytes[kind]);
+
         spec.recompute = PLAN_RECOMPUTE_FULL;
         g_autoptr(Workload) again = workload_of(&arch, profile, &spec);
         const WorkloadOp *op = &again->ops[0];
