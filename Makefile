@@ -1,5 +1,6 @@
 # degas: make, make demo, make test, make test-long, make bench, make loop, make validate, make bundle,
 # make gpu-check, make check, make install, make uninstall, make deb; prints what it found.
+# make step-time: a step of many kinds of layers on this CPU, beside its prediction.
 # make libdegas: the C library, which make install then installs, too.
 # make fuzz, make torture, make fire, make soak, make mutants, make valgrind: docs/quality.md.
 # Options: SAN=address,undefined or SAN=thread, CUDA=0|1, MPI=0|1, CC, MPICC, CFLAGS, LDFLAGS, OPT,
@@ -78,7 +79,7 @@ LIBRARY_SOURCES := $(foreach f,$(LOWER_simulator) simulator planner cli/library 
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
 .SECONDARY:
-.PHONY: all libdegas demo test run-tests test-long bench loop gallery validate validation-page check-page frameworks-page bundle \
+.PHONY: all libdegas demo test run-tests test-long bench loop step-time gallery validate validation-page check-page frameworks-page bundle \
 	gpu-check check format clean packages install uninstall deb
 
 # The plugins first: their kernels take longest.
@@ -227,6 +228,10 @@ bench: all $(BENCHES)
 # Predicted beside measured on this machine's CPU: writes docs/loop.md.
 loop: all $(B)/tests/bench/gauge_cores
 	@GAUGE=$(B)/tests/bench/gauge_cores scripts/loop.sh
+
+# Whether a step of a model of many kinds of layers takes on two ranks what is predicted, within 10 %: a measurement, and so no test.
+step-time: all
+	@scripts/run_tests.sh tests/bench/step_time.sh
 
 # The pictures of docs/gallery.md and docs/tutorial.md by the commands in them; CHECK=1 writes nothing, and fails where one is another now.
 gallery: all
