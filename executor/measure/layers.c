@@ -7,8 +7,8 @@
 #include "executor/measure/links.h"
 #include "profiles/cost/measured.h"
 
-/* How often a point is timed before the next one is chosen, after one run to warm up; where time is
- * short, once. */
+/* How often a point is timed before the next one is chosen, after one run to warm up, and the first
+ * time by the kinds of its ops too; where time is short, once. */
 #define FIRST_REPETITIONS 2
 
 /* The share of the round's time in which the grid grows; its corners may take all of the time.  The
@@ -18,6 +18,8 @@
 /* In one of so many repetitions layers are also timed by the kinds of their ops, which takes as
  * long once more. */
 #define KINDS_EVERY 4
+/* Of how many runs of a point its first time consists: the one to warm up, and those above. */
+#define FIRST_RUNS (1.0 + FIRST_REPETITIONS + 1.0)
 
 static double
 round_s(const ExecMeasureLayers *job)
@@ -105,7 +107,7 @@ static bool
 time_point(ExecMeasureRank *rank, ExecMeasureLayers *job, const ExecGridPoint *point,
            GError **error)
 {
-    double once_s = 0.0;
+    double once_s[2] = {0}; /* without and with the kinds of its ops */
 
     rank->record = false;
     if (!exec_measure_point(rank, point, false, error))
@@ -118,12 +120,13 @@ time_point(ExecMeasureRank *rank, ExecMeasureLayers *job, const ExecGridPoint *p
         if (!more)
             break;
         const int64_t begin_ns = exec_now_ns();
-        if (!exec_measure_point(rank, point, true, error))
+        if (!exec_measure_point(rank, point, n == 0, error))
             return false;
-        once_s = exec_seconds_since(begin_ns);
+        once_s[n == 0] = exec_seconds_since(begin_ns);
     }
     if (rank->transport.rank == 0)
-        job->points_s[true] += once_s;
+        for (int by_kind = 0; by_kind <= 1; by_kind++)
+            job->points_s[by_kind] += once_s[by_kind];
     return true;
 }
 
@@ -294,10 +297,10 @@ static double
 wanted_s(const ExecMeasureLayers *job)
 {
     const double grid_s = exec_grid_all_s(job->grid);
-    const double once_s = grid_s / (1.0 + FIRST_REPETITIONS) + job->links_s;
+    const double once_s = (1.0 + 1.0 / KINDS_EVERY) * grid_s / FIRST_RUNS + job->links_s;
 
     return fmax((grid_s + 2.0 * job->links_s) / GRID_SHARE,
-                grid_s + (job->min_repetitions + 2.0) * once_s);
+                grid_s + 2.0 * job->links_s + job->min_repetitions * once_s);
 }
 
 /* Copies come after the grid: then layers have the memory that they need. */

@@ -36,7 +36,7 @@ typedef struct {
     Dtype dtype;            /* in which activations and weights are stored: fp32 or bf16 */
     const char *attention;  /* (nullable) ExecBackendOptions.attention */
     int64_t seq_len;        /* 0: the model's */
-    const int64_t *batches; /* (borrowed, nullable) micro-batch sizes; NULL: 1, 2, 4 as needed */
+    const int64_t *batches; /* (borrowed, nullable) sizes; NULL: 1, 4, on GPUs also 2, as needed */
     size_t n_batches;
     const int64_t *slices; /* (borrowed, nullable) slice lengths; NULL: from seq_len, as needed */
     size_t n_slices;

@@ -60,7 +60,10 @@ measure(bool quick, double budget_s, const int64_t *tps, size_t n_tps)
     Measured measured = {.told = g_string_new(NULL)};
     g_autoptr(GError) error = NULL;
     const int64_t begin_ns = exec_now_ns();
+    static const int64_t batches[] = {1, 2, 4};
     g_autoptr(Profile) profile = exec_measure(&(ExecMeasureOptions){.arch = &small,
+                                                                    .batches = batches,
+                                                                    .n_batches = 3,
                                                                     .device = "reference",
                                                                     .concurrency = 1,
                                                                     .tps = tps,
