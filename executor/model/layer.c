@@ -177,18 +177,32 @@ exec_layer_passing(const ExecLayerShape *shape, ExecCutter *cutter)
     return a;
 }
 
+/* What products read that backward makes again, of each half. */
+static void
+cut_again(const ExecLayerShape *shape, int half, ExecCutter *cutter, ExecLayerKept *kept)
+{
+    const ExecWidths *w = shape->widths;
+
+    if (norm_again(shape, half))
+        kept->in[half] = exec_cut(cutter, local_rows_of(shape) * w->hidden);
+    if (half == 1 && mlp_again(shape))
+        kept->active = exec_cut(cutter, exec_slice_rows(&shape->slice) * w->ffn_hidden);
+}
+
 ExecLayerKept
 exec_layer_kept(const ExecLayerShape *shape, ExecCutter *cutter)
 {
     const ExecWidths *w = shape->widths;
     const int64_t rows = exec_slice_rows(&shape->slice);
-    ExecLayerKept kept;
+    ExecLayerKept kept = {0};
 
     kept.mixer = exec_cut_bytes(cutter, mixer_blocks(shape).kept.n_bytes);
     kept.d_proj = exec_cut(cutter, w->has_mixer ? rows * w->hidden : 0);
     kept.d_up = exec_cut(cutter, rows * w->up_width);
     kept.d_down = exec_cut(cutter, has_mlp(w) ? rows * w->hidden : 0);
     kept.d_gate = exec_cut(cutter, has_gate(w) ? local_rows_of(shape) : 0);
+    cut_again(shape, 0, cutter, &kept);
+    cut_again(shape, 1, cutter, &kept);
     return kept;
 }
 
@@ -236,17 +250,13 @@ exec_layer_scratch(const ExecLayerShape *shape, ExecCutter *cutter)
         scratch.kept.d_gate = exec_cut(cutter, has_gate(w) ? local_rows_of(shape) : 0);
     }
     ExecCutter mlp = *cutter; /* mixer and MLP do not need the rest at the same time */
-    if (exec_is_backward(shape) || exec_is_forward(shape)) {
-        const int64_t n = local_rows_of(shape) * w->hidden;
-        if (norm_again(shape, 0))
-            scratch.in[0] = exec_cut(cutter, n);
-        if (norm_again(shape, 1))
-            scratch.in[1] = exec_cut(&mlp, n);
-        if (mlp_again(shape)) {
-            scratch.up = exec_cut(&mlp, rows * w->up_width);
-            scratch.active = exec_cut(&mlp, rows * w->ffn_hidden);
-            cut_gate(shape, &mlp, &scratch.shared, &scratch.gate);
-        }
+    if (whole || exec_is_forward(shape)) {
+        cut_again(shape, 0, cutter, &scratch.kept);
+        cut_again(shape, 1, &mlp, &scratch.kept);
+    }
+    if ((exec_is_backward(shape) || exec_is_forward(shape)) && mlp_again(shape)) {
+        scratch.up = exec_cut(&mlp, rows * w->up_width);
+        cut_gate(shape, &mlp, &scratch.shared, &scratch.gate);
     }
     scratch.mixer = exec_cut_bytes(cutter, mixer.scratch.n_bytes);
     scratch.kept.mixer = exec_cut_bytes(cutter, whole ? mixer.kept.n_bytes : 0);
@@ -607,16 +617,19 @@ half_backward(const ExecLayer *layer, int half, const ExecLayerKept *kept, const
 /* --- the layer --- */
 
 void
-exec_layer_use_scratch(ExecLayer *layer)
+exec_layer_place_again(ExecLayer *layer, const ExecLayerKept *kept)
 {
     const ExecLayerShape shape = exec_layer_shape(layer);
+    const bool split =
+        shape.op == SCHEDULE_OP_BACKWARD_INPUT || shape.op == SCHEDULE_OP_BACKWARD_WEIGHT;
+    const ExecLayerKept *again = split ? kept : &layer->scratch->kept;
 
     for (int half = 0; half < 2; half++)
         if (norm_again(&shape, half))
-            layer->a.in[half] = layer->scratch->in[half];
+            layer->a.in[half] = again->in[half];
     if (mlp_again(&shape)) {
+        layer->a.active = again->active;
         layer->a.up = layer->scratch->up;
-        layer->a.active = layer->scratch->active;
         layer->a.shared = layer->scratch->shared;
         layer->a.gate = layer->scratch->gate;
     }

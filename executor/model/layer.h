@@ -24,8 +24,9 @@
  * attention's output is computed again by backward.  Since scores are never kept, all that it saves
  * here is lse.  Of the other modules (models/modules.h), backward computes again norms, the inner MLP
  * or that of shared experts, and q, k and v of latents, which then lie in the op's scratch; and the
- * experts' activations, or all that follows their input, in blocks of moe.h.  Full recompute is done by
- * the caller, who calls exec_layer_forward() once more.
+ * experts' activations, or all that follows their input, in blocks of moe.h.  An I computes them once,
+ * and what W reads of them (ExecLayerKept) stays until then.  Full recompute is done by the caller, who
+ * calls exec_layer_forward() once more.
  *
  * Tensor parallelism (linear.h): the columns of Wq, Wkv and Wup and the rows of Wproj and Wdown are
  * split over tp.  With sequence parallelism x, x2, y and the norms hold this rank's local rows
@@ -55,13 +56,16 @@ typedef struct {
                             its sigmoid is multiplied with, where they have a gate */
 } ExecLayerActivations;
 
-/* What is kept from I to W: the gradients of the products' outputs. */
+/* What is kept from I to W: the gradients of the products' outputs, and what I has made again for W. */
 typedef struct {
     void *mixer;  /* the mixer's block of this name */
     void *d_proj; /* [rows, hidden] */
     void *d_up;   /* [rows, up_width] */
     void *d_down; /* [rows, hidden]; NULL where the layer has experts and none is shared */
     void *d_gate; /* [local rows] of the gate of shared experts */
+    /* Inputs of products that F does not keep because backward computes them again: as in
+     * ExecLayerActivations. */
+    void *in[2], *active;
 } ExecLayerKept;
 
 /* What lives during one op only, as far as ops of its kind need it. */
@@ -74,9 +78,10 @@ typedef struct {
      * it is normed, and before it is scaled; what the second of parallel halves adds up. */
     void *d_result, *d_scaled, *d_second;
     void *d_shared; /* [local rows, hidden] of the shared experts' result, where they have a gate */
-    /* What F does not keep because backward computes it again: ExecLayerActivations. */
-    void *in[2], *up, *active, *shared, *gate;
-    /* B: mixer and d_up.  I: d_up is [local rows, hidden] for the output of a second forward. */
+    /* What else F does not keep because backward computes it again: ExecLayerActivations. */
+    void *up, *shared, *gate;
+    /* B: mixer and d_up.  I: d_up is [local rows, hidden] for the output of a second forward.  F and B:
+     * what backward computes again. */
     ExecLayerKept kept;
 } ExecLayerScratch;
 
@@ -115,8 +120,9 @@ typedef struct ExecLayer {
     ExecMoe *moe;            /* NULL: the layer has no experts */
 } ExecLayer;
 
-/* Gives activations that are not kept their places in the layer's scratch. */
-void exec_layer_use_scratch(ExecLayer *layer);
+/* Gives activations that F does not keep their places: in the layer's scratch, and what W reads of
+ * them in @kept where the op is I or W. */
+void exec_layer_place_again(ExecLayer *layer, const ExecLayerKept *kept);
 
 static inline ExecLayerShape
 exec_layer_shape(const ExecLayer *layer)

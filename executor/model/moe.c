@@ -892,6 +892,10 @@ exec_moe_backward(const ExecLayer *layer, void *d_up, const void *d, const void 
         backward_into(layer, &s, d, total);
     exec_pool_give(layer->pool, &s.block);
     exec_pool_give(layer->pool, &s.exchange.block);
+    /* What it is made of goes back before W. */
+    if (layer->op == SCHEDULE_OP_BACKWARD_INPUT && layer->moe->repeats_active &&
+        layer->comm->error == NULL)
+        activate_experts(layer);
     return total;
 }
 
@@ -902,7 +906,8 @@ exec_moe_weight(const ExecLayer *layer, const void *in, const void *d_up, const 
 
     if (w->ffn_hidden > 0)
         exec_mlp_weight(layer, in, d_up, d_down);
-    if (layer->comm->error != NULL || (layer->moe->repeats_active && !activate_experts(layer)))
+    if (layer->comm->error != NULL || (layer->op == SCHEDULE_OP_BACKWARD &&
+                                       layer->moe->repeats_active && !activate_experts(layer)))
         return;
     const Experts x = experts_of(w, layer->moe);
     const Kept kept = kept_of(w, layer->moe);

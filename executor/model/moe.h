@@ -32,7 +32,8 @@ typedef struct {
     ExecBlock experts;  /* of the rows that came to its experts: until B or I */
     ExecBlock products; /* what weight gradients read of these rows: until B or W */
     ExecBlock kept;     /* from I to W */
-    ExecBlock active; /* inputs of the second products where they are not kept: in F, again in B */
+    ExecBlock active; /* inputs of the second products where they are not kept: in F, again in B, or
+                         from I to W */
     bool repeats_active; /* ... because selective recompute has the module of activations */
     int64_t n_rows;      /* that this rank routes */
     int64_t n_sent;      /* n_rows top_k */

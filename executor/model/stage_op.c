@@ -213,6 +213,27 @@ activations_at(const ExecStageOp *op, int64_t l, const void **x)
                          : exec_layer_activations(&shape, &inputs, &products);
 }
 
+/* What I keeps of layer @l for W; of an MTP module first what is not the layer's (@own). */
+static ExecLayerKept
+kept_at(const ExecStageOp *op, int64_t l, void **own)
+{
+    const ExecLayerShape shape = shape_of(op, l);
+    ExecCutter cutter = {.block = op->state->parts[l].gradients.data,
+                         .storage = op->widths->storage};
+
+    if (exec_stage_op_is_mtp(op, l))
+        *own = exec_mtp_kept(&shape, &cutter);
+    return exec_layer_kept(&shape, &cutter);
+}
+
+ExecLayerKept
+exec_stage_op_kept(const ExecStageOp *op, int64_t l)
+{
+    void *own = NULL;
+
+    return kept_at(op, l, &own);
+}
+
 ExecLayer
 exec_stage_op_layer(const ExecStageOp *op, int64_t l, ExecLayerScratch *scratch)
 {
@@ -249,7 +270,8 @@ exec_stage_op_layer(const ExecStageOp *op, int64_t l, ExecLayerScratch *scratch)
         layer.memory = at(&whole->memory, memory_before(op, l, false));
     if (memory_bytes(op, l, true) > 0)
         layer.d_memory = at(&whole->d_memory, memory_before(op, l, true));
-    exec_layer_use_scratch(&layer);
+    const ExecLayerKept kept = exec_stage_op_kept(op, l);
+    exec_layer_place_again(&layer, &kept);
     return layer;
 }
 
@@ -321,27 +343,6 @@ exec_stage_op_mtp(const ExecStageOp *op, int64_t l, const ExecLayer *layer)
         .scratch = exec_mtp_scratch(&shape, &scratch),
         .h = op->state->parts[l].inputs.data,
     };
-}
-
-/* What I keeps of layer @l for W; of an MTP module first what is not the layer's (@own). */
-static ExecLayerKept
-kept_at(const ExecStageOp *op, int64_t l, void **own)
-{
-    const ExecLayerShape shape = shape_of(op, l);
-    ExecCutter cutter = {.block = op->state->parts[l].gradients.data,
-                         .storage = op->widths->storage};
-
-    if (exec_stage_op_is_mtp(op, l))
-        *own = exec_mtp_kept(&shape, &cutter);
-    return exec_layer_kept(&shape, &cutter);
-}
-
-ExecLayerKept
-exec_stage_op_kept(const ExecStageOp *op, int64_t l)
-{
-    void *own = NULL;
-
-    return kept_at(op, l, &own);
 }
 
 void *

@@ -273,10 +273,6 @@ check_schedule(const Plan *plan, GError **error)
         n_inputs += schedule->ops[i].kind == SCHEDULE_OP_BACKWARD_INPUT;
         n_weights += schedule->ops[i].kind == SCHEDULE_OP_BACKWARD_WEIGHT;
     }
-    for (guint i = 0; i < plan->stages->len && n_inputs > 0; i++)
-        if (g_array_index(plan->stages, PlanStage, i).recompute == PLAN_RECOMPUTE_SELECTIVE &&
-            (plan_framework_modules(&plan->conventions) & ~(1u << PLAN_MODULE_CORE_ATTENTION)) != 0)
-            return refuse(error, "recompute of norms or of the MLP in a schedule with I and W");
     if (n_inputs != n_weights)
         return refuse(error, "a schedule with I but without W (no weight would learn)");
     return true;

@@ -101,6 +101,9 @@ if [ -z "$LONG" ] || [ "$LONG" = corners ]; then
                 --recompute $recompute
         done
     done
+    # What the input's backward has computed again stays until the weights' backward.
+    peaks "zb-v, norms and MLP repeated" $P --schedule zb-v --vpp 2 --zero 0 --recompute selective \
+        --recompute-modules layernorm,mlp
     rare "slices" $S --schedule terapipe --slices 2 --zero 0 --recompute full
     peaks "many slices" $S --schedule seq1f1b --slices 16 --zero 0 --recompute none
     rare "tp 2, recompute none" $T --zero 0 --recompute none
@@ -222,6 +225,8 @@ END
             [ "$1" = sparse ] || peaks "$1, cp 2" --gpus 2 --dp 1 --tp 1 --cp 2 --pp 1 --schedule 1f1b --slices off \
                 --zero 0 --recompute selective
             peaks "$1, tp 2" $T --zero 0 --recompute none --sequence-parallel on
+            peaks "$1, zb-v, modules repeated" $P --schedule zb-v --vpp 2 --zero 0 \
+                --recompute selective --recompute-modules core_attn,layernorm,mlp,mla_up_proj
         }
         attention sliding '"n_kv_heads":2,"head_dim":64,
  "kinds":{"sliding":{"window":32},"full":{}},"layers":"2*(2*sliding,full)"'
@@ -327,6 +332,15 @@ END
             for schedule in zb-h1 "zb-v --vpp 2"; do
                 peaks "experts, ep 2, $schedule, recompute $recompute" --gpus 4 --dp 2 --ep 2 --tp 1 \
                     --pp 2 --slices off --schedule $schedule --zero 0 --recompute $recompute
+            done
+        done
+        # Modules that split backwards repeat, with shared experts besides.
+        sed -i 's/"top_k":2/"top_k":2,"n_shared":1/' "$W/model.json"
+        profile || report 1 "profile with shared experts" "$(cat "$W/err")"
+        for schedule in zb-h1 "zb-v --vpp 2" dualpipe; do
+            for modules in layernorm moe moe_act shared_experts layernorm,moe_act; do
+                peaks "$schedule, $modules repeated" $P --schedule $schedule --zero 0 \
+                    --recompute selective --recompute-modules $modules
             done
         done
         # Stages of both kinds of layers; of dense layers alone in such a model.

@@ -250,9 +250,19 @@ test_modules_of_their_own(void)
 static void
 test_every_module_is_repeated(void)
 {
-    static const Feature at_work[] = {
-        with_dp,    with_tp,   with_sp,         with_ep4, with_cp, with_slices, with_uneven_slices,
-        with_zero3, with_bf16, with_interleaved};
+    static const Feature at_work[] = {with_dp,
+                                      with_tp,
+                                      with_sp,
+                                      with_ep4,
+                                      with_cp,
+                                      with_slices,
+                                      with_uneven_slices,
+                                      with_zero3,
+                                      with_bf16,
+                                      with_interleaved,
+                                      with_zb_h1,
+                                      with_zb_v,
+                                      with_dualpipe};
     static const char *const varieties[] = {NULL, "share-of-all", "latent"};
     const uint32_t all = (UINT32_C(1) << PLAN_MODULE_OPS) - 1;
 
@@ -402,6 +412,17 @@ with_some_modules(Combo c, const Dice *dice)
     return drawn % 3 == 0 && combo_supported(&other) ? other : c;
 }
 
+/* @c, or half the time that it repeats modules, with a set of them drawn by itself, likewise. */
+static Combo
+with_some_repeated(Combo c, const Dice *dice)
+{
+    const uint64_t drawn = random_at(dice->seed + 3, dice->n_drawn);
+
+    if (drawn % 2 == 0 && (c.recompute == PLAN_RECOMPUTE_SELECTIVE || c.recompute_varies))
+        c.modules = 1 + (uint32_t)(drawn / 2 % ((UINT64_C(1) << PLAN_MODULE_OPS) - 1));
+    return c;
+}
+
 /* At most 16 ranks; what contradicts itself is drawn again. */
 static Combo
 roll_combo(Dice *dice)
@@ -450,7 +471,7 @@ roll_combo(Dice *dice)
         c.prefetch_layers = (int32_t)roll(dice, 5) - 1;
         c.pads_vocab = roll(dice, 3) == 0;
         if (c.dp * c.tp * c.cp * c.pp <= 16 && c.dp * c.tp * c.cp * c.pp > 1 && combo_supported(&c))
-            return with_some_modules(with_some_attention(c, dice), dice);
+            return with_some_repeated(with_some_modules(with_some_attention(c, dice), dice), dice);
     }
 }
 
