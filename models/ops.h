@@ -182,6 +182,14 @@ typedef struct {
     int64_t late_backward_bytes, late_input_bytes;
 } ModelOp;
 
+/* Whether cp ranks hand the states of mixers on in the order of the sequence, as degas's executor does
+ * [LASP, 2404.02882]; else they exchange heads for tokens  [Megatron-Core]. */
+static inline bool
+model_passes_states(const ModelShape *shape)
+{
+    return shape->row_blocks && shape->cp > 1;
+}
+
 #define MODEL_MAX_OPS 96
 /* Counts of bytes stop here: beyond any memory, and the sum of 1000 of them fits int64_t. */
 #define MODEL_MAX_BYTES (INT64_C(1) << 52)
@@ -189,7 +197,8 @@ typedef struct {
 /*
  * Whether @shape can be computed: its sizes are positive and within bounds; tp divides heads, MLP
  * and shared experts; n_kv_heads divides tp or the reverse; ep divides the experts and is 1 without
- * them; the bytes of one layer stay below MODEL_MAX_BYTES.
+ * them; tp * cp divides heads that cp ranks exchange for tokens; the bytes of one layer stay below
+ * MODEL_MAX_BYTES.
  * Errors: MODEL_ARCH_ERROR_SHAPE names the degree and, for tp and ep, the legal values.
  * Defined in models/shape_check.c.
  */

@@ -65,14 +65,6 @@ before_elements(const OpsList *list, const ModelStateWidths *w)
     return taps > 0 ? (double)(taps - 1) * (double)list->shape->batch * (double)w->conv : 0.0;
 }
 
-/* Whether cp ranks pass states on in the order of the sequence, as degas's executor does [LASP, 2404.02882]; else
- * they exchange heads for tokens  [Megatron-Core]. */
-static bool
-passes_states(const ModelShape *shape)
-{
-    return shape->row_blocks && shape->cp > 1;
-}
-
 /* Of the scan and the convolution, in fp32, of all heads: each rank has two pieces of the sequence, which wait for
  * each other. */
 static void
@@ -82,7 +74,7 @@ add_state_pass(OpsList *list, const ModelStateWidths *w)
     const double state = 4.0 * (double)list->shape->batch * (double)w->heads * (double)s->key_dim *
                          (double)s->value_dim;
 
-    if (passes_states(list->shape))
+    if (model_passes_states(list->shape))
         ops_add_collective(
             list, "state_pass", MODEL_GROUP_CP, MODEL_COMM_RING_EXCHANGE, MODEL_COMM_RING_EXCHANGE,
             2.0 * (double)list->shape->cp * (state + 4.0 * before_elements(list, w)));
@@ -94,7 +86,7 @@ add_scan(OpsList *list, const ModelStateWidths *w)
     const ModelArch *arch = list->arch;
     const ModelState *s = &arch->state;
     const ModelShape *shape = list->shape;
-    const bool passes = passes_states(shape);
+    const bool passes = model_passes_states(shape);
     const double cp = passes ? 1.0 : (double)shape->cp;
     const double all = passes ? (double)shape->cp : 1.0; /* ranks, of which one is at work */
     const double heads = (double)w->heads / cp;
@@ -232,10 +224,10 @@ ops_add_state_mixer(OpsList *list, bool keeps_input)
     add_conv(list, &w);
     add_steps(list, &w);
     if (mixer != MODEL_MIXER_CONV) {
-        if (!passes_states(list->shape))
+        if (!model_passes_states(list->shape))
             ops_add_head_exchange(list, "heads_split", 2.0 * (double)w.keys + (double)w.values);
         add_scan(list, &w);
-        if (!passes_states(list->shape))
+        if (!model_passes_states(list->shape))
             ops_add_head_exchange(list, "heads_merge", (double)w.values);
     }
     add_state_pass(list, &w);

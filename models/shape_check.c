@@ -109,7 +109,36 @@ ep_check(const ModelArch *arch, int64_t ep, GError **error)
     return true;
 }
 
-/* Shares of tokens become shares of heads: where attention is asked to, around a scan always. */
+/* Whether @n local heads can be shared by @cp ranks, or each of them can be for several ranks. */
+static bool
+divides_either(int64_t n, int64_t cp)
+{
+    return n % cp == 0 || cp % n == 0;
+}
+
+/* What a scan of @kind demands where cp ranks exchange heads for tokens: a share of the heads for each, and keys
+ * that these share  [Megatron-Core: mamba_context_parallel.py].  Ranks that pass states on have all heads. */
+static bool
+scan_check(const ModelArch *arch, const ModelArch *kind, const ModelShape *shape, GError **error)
+{
+    const ModelState *state = &kind->state;
+    const int64_t parts = shape->tp * shape->cp;
+
+    if (shape->cp == 1 || !model_has_state(kind) || model_passes_states(shape))
+        return true;
+    if (state->n_heads % parts != 0)
+        return refuse(
+            error, "cp " INT ": tp * cp = " INT " must divide the " INT " heads of the state of %s",
+            shape->cp, parts, state->n_heads, arch->name);
+    if (!divides_either(MAX(1, state->n_key_heads / shape->tp), shape->cp))
+        return refuse(error,
+                      "cp " INT ": tp * cp = " INT " must divide the " INT
+                      " key heads of the state of %s, or be a multiple of them",
+                      shape->cp, parts, state->n_key_heads, arch->name);
+    return true;
+}
+
+/* Shares of tokens become shares of heads: where attention is asked to, and around scans. */
 static bool
 cp_check(const ModelArch *arch, const ModelShape *shape, GError **error)
 {
@@ -123,11 +152,8 @@ cp_check(const ModelArch *arch, const ModelShape *shape, GError **error)
                           "cp " INT " by all-to-all: tp * cp = " INT " must divide the " INT
                           " heads and " INT " key/value heads of %s",
                           shape->cp, parts, kind.n_heads, kind.n_kv_heads, arch->name);
-        if (shape->cp > 1 && model_has_state(&kind) && kind.state.n_heads % parts != 0)
-            return refuse(error,
-                          "cp " INT ": tp * cp = " INT " must divide the " INT
-                          " heads of the state of %s",
-                          shape->cp, parts, kind.state.n_heads, arch->name);
+        if (!scan_check(arch, &kind, shape, error))
+            return false;
     }
     return true;
 }

@@ -216,6 +216,7 @@ check_split(const ModelArch *arch, const Plan *plan, GError **error)
             .ep = d->ep,
             .dtype = plan->dtype,
             .flash_attention = true,
+            .row_blocks = true,
             .expert_imbalance = 1,
         };
         if (!model_shape_check(arch, &shape, error))

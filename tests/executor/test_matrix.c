@@ -496,7 +496,7 @@ test_random_states(void)
     Dice dice = {.seed = 2025};
 
     if (!g_test_slow()) {
-        g_test_skip("a long test; test_state_mixer has each in eight combinations");
+        g_test_skip("a long test; test_state_mixer has each in nine combinations");
         return;
     }
     for (int i = 0; i < 300;) {

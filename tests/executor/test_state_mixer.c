@@ -191,7 +191,7 @@ static void
 test_split_runs(void)
 {
     for (int which = 0; which < STATES_N; which++)
-        for (int way = 0; way < 8; way++) {
+        for (int way = 0; way < 9; way++) {
             Combo c = combo_default();
             c.family = MODEL_FAMILY_LLAMA;
             c.state = which + 1;
@@ -241,7 +241,14 @@ test_split_runs(void)
                 c.schedule = "zb-h1";
                 memcpy(c.slices, (int64_t[]){24, 0, 0, 0}, sizeof c.slices);
                 break;
+            case 8:
+                /* Heads that tp * cp does not divide: each rank has all of them. */
+                c.cp = 3;
+                c.tp = 2;
+                memcpy(c.slices, (int64_t[]){24, 0, 0, 0}, sizeof c.slices);
+                break;
             }
+            g_assert_true(combo_supported(&c));
             combo_check(&c);
         }
 }

@@ -323,6 +323,21 @@ test_degrees_divide_what_every_kind_has(void)
     g_assert_false(model_shape_check(arch, &shape, &error));
     g_assert_nonnull(strstr(error->message, "cp 2: tp * cp = 4 must divide the 6 heads"));
     g_clear_error(&error);
+    /* degas's executor hands states on: each rank has all heads of its tokens. */
+    shape.row_blocks = true;
+    g_assert_true(model_shape_check(arch, &shape, &error));
+    g_assert_no_error(error);
+    shape.row_blocks = false;
+    /* 12 heads of 3 keys over 1 x 2: no rank has whole groups.  Over 1 x 3 and 1 x 6 it has one. */
+    arch->kinds[2].state.n_heads = 12;
+    arch->kinds[2].state.n_key_heads = 3;
+    shape.tp = 1;
+    g_assert_false(model_shape_check(arch, &shape, &error));
+    g_assert_nonnull(strstr(error->message, "cp 2: tp * cp = 2 must divide the 3 key heads of the "
+                                            "state"));
+    g_clear_error(&error);
+    for (shape.cp = 3; shape.cp <= 6; shape.cp += 3)
+        g_assert_true(model_shape_check(arch, &shape, &error));
     shape.cp = 1;
     shape.ep = 3;
     g_assert_false(model_shape_check(arch, &shape, &error));
