@@ -40,7 +40,7 @@ typedef struct {
     bool loss_in_place;     /* the logits' gradient overwrites the logits, in one pass */
     bool sorts_received;    /* rows that come by all-to-all are sorted by expert, and back */
     bool one_copy; /* a row is sent once to each node or, in a node, rank, not to each expert */
-    bool fused_permute;     /* rows are sorted by expert as they are carried */
+    bool fused_permute;     /* rows are sorted by expert within the exchange that carries them */
     bool expert_bias_apart; /* second biases of experts are added by kernels of their own */
     bool separate_matrices; /* family llama: queries, keys and values, and SwiGLU's halves, are
                              * products of their own, whose gradients of the input are then added */
@@ -125,6 +125,8 @@ typedef struct {
     bool captured;   /* by a CUDA graph: no host time */
     bool one_kernel; /* products of experts: a kernel that finds the sizes of all in memory */
     ModelMemoryKind memory_kind; /* of MODEL_OP_MEMORY */
+    bool
+        in_exchange; /* of MODEL_OP_MEMORY: counts as its group's collectives, and hides as they do */
     /* GEMM: the shape of the forward product.  Attention: m query tokens, n key tokens (context +
      * tokens), head size k, count = sequences * heads. */
     int64_t count, m, n, k;
@@ -216,7 +218,9 @@ bool model_shape_check(const ModelArch *arch, const ModelShape *shape, GError **
  *   - dense    mlp_input, mlp_up (separate matrices: mlp_up, mlp_gate, mlp_input_sum), mlp_input_again,
  *              mlp_activation, mlp_down, mlp_output, residual2
  *   - experts  router, route, count, maps, probabilities, experts_split, permute, dispatch,
- *              sort, experts_up, experts_activation, experts_down, experts_bias, sort_back, combine, unpermute, experts_merge, shared_input, shared_up,
+ *              sort, experts_up, experts_activation, experts_down, experts_bias, sort_back, combine,
+ *              unpermute (one_copy: permute after dispatch, unpermute before combine), experts_merge,
+ *              shared_input, shared_up,
  *              shared_input_again, shared_activation, shared_down, shared_output, residual2
  *   - MLA      in place of qkv: q_down, q_norm, kv_down, kv_norm, latent, q_up, kv_up, latent_again
  *   - indexer  index_queries, index_key, index_norm, index_weights, index_scores, before attention

@@ -335,6 +335,29 @@ add_sort(OpsList *list, const char *name, double received)
         ops_add_memory(list, name, bytes, bytes, 0.0, 1, 1)->memory_kind = MODEL_MEMORY_PERMUTE;
 }
 
+/* Of @received copies of rows, those of different rows: what comes where a row is sent once to each
+ * rank.  k copies that go to n ranks at random reach n (1 - (1 - 1/n)^k) of them. */
+static double
+n_arrived(const OpsList *list, double received)
+{
+    const double n = (double)list->shape->ep, k = (double)list->arch->experts.top_k;
+
+    return received * fmin(1.0, n * (1.0 - pow(1.0 - 1.0 / n, k)) / k);
+}
+
+/* Puts copies of @rows in the order of the experts that they are for, @copies in all, or back. */
+static void
+add_permute(OpsList *list, const char *name, double rows, double copies)
+{
+    const double bytes = (rows + copies) * (double)row_elements(list->arch) * list->e;
+
+    ModelOp *op = ops_add_memory(list, name, bytes, bytes, 0.0, 1, 1);
+
+    op->memory_kind = MODEL_MEMORY_PERMUTE;
+    op->group = MODEL_GROUP_EP;
+    op->in_exchange = list->shape->fused_permute;
+}
+
 /* Kernels on a few words, all of them about one call of the framework. */
 static void
 add_words(OpsList *list, const char *name, double bytes, int64_t n_kernels)
@@ -399,7 +422,7 @@ ops_add_experts(OpsList *list, bool keeps_input)
     double rows = list->tp_rows;
     double sent = rows * (double)experts->top_k;
     double received = sent * list->shape->expert_imbalance;
-    double permute_bytes = (rows + sent) * h * list->e;
+    double arrived = n_arrived(list, received);
     bool sp = list->shape->sequence_parallel;
     int64_t etp = MAX(1, list->shape->etp);
     double gathered = received * (double)etp;
@@ -416,10 +439,11 @@ ops_add_experts(OpsList *list, bool keeps_input)
     if (!sp)
         ops_add_collective(list, "experts_split", MODEL_GROUP_TP, MODEL_COMM_NONE,
                            MODEL_COMM_ALL_GATHER, list->rows * h * list->e);
-    if (!list->shape->fused_permute)
-        ops_add_memory(list, "permute", permute_bytes, permute_bytes, 0.0, 1, 1)->memory_kind =
-            MODEL_MEMORY_PERMUTE;
+    if (!list->shape->one_copy)
+        add_permute(list, "permute", rows, sent);
     add_exchange(list, "dispatch", received);
+    if (list->shape->one_copy)
+        add_permute(list, "permute", arrived, received);
     add_sort(list, "sort", received);
     /* Ranks that share experts gather the rows of all of them, and add up their results. */
     ops_add_collective(list, "experts_gather", MODEL_GROUP_ETP, MODEL_COMM_ALL_GATHER,
@@ -445,10 +469,11 @@ ops_add_experts(OpsList *list, bool keeps_input)
     ops_add_collective(list, "experts_scatter", MODEL_GROUP_ETP, MODEL_COMM_REDUCE_SCATTER,
                        MODEL_COMM_ALL_GATHER, gathered * h * list->e);
     add_sort(list, "sort_back", received);
+    if (list->shape->one_copy)
+        add_permute(list, "unpermute", arrived, received);
     add_exchange(list, "combine", received);
-    if (!list->shape->fused_permute)
-        ops_add_memory(list, "unpermute", permute_bytes, permute_bytes, 0.0, 1, 1)->memory_kind =
-            MODEL_MEMORY_PERMUTE;
+    if (!list->shape->one_copy)
+        add_permute(list, "unpermute", rows, sent);
     if (experts->latent > 0) {
         ModelOp *wide = ops_add_gemm(list, "latent_up", rows, row, arch->hidden, false);
         ops_keep_input(list, wide, rows * h);

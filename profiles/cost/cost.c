@@ -543,7 +543,8 @@ op_cost(const Profile *profile, const ModelDevice *device, const ModelOp *op, Pr
         break;
     }
     /* What a collective needs beside it is not there without it. */
-    const bool is_copy = op->kind == MODEL_OP_MEMORY && op->memory_kind == MODEL_MEMORY_COPY;
+    const bool is_copy =
+        op->kind == MODEL_OP_MEMORY && (op->memory_kind == MODEL_MEMORY_COPY || op->in_exchange);
     cost.part_s[is_copy ? part_of_group[op->group] : PROFILE_PART_COMPUTE] =
         seconds + launches_s(profile, op, backward, kernels);
     return cost;

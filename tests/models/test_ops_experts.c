@@ -37,7 +37,8 @@ test_tp_ranks_share_experts(void)
 }
 
 /* 4096 rows to 2 of 8 experts on 4 ranks: 8192 rows of 4096 numbers that come are read and written to
- * sort them and again back; DeepEP sends a row once to each place, and HybridEP sorts on the way. */
+ * sort them and again back; DeepEP sends a row once to each place, so that 8192 * 4 (1 - (3/4)^2) / 2 =
+ * 7168 come, of which it makes 8192; HybridEP does so within its exchange. */
 static void
 test_dispatchers(void)
 {
@@ -60,13 +61,19 @@ test_dispatchers(void)
     shape.ep = 4;
     shape.sorts_received = false;
     shape.one_copy = true;
-    g_assert_nonnull(find_in_layer(arch, 0, &shape, "permute", ops));
+    g_assert_cmpint(find_in_layer(arch, 0, &shape, "permute", ops)->forward_bytes, ==,
+                    (7168 + 8192) * 4096 * 2);
+    g_assert_true(find(ops, MODEL_MAX_OPS, "permute") > find(ops, MODEL_MAX_OPS, "dispatch"));
+    g_assert_true(find(ops, MODEL_MAX_OPS, "unpermute") < find(ops, MODEL_MAX_OPS, "combine"));
+    g_assert_cmpint(find(ops, MODEL_MAX_OPS, "unpermute")->backward_bytes, ==,
+                    (7168 + 8192) * 4096 * 2);
+    g_assert_false(find(ops, MODEL_MAX_OPS, "permute")->in_exchange);
     g_assert_null(find(ops, MODEL_MAX_OPS, "sort"));
     g_assert_cmpint(find(ops, MODEL_MAX_OPS, "combine")->copies, ==, 2);
     shape.fused_permute = true;
-    find_in_layer(arch, 0, &shape, "norm1", ops);
-    g_assert_null(find(ops, MODEL_MAX_OPS, "permute"));
-    g_assert_null(find(ops, MODEL_MAX_OPS, "unpermute"));
+    g_assert_true(find_in_layer(arch, 0, &shape, "permute", ops)->in_exchange);
+    g_assert_true(find(ops, MODEL_MAX_OPS, "unpermute")->in_exchange);
+    g_assert_cmpint(find(ops, MODEL_MAX_OPS, "permute")->group, ==, MODEL_GROUP_EP);
     /* What graphs hold. */
     g_assert_cmpint(find(ops, MODEL_MAX_OPS, "attention")->scope, ==, MODEL_SCOPE_ATTENTION);
     g_assert_cmpint(find(ops, MODEL_MAX_OPS, "route")->scope, ==, MODEL_SCOPE_ROUTER);

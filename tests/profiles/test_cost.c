@@ -39,6 +39,30 @@ test_full_wave_runs_at_peak(void)
                 1e-12);
 }
 
+/* Kernels of an exchange count as communication of its group; the same kernels beside it do not. */
+static void
+test_kernels_of_an_exchange_count_as_it(void)
+{
+    g_autoptr(Profile) profile = fixture_profile();
+    ModelOp op = {.kind = MODEL_OP_MEMORY,
+                  .memory_kind = MODEL_MEMORY_PERMUTE,
+                  .group = MODEL_GROUP_EP,
+                  .count = 1,
+                  .forward_bytes = 1000 * 1000 * 1000};
+    const ModelDevice *device = model_cluster_device(profile->cluster, 0);
+
+    for (int in = 0; in < 2; in++) {
+        op.in_exchange = in == 1;
+        const ProfileCost cost =
+            profile_cost_op(profile, device, &op, PROFILE_PASS_FORWARD, DTYPE_BF16, NULL);
+        const double expected_s =
+            1e9 / (profile->parameters.permute_fraction * device->memory_bytes_per_s);
+        assert_near(cost.part_s[in == 1 ? PROFILE_PART_EP : PROFILE_PART_COMPUTE], expected_s,
+                    1e-12);
+        assert_near(profile_cost_device_s(&cost), expected_s, 1e-12);
+    }
+}
+
 /* 110 tiles on 100 multiprocessors: 1.1 waves, and of the 0.9 that are idle the stated share. */
 static void
 test_last_wave_is_paid_in_part(void)
@@ -347,6 +371,7 @@ main(int argc, char **argv)
     ADD("exchanged-heads-are-waited-for", test_exchanged_heads_are_waited_for);
     ADD("rows-out-of-line-are-slow", test_rows_out_of_line_are_slow);
     ADD("collectives-wait-for-the-slowest-host", test_collectives_wait_for_the_slowest_host);
+    ADD("kernels-of-an-exchange-count-as-it", test_kernels_of_an_exchange_count_as_it);
     ADD("tiles-are-computed-whole", test_tiles_are_computed_whole);
     ADD("thin-product-is-bound-by-its-weights", test_thin_product_is_bound_by_its_weights);
     ADD("never-faster-than-the-roofline", test_never_faster_than_the_roofline);
