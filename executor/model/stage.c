@@ -463,11 +463,12 @@ layer_backward(const ExecStageOp *op, int64_t l, const int32_t *tokens, bool spl
         repeat_layer(op, l, &layer, scratch.kept.d_up);
     part_backward(op, l, &layer, split);
     exec_units_close(&open);
-    if (is_mtp)
-        embedded_backward(op, l, tokens);
     exec_stage_op_give_inputs(run, op->state, l);
     if (!split)
         exec_stage_op_give_products(run, op->state, l);
+    /* With ZeRO 2 the gradient of the whole table comes now: after the layer's activations have gone. */
+    if (is_mtp)
+        embedded_backward(op, l, tokens);
     exec_comm_poll(run->o.comm);
 }
 
