@@ -132,14 +132,14 @@ add_breakdown(HtmlPage *page, const View *view)
     const Report *r = view->report;
     /* What the timeline shows too has its colour there. */
     const PagePart parts[] = {
-        {"compute", r->breakdown.compute_s, 0x0072b2},
-        {"recompute", r->breakdown.recompute_s, 0xd55e00},
+        {"compute", r->breakdown.compute_s, timeline_styles[TIMELINE_FORWARD].rgb},
+        {"recompute", r->breakdown.recompute_s, timeline_styles[TIMELINE_RECOMPUTE].rgb},
         {"tensor parallel", r->breakdown.tp_s, 0x009e73},
-        {"pipeline messages", r->breakdown.pp_s, 0xcc79a7},
-        {"data parallel", r->breakdown.dp_s, 0x56b4e9},
+        {"pipeline messages", r->breakdown.pp_s, timeline_styles[TIMELINE_MESSAGE].rgb},
+        {"data parallel", r->breakdown.dp_s, timeline_styles[TIMELINE_DP].rgb},
         {"context parallel", r->breakdown.cp_s, 0xe69f00},
         {"expert parallel", r->breakdown.ep_s, 0x999999},
-        {"optimizer", r->breakdown.optimizer_s, 0xf0e442},
+        {"optimizer", r->breakdown.optimizer_s, timeline_styles[TIMELINE_OPTIMIZER].rgb},
         {"bubble", r->breakdown.bubble_s, 0xc8ccd0},
     };
     const double all = units_s_from_ns(MAX(r->iteration_ns, 1));

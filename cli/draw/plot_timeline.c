@@ -314,13 +314,13 @@ fold_after(const Layout *layout, const TimelineBox *box)
                : box->end_ns;
 }
 
-/* @at  where its middle is on the time axis */
+/* @begin and @end  between which places of the time axis it is drawn */
 static void
-add_label(Table *labels, const Panel *panel, size_t p, const Colored *colored, double at,
-          int *n_labels)
+add_label(Table *labels, const Panel *panel, size_t p, const Colored *colored, double begin,
+          double end, int *n_labels)
 {
     const TimelineBox *box = &colored->box;
-    const double px = (double)(box->end_ns - box->begin_ns) / panel->ns_per_px;
+    const double px = (end - begin) / panel->ns_per_px;
     const double size = MIN(panel->row_px * 0.5, 11);
     char label[32];
 
@@ -330,7 +330,7 @@ add_label(Table *labels, const Panel *panel, size_t p, const Colored *colored, d
         return;
     table_add_int64(labels, (int64_t)p);
     table_add_int64(labels, box->row);
-    table_add_int64(labels, (int64_t)at);
+    table_add_int64(labels, (int64_t)((begin + end) / 2.0));
     table_add_text(labels, label);
     table_add_int64(labels, timeline_label_rgb(colored->rgb));
     ++*n_labels;
@@ -363,7 +363,7 @@ add_panel(const Layout *layout, size_t p, Table *data, Table *labels, int *n_lab
         table_add_int64(data, colored->rgb);
         table_add_double(data, round(begin));
         if (!isnan(begin) && !isnan(end))
-            add_label(labels, panel, p, colored, (begin + end) / 2.0, n_labels);
+            add_label(labels, panel, p, colored, begin, end, n_labels);
     }
 }
 
