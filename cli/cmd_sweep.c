@@ -153,8 +153,11 @@ run(Options *options, GError **error)
     if (options_has(options, "top"))
         options_fail(options, "top", "a sweep has one plan of each point");
     if (!check_paths(options, error) || !options_finish(options, error) ||
-        !sizes_run(&sizes, options, &interrupted, error) ||
-        !write_files(sizes.sweep, options, error) || !print(sizes.sweep, options, error))
+        !sizes_run(&sizes, options, &interrupted, error))
+        return -1;
+    const bool has_points = interrupted == NULL || sizes.sweep->points->len > 0;
+    if (has_points &&
+        (!write_files(sizes.sweep, options, error) || !print(sizes.sweep, options, error)))
         return -1;
     if (interrupted != NULL) {
         g_propagate_error(error, g_steal_pointer(&interrupted));
@@ -170,7 +173,7 @@ const Command cmd_sweep = {
     .summary = "plan a job at many sizes: throughput, days, cost, goodput",
     .details = "--gpus, --global-batch and --seq-len take lists and ranges, 64,96 or 64..1024:x2\n"
                "or 64..512:+64; every combination is planned.  For a size without a plan the row\n"
-               "says why.  After Ctrl-C the sizes that are done are written.\n"
+               "says why.  After Ctrl-C the sizes that are done are written, if any is.\n"
                "\n"
                "  degas sweep llama3-70b dgx-h100 --gpus 64..1024:x2 --global-batch 1024 \\\n"
                "      --seq-len 8192 --tokens 15T --price 2.5 --plot scaling.svg\n"
