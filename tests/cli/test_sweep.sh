@@ -188,7 +188,7 @@ if env --default-signal=INT true 2>/dev/null; then
     # How soon the first of 41 sizes is done depends on what else the machine does.
     for wait_s in 1 2 4 8 16; do
         rm -f "$W/cut.json"
-        env --default-signal=INT timeout --preserve-status -s INT $wait_s "$DEGAS" sweep llama3-70b dgx-h100 --gpus 8..64:+8,2048..4096:+64 \
+        env --default-signal=INT timeout --foreground --preserve-status -s INT $wait_s "$DEGAS" sweep llama3-70b dgx-h100 --gpus 8..64:+8,2048..4096:+64 \
             --global-batch 1024 --threads 1 -o "$W/cut.json" --csv "$W/cut.tsv" >"$W/out" 2>"$W/err"
         got=$?
         grep -q '^degas: interrupted after [1-9][0-9]* of' "$W/err" && break
@@ -202,7 +202,7 @@ assert d['complete'] is False and len(d['points']) < 41" "$W/cut.json"
     # A size that takes seconds, stopped before: nothing is done.
     for wait_s in 0.2 0.4 0.8 1.6; do
         rm -f "$W/none.json"
-        env --default-signal=INT timeout --preserve-status -s INT $wait_s "$DEGAS" sweep deepseek-v3 dgx-h100 --gpus 1024,2048 --global-batch 4096 \
+        env --default-signal=INT timeout --foreground --preserve-status -s INT $wait_s "$DEGAS" sweep deepseek-v3 dgx-h100 --gpus 1024,2048 --global-batch 4096 \
             --seq-len 4096 --threads 1 -o "$W/none.json" >"$W/out" 2>"$W/err"
         grep -q '^degas: interrupted' "$W/err" && break
     done
