@@ -160,9 +160,12 @@ static const PlanFrameworkRules rules_of_terapipe = {
 
 /* --- the table --- */
 
-/* Kernels of a GPT layer, forward and backward, with unfused attention and dropout: the host time
- * of a framework is known for such a layer and shared among them (cost-model.md 2.5). */
-#define GPT_LAYER_KERNELS 43.0
+/* The host time of a framework is known for a GPT layer with unfused attention and dropout, @layer_s in
+ * both passes, of which forward, whose modules are Python, has the share @forward; it is shared among
+ * the 14 kernels of the forward and the 29 of the backward (cost-model.md 2.5). */
+#define HOST_OF_LAYER(layer_s, forward)                                                            \
+    .host_kernel_s = (forward) * (layer_s) / 14.0,                                                 \
+    .host_backward_kernel_s = (1.0 - (forward)) * (layer_s) / 29.0
 
 /* Megatron-LM at d98e8a64 (2026): flash or cuDNN attention, fp32 main_grads, and its published
  * runs set --overlap-grad-reduce; messages are [seq/C/(T if sequence-parallel), mbs, hidden]
@@ -172,13 +175,12 @@ static const PlanFrameworkRules rules_of_terapipe = {
     .rules = &rules_of_megatron, .stack = "2026-08", .releases = PLAN_RELEASES_MEGATRON,           \
     .exporter = "megatron", .preset.attention = PLAN_ATTENTION_FLASH,                              \
     .preset.grad_dtype = DTYPE_FP32, .preset.overlap_dp = true, .preset.pads_vocab = true,         \
-    .host_kernel_s = 5.3e-3 / GPT_LAYER_KERNELS, .softmax_keys = 4096,                             \
-    .accumulation = PLAN_ACCUMULATION_MAIN, .fused_accumulation = PLAN_FUSED_ACCUMULATION_ALWAYS,  \
-    .merges_passes = true, .captures_graphs = true, .sorts_received = true,                        \
-    .optimizer_instances = true, .defers_gradients = true, .adds_expert_bias = true,               \
-    .gradient_placeholders = true, .separate_step_kernels = true, .overlaps_pp_interleaved = true, \
-    .shards_whole_matrices = true, .bucket_elements = 40e6, .bucket_elements_per_replica = 1e6,    \
-    .gathers_ahead = true
+    HOST_OF_LAYER(5.3e-3, 0.40), .softmax_keys = 4096, .accumulation = PLAN_ACCUMULATION_MAIN,     \
+    .fused_accumulation = PLAN_FUSED_ACCUMULATION_ALWAYS, .merges_passes = true,                   \
+    .captures_graphs = true, .sorts_received = true, .optimizer_instances = true,                  \
+    .defers_gradients = true, .adds_expert_bias = true, .gradient_placeholders = true,             \
+    .separate_step_kernels = true, .overlaps_pp_interleaved = true, .shards_whole_matrices = true, \
+    .bucket_elements = 40e6, .bucket_elements_per_replica = 1e6, .gathers_ahead = true
 
 /* PyTorch FSDP2 as torchtitan runs it: mixed_precision_reduce float32, reduce-scatter under the
  * backward, pipeline messages on streams of their own (batch_isend_irecv); not compiled.  It gathers
@@ -189,9 +191,9 @@ static const PlanFrameworkRules rules_of_terapipe = {
 #define FACTS_OF_FSDP                                                                              \
     .stack = "2025", .preset.attention = PLAN_ATTENTION_FLASH2, .preset.grad_dtype = DTYPE_FP32,   \
     .preset.kernels = PLAN_KERNELS_EAGER, .preset.overlap_dp = true, .preset.overlap_pp = true,    \
-    .host_kernel_s = 0.8e-3 / GPT_LAYER_KERNELS, .fp32_parameters = true,                          \
-    .separate_matrices = true, .modules = BIT(PLAN_MODULE_OPS), .overlaps_tp_forward = true,       \
-    .splits_eager_loss = true, .quantised_gathers = true
+    HOST_OF_LAYER(0.8e-3, 0.40), .fp32_parameters = true, .separate_matrices = true,               \
+    .modules = BIT(PLAN_MODULE_OPS), .overlaps_tp_forward = true, .splits_eager_loss = true,       \
+    .quantised_gathers = true
 
 static const PlanFrameworkFacts frameworks[PLAN_FRAMEWORK_N] = {
     /* What our executor does: sends wait for nobody; gradients are reduced after the last op
@@ -236,7 +238,7 @@ static const PlanFrameworkFacts frameworks[PLAN_FRAMEWORK_N] = {
             .preset.dropout = true,
             .preset.scatter_gather_p2p = true,
             .preset.pads_vocab = true,
-            .host_kernel_s = 2.7e-3 / GPT_LAYER_KERNELS,
+            HOST_OF_LAYER(2.7e-3, 0.55),
             .softmax_keys = 2048,
             .accumulation = PLAN_ACCUMULATION_MAIN,
             .fused_accumulation = PLAN_FUSED_ACCUMULATION_SINCE_2022,
@@ -275,7 +277,7 @@ static const PlanFrameworkFacts frameworks[PLAN_FRAMEWORK_N] = {
             .preset.dropout = true,
             .preset.scatter_gather_p2p = true,
             .preset.pads_vocab = true,
-            .host_kernel_s = 2.7e-3 / GPT_LAYER_KERNELS,
+            HOST_OF_LAYER(2.7e-3, 0.55),
             .softmax_keys = 2048,
             .bucket_elements = 5e8,
             .synchronous_gathers = true,
@@ -296,7 +298,7 @@ static const PlanFrameworkFacts frameworks[PLAN_FRAMEWORK_N] = {
             .preset.grad_dtype = DTYPE_BF16,
             .preset.kernels = PLAN_KERNELS_EAGER,
             .preset.scatter_gather_p2p = true,
-            .host_kernel_s = 1.6e-3 / GPT_LAYER_KERNELS,
+            HOST_OF_LAYER(1.6e-3, 0.40),
             .softmax_keys = 2048,
             .bucket_elements = 5e8,
             .separate_matrices = true,
@@ -329,7 +331,7 @@ static const PlanFrameworkFacts frameworks[PLAN_FRAMEWORK_N] = {
             .preset.attention = PLAN_ATTENTION_UNFUSED,
             .preset.grad_dtype = DTYPE_FP16,
             .preset.broadcast_p2p = true,
-            .host_kernel_s = 2.7e-3 / GPT_LAYER_KERNELS,
+            HOST_OF_LAYER(2.7e-3, 0.55),
             .bucket_bytes = 25.0 * 1024 * 1024,
         },
 };

@@ -323,8 +323,9 @@ typedef struct {
 
     /* --- computing --- */
     /* Seconds that a host with a host_kernel_s of PLAN_HOST_KERNEL_S needs for each kernel beyond
-     * that: Python modules and autograd (cost-model.md 2.5).  0: none. */
-    double host_kernel_s;
+     * that: of the forward, whose modules are Python, and of the backward, which is autograd's
+     * (cost-model.md 2.5).  0: none. */
+    double host_kernel_s, host_backward_kernel_s;
     /* "unfused" attention uses Megatron's softmax kernel, which takes rows of up to so many keys;
      * PyTorch's operations compute longer ones.  0: one kernel takes any row. */
     int64_t softmax_keys;

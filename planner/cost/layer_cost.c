@@ -58,8 +58,10 @@ plan_layer_query(const PlanRequest *request, const PlanLayerShape *shape, int64_
         .overlap_tp = request->conventions.overlap_tp,
         .overlap_tp_forward = plan_framework(request->conventions.framework)->overlaps_tp_forward,
         .overlap_ep = request->conventions.overlap_ep,
-        .host_kernel_s =
-            workload_host_kernel_s(request->conventions.framework, &request->profile->parameters),
+        .host_kernel_s = workload_host_kernel_s(request->conventions.framework, false,
+                                                &request->profile->parameters),
+        .host_backward_kernel_s = workload_host_kernel_s(request->conventions.framework, true,
+                                                         &request->profile->parameters),
     };
 
     for (int i = 0; i < MODEL_GROUP_N; i++)

@@ -618,13 +618,20 @@ hide(const Profile *profile, ProfilePart part, double hidden_s, double behind_s,
  * streams and call autograd for themselves (cost-model.md 2.5). */
 #define MERGED_CALLS 10.0
 
+/* Of the framework for a kernel of @pass. */
 static double
-merging_s(const Profile *profile, const ProfileQuery *query)
+framework_kernel_s(const ProfileQuery *query, ProfilePass pass)
+{
+    return pass == PROFILE_PASS_FORWARD ? query->host_kernel_s : query->host_backward_kernel_s;
+}
+
+static double
+merging_s(const Profile *profile, const ProfileQuery *query, ProfilePass pass)
 {
     if (query->part != MODEL_PART_LAYER || !query->overlap_ep ||
         query->shape.graphs >= (int)MODEL_SCOPE_LAYER)
         return 0.0;
-    return MERGED_CALLS * (query->host_kernel_s + profile->parameters.host_kernel_s);
+    return MERGED_CALLS * (framework_kernel_s(query, pass) + profile->parameters.host_kernel_s);
 }
 
 /* Forward has a third of a layer's host time, backward two thirds: it issues two kernels for each
@@ -645,9 +652,9 @@ host_framework_s(const ProfileQuery *query, const ModelOp *op, ProfilePass pass)
     const bool loops = op->kind == MODEL_OP_GEMM || op->kind == MODEL_OP_MEMORY;
     const double n = loops ? (double)MAX(1, op->count) : 1.0;
 
-    return op->kind == MODEL_OP_COLLECTIVE
-               ? 0.0
-               : (n_kernels(op, pass) + n_quantising(op, pass)) / n * query->host_kernel_s;
+    return op->kind == MODEL_OP_COLLECTIVE ? 0.0
+                                           : (n_kernels(op, pass) + n_quantising(op, pass)) / n *
+                                                 framework_kernel_s(query, pass);
 }
 
 /* Host time of @op, @host_s without the framework: none where a graph holds it. */
@@ -734,7 +741,7 @@ modelled_part(const Profile *profile, const ProfileQuery *query, ProfilePass pas
     if (query->overlap_ep)
         hide(profile, PROFILE_PART_EP, sum.part_s[PROFILE_PART_EP],
              sum.part_s[PROFILE_PART_COMPUTE], &sum);
-    sum.host_s += host_layer_s(profile, query, pass) + merging_s(profile, query);
+    sum.host_s += host_layer_s(profile, query, pass) + merging_s(profile, query, pass);
     return sum;
 }
 

@@ -89,7 +89,8 @@ typedef struct {
      * memory, beyond what the product writes; 0: there is nothing to add to. */
     double accumulate_bytes_per_weight;
     bool accumulate_in_product; /* the product that makes a gradient adds it; else kernels do */
-    double host_kernel_s;       /* of the framework for each kernel, beyond the profile's */
+    /* Of the framework for each kernel, forward and backward, beyond the profile's. */
+    double host_kernel_s, host_backward_kernel_s;
 } ProfileQuery;
 
 /* The cost of a part in one pass.  Where the profile has rows of such parts it is measured, or

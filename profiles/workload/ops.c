@@ -53,10 +53,12 @@ workload_set_conventions(const PlanConventions *conventions, const ProfileParame
 }
 
 double
-workload_host_kernel_s(PlanFramework framework, const ProfileParameters *parameters)
+workload_host_kernel_s(PlanFramework framework, bool backward, const ProfileParameters *parameters)
 {
-    return plan_framework(framework)->host_kernel_s * parameters->host_kernel_s /
-           PLAN_HOST_KERNEL_S;
+    const PlanFrameworkFacts *facts = plan_framework(framework);
+
+    return (backward ? facts->host_backward_kernel_s : facts->host_kernel_s) *
+           parameters->host_kernel_s / PLAN_HOST_KERNEL_S;
 }
 
 /* --- gradients that are added --- */
@@ -143,8 +145,10 @@ workload_build_query(const WorkloadBuild *build, const WorkloadLocation *locatio
             build->plan->dtype, &build->plan->conventions, accumulates_in_product(build->plan),
             (double)build->plan->n_micro_batches * (double)build->n_slices),
         .accumulate_in_product = accumulates_in_product(build->plan),
-        .host_kernel_s =
-            workload_host_kernel_s(build->plan->conventions.framework, &build->profile->parameters),
+        .host_kernel_s = workload_host_kernel_s(build->plan->conventions.framework, false,
+                                                &build->profile->parameters),
+        .host_backward_kernel_s = workload_host_kernel_s(build->plan->conventions.framework, true,
+                                                         &build->profile->parameters),
     };
 
     memcpy(query.groups, location->groups, sizeof query.groups);

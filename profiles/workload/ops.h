@@ -10,9 +10,10 @@
 #include "profiles/parameter.h"
 #include "schedule/framework.h"
 
-/* Seconds that a framework's host needs for each kernel beyond host_kernel_s: as much slower as the
- * machine's hosts are in launching. */
-double workload_host_kernel_s(PlanFramework framework, const ProfileParameters *parameters);
+/* Seconds that a framework's host needs for each kernel, of the forward or of the backward, beyond
+ * host_kernel_s: as much slower as the machine's hosts are in launching. */
+double workload_host_kernel_s(PlanFramework framework, bool backward,
+                              const ProfileParameters *parameters);
 
 /* Sets the members of @shape that conventions decide: which kernels run, whether dropout masks are
  * kept, how experts and attention are split over ranks. */
