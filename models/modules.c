@@ -116,10 +116,9 @@ ops_set_modules(OpsList *list)
         unsigned freed = 0;
 
         op->again_fraction = 0.0;
-        for (int m = 0; m < MODEL_MODULE_N; m++) {
+        for (uint32_t left = set; left != 0; left &= left - 1) {
+            const int m = g_bit_nth_lsf(left, -1);
             const Module *module = &modules[m];
-            if ((set >> m & 1) == 0)
-                continue;
             const char *const *again = list->shape->row_blocks && module->until_kept != NULL &&
                                                !(gated && m == MODEL_MODULE_SHARED_EXPERTS)
                                            ? module->until_kept

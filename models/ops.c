@@ -58,7 +58,6 @@ add_ffn(OpsList *list)
     if (arch->norm_place != MODEL_NORM_PLACE_PRE)
         ops_add_norm(list, "post_norm2", list->local_rows, arch->hidden);
     add_residual(list, "residual2");
-    ops_set_again(list);
 }
 
 /* --- embedding, head and loss --- */

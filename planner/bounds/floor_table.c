@@ -102,12 +102,13 @@ fill_prices(const Question *asked, int64_t first, Prices *prices)
     prices->intervals = g_array_new(FALSE, FALSE, sizeof(Interval));
     for (int64_t begin = 0; begin < asked->rows; begin = one.end) {
         one.end = MIN(asked->rows, interval_end(begin));
-        for (int k = 0; k < n_kinds; k++)
-            for (int i = 0; i < N_PASSES; i++) {
-                queries[k].shape.tokens = begin + 1;
-                one.passes[k][i] =
-                    profile_cost_slice_floor(asked->request->profile, &queries[k], passes[i]);
-            }
+        for (int k = 0; k < n_kinds; k++) {
+            queries[k].shape.tokens = begin + 1;
+            const ProfileSliceFloors floors =
+                profile_cost_slice_floors(asked->request->profile, &queries[k]);
+            one.passes[k][0] = floors.forward;
+            one.passes[k][1] = floors.backward;
+        }
         g_array_append_val(prices->intervals, one);
     }
 }

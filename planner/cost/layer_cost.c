@@ -253,15 +253,15 @@ set_times(const PlanRequest *request, const PlanLayerShape *shape, const Profile
           bool is_layer, PlanPartCost *part)
 {
     const Profile *profile = request->profile;
+    const ProfilePartCosts all = profile_cost_passes(profile, query);
     PassCosts costs = {
-        .forward = profile_cost_part(profile, query, PROFILE_PASS_FORWARD),
-        .backward = profile_cost_part(profile, query, PROFILE_PASS_BACKWARD),
-        .input = profile_cost_part(profile, query, PROFILE_PASS_BACKWARD_INPUT),
-        .weight = profile_cost_part(profile, query, PROFILE_PASS_BACKWARD_WEIGHT),
+        .forward = all.passes[PROFILE_PASS_FORWARD],
+        .backward = all.passes[PROFILE_PASS_BACKWARD],
+        .input = all.passes[PROFILE_PASS_BACKWARD_INPUT],
+        .weight = all.passes[PROFILE_PASS_BACKWARD_WEIGHT],
+        .again = {[PLAN_RECOMPUTE_SELECTIVE] = all.selective},
     };
 
-    if (is_layer)
-        costs.again[PLAN_RECOMPUTE_SELECTIVE] = profile_cost_recompute(profile, query, false);
     /* Of layers that full recompute may leave alone, nothing. */
     if (is_layer && plan_full_repeats_all(&request->conventions))
         costs.again[PLAN_RECOMPUTE_FULL] = profile_cost_again(&costs.forward);
@@ -275,12 +275,10 @@ set_times(const PlanRequest *request, const PlanLayerShape *shape, const Profile
     if (profile->measurements->len > 0)
         part->backward_s = fmin(part->backward_s, profile_cost_s(&costs.input) + part->weight_s);
     if (!is_slice(request, query)) {
-        part->sliced_forward_s =
-            profile_cost_sliced_floor_s(request->profile, query, PROFILE_PASS_FORWARD);
-        part->sliced_backward_s =
-            profile_cost_sliced_floor_s(request->profile, query, PROFILE_PASS_BACKWARD);
-        part->sliced_core_s =
-            is_layer ? profile_cost_sliced_core_floor_s(request->profile, query) : 0.0;
+        const ProfileSlicedFloors floors = profile_cost_sliced_floors(profile, query);
+        part->sliced_forward_s = floors.forward_s;
+        part->sliced_backward_s = floors.backward_s;
+        part->sliced_core_s = floors.selective_s;
     }
     part->input_s = fmin(profile_cost_s(&costs.input), profile_cost_s(&costs.backward));
     for (int kind = PLAN_RECOMPUTE_SELECTIVE; is_layer && kind < PLAN_RECOMPUTE_N; kind++) {

@@ -1,5 +1,6 @@
 #include "profiles/cost/cost.h"
 
+#include "base/real.h"
 #include "profiles/cost/measured.h"
 
 #include <math.h>
@@ -19,7 +20,7 @@ profile_cost_device_s(const ProfileCost *cost)
 double
 profile_cost_s(const ProfileCost *cost)
 {
-    return fmax(profile_cost_device_s(cost), cost->host_s);
+    return real_max(profile_cost_device_s(cost), cost->host_s);
 }
 
 /* --- rates --- */
@@ -79,6 +80,20 @@ mean_largest(double n)
     return a - (log(log(n)) + log(4.0 * G_PI)) / (2.0 * a);
 }
 
+/* The same over the cluster's devices.  Each product asks, as a rule about one cluster, and the
+ * logarithms take as long as the rest of a product: a thread keeps its last answer. */
+static double
+mean_slowest(double n)
+{
+    static _Thread_local double last_n, last_mean;
+
+    if (n != last_n) {
+        last_mean = mean_largest(n);
+        last_n = n;
+    }
+    return last_mean;
+}
+
 /* How much longer the slowest device of the cluster, for which all others wait, takes for what power
  * limits: products and attention (cost-model.md 2.1). */
 static double
@@ -89,7 +104,7 @@ slowness(const Profile *profile)
 
     return spread <= 0.0 || n <= NODE_DEVICES
                ? 1.0
-               : 1.0 + spread * (mean_largest(n) - mean_largest(NODE_DEVICES));
+               : 1.0 + spread * (mean_slowest(n) - mean_largest(NODE_DEVICES));
 }
 
 static double
@@ -156,13 +171,13 @@ sliced_product_s(const Profile *profile, const ModelDevice *device, Dtype dtype,
     double best = INFINITY;
 
     for (size_t i = 0; i < G_N_ELEMENTS(tiles); i++) {
-        const double m = fmax(1.0, p->gemm_tile_m * tiles[i].m);
-        const double n = fmax(1.0, p->gemm_tile_n * tiles[i].n);
+        const double m = real_max(1.0, p->gemm_tile_m * tiles[i].m);
+        const double n = real_max(1.0, p->gemm_tile_n * tiles[i].n);
         const double rows =
             product->bound == PRODUCT_SLICED_ROWS ? product->m : ceil(product->m / m) * m;
         const double k = product->k + (product->adds ? 2.0 : 1.0) * p->gemm_k_half;
-        best = fmin(best, 2.0 * product->count * rows * ceil(product->n / n) * n * k /
-                              (rate * tiles[i].fraction));
+        best = real_min(best, 2.0 * product->count * rows * ceil(product->n / n) * n * k /
+                                  (rate * tiles[i].fraction));
     }
     return best;
 }
@@ -180,8 +195,8 @@ product_s(const Profile *profile, const ModelDevice *device, Dtype dtype, const 
     if (product->bound != PRODUCT_TIMED)
         return sliced_product_s(profile, device, dtype, product);
     for (size_t i = 0; i < G_N_ELEMENTS(tiles); i++) {
-        double m = fmax(1.0, p->gemm_tile_m * tiles[i].m);
-        double n = fmax(1.0, p->gemm_tile_n * tiles[i].n);
+        double m = real_max(1.0, p->gemm_tile_m * tiles[i].m);
+        double n = real_max(1.0, p->gemm_tile_n * tiles[i].n);
         double n_tiles = product->count * ceil(product->m / m) * ceil(product->n / n);
 
         for (size_t j = 0; j < G_N_ELEMENTS(splits); j++) {
@@ -193,14 +208,14 @@ product_s(const Profile *profile, const ModelDevice *device, Dtype dtype, const 
             /* Waves are no fewer than the tiles fill: this grows with the split. */
             if (filled * tile_s * (1.0 - 1e-9) > best)
                 break;
-            double waves = fmax(1.0, filled + p->gemm_tail_fraction * (ceil(filled) - filled));
+            double waves = real_max(1.0, filled + p->gemm_tail_fraction * (ceil(filled) - filled));
             double seconds = waves * tile_s;
 
             /* Partial results in fp32 are written and read again. */
             if (split > 1.0)
                 seconds += profile_cost_memory_s(
                     profile, device, 8.0 * split * product->count * product->m * product->n);
-            best = fmin(best, seconds);
+            best = real_min(best, seconds);
         }
     }
     return best;
@@ -230,7 +245,7 @@ gemm_s(const Profile *profile, const ModelDevice *device, Dtype dtype, const Pro
 {
     double memory = bytes / (profile->parameters.gemm_memory_fraction * device->memory_bytes_per_s);
 
-    return fmax(product_s(profile, device, dtype, product), memory);
+    return real_max(product_s(profile, device, dtype, product), memory);
 }
 
 static double
@@ -365,9 +380,9 @@ fused_attention_s(const Profile *profile, const ModelDevice *device, const Model
     double filled = sliced ? 1.0 : blocks / (n_sm * ceil(blocks / n_sm));
     double bytes = (double)(backward ? op->backward_bytes : op->forward_bytes);
 
-    return fmax(slowness(profile) * flops /
-                    (fraction * filled * profile_peak_flops_per_s(device, dtype)),
-                profile_cost_memory_s(profile, device, bytes));
+    return real_max(slowness(profile) * flops /
+                        (fraction * filled * profile_peak_flops_per_s(device, dtype)),
+                    profile_cost_memory_s(profile, device, bytes));
 }
 
 /*
@@ -386,13 +401,13 @@ unfused_attention_s(const Profile *profile, const ModelDevice *device, const Mod
     const Product from_scores = {count, m, k, n, 1.0, false, false, PRODUCT_TIMED};
     const Product from_scores_transposed = {count, n, k, m, 1.0, false, false, PRODUCT_TIMED};
     const double bytes = (double)(backward ? op->backward_bytes : op->forward_bytes);
-    const double passes = fmin((backward ? 4.0 : 2.0) * scores_bytes, bytes);
+    const double passes = real_min((backward ? 4.0 : 2.0) * scores_bytes, bytes);
     double products = product_s(profile, device, dtype, &to_scores) +
                       product_s(profile, device, dtype, &from_scores);
 
     if (backward)
         products += 2.0 * product_s(profile, device, dtype, &from_scores_transposed);
-    return fmax(products, profile_cost_memory_s(profile, device, passes)) +
+    return real_max(products, profile_cost_memory_s(profile, device, passes)) +
            profile_cost_memory_s(profile, device, bytes - passes);
 }
 
@@ -414,8 +429,9 @@ scan_s(const Profile *profile, const ModelDevice *device, const ModelOp *op, boo
     const double flops = backward ? op->backward_flops * SCAN_BACKWARD_PRODUCTS : op->forward_flops;
     const double bytes = (double)(backward ? op->backward_bytes : op->forward_bytes);
 
-    return fmax(slowness(profile) * flops / (fraction * profile_peak_flops_per_s(device, dtype)),
-                profile_cost_memory_s(profile, device, bytes));
+    return real_max(slowness(profile) * flops /
+                        (fraction * profile_peak_flops_per_s(device, dtype)),
+                    profile_cost_memory_s(profile, device, bytes));
 }
 
 /* --- one op --- */
@@ -464,7 +480,7 @@ launches_s(const Profile *profile, const ModelOp *op, bool backward, double kern
     if (op->kind == MODEL_OP_MEMORY)
         products = 0.0;
     else if (op->kind == MODEL_OP_ATTENTION && op->n_kernels_forward > 1)
-        products = fmin(kernels, backward ? 4.0 : 2.0);
+        products = real_min(kernels, backward ? 4.0 : 2.0);
     return products * p->kernel_s + (kernels - products) * p->memory_kernel_s;
 }
 
@@ -488,7 +504,7 @@ static double
 sliced_unfused_attention_s(const Profile *profile, const ModelDevice *device, const ModelOp *op,
                            bool backward)
 {
-    return fmin(0.5, op->needed_fraction) *
+    return real_min(0.5, op->needed_fraction) *
            profile_cost_memory_s(profile, device,
                                  (double)(backward ? op->backward_bytes : op->forward_bytes));
 }
@@ -608,7 +624,7 @@ add_cost(ProfileCost *sum, const ProfileCost *cost)
 static void
 hide(const Profile *profile, ProfilePart part, double hidden_s, double behind_s, ProfileCost *cost)
 {
-    hidden_s = fmin(hidden_s, behind_s);
+    hidden_s = real_min(hidden_s, behind_s);
     cost->part_s[part] -= hidden_s;
     cost->part_s[PROFILE_PART_COMPUTE] += profile->parameters.interference_fraction * hidden_s;
 }
@@ -690,7 +706,27 @@ accumulate_s(const Profile *profile, const ModelDevice *device, const ProfileQue
     return seconds;
 }
 
+/* Lists the ops that @query is about.  @sliced: as any slices of its sequences may have them at the
+ * least. */
+static size_t
+list_ops(const ProfileQuery *query, bool sliced, ModelOp ops[MODEL_MAX_OPS])
+{
+    ModelShape shape = query->shape;
+
+    /* A softmax kernel that the sequence is too long for may take a slice. */
+    if (sliced)
+        shape.softmax_keys = 0;
+    const size_t n_ops = model_ops(query->arch, query->part, query->layer, &shape, ops);
+    /* Each expert's rows are rounded to whole ones. */
+    for (size_t i = 0; sliced && i < n_ops; i++)
+        if (ops[i].kind == MODEL_OP_GEMM && ops[i].count > 1)
+            ops[i].m = MAX(0, ops[i].m - 1);
+    return n_ops;
+}
+
 /*
+ * Sums the ops that were listed for @query.
+ * @accumulated_s  what adding the gradients of the pass takes.
  * @sliced: at most what any slices of the sequences of @query take together, without what depends
  * on how many they are.  Why: what ops take is added and hidden by functions f of several times
  * that grow with each of them and have f(x + y) <= f(x) + f(y), f(a x) = a f(x): sums, maxima, and
@@ -698,25 +734,18 @@ accumulate_s(const Profile *profile, const ModelDevice *device, const ProfileQue
  * is at least f of sums, and f of what bounds these.
  */
 static ProfileCost
-modelled_part(const Profile *profile, const ProfileQuery *query, ProfilePass pass, bool sliced)
+sum_ops(const Profile *profile, const ModelDevice *device, const ProfileQuery *query,
+        ProfilePass pass, bool sliced, const ModelOp *ops, size_t n_ops, double accumulated_s)
 {
-    const ModelDevice *device = model_cluster_device(profile->cluster, query->rank);
-    ModelShape shape = query->shape;
-    ModelOp ops[MODEL_MAX_OPS];
-    /* A softmax kernel that the sequence is too long for may take a slice. */
-    if (sliced)
-        shape.softmax_keys = 0;
-    size_t n_ops = model_ops(query->arch, query->part, query->layer, &shape, ops);
     ProfileCost sum = {.source = PROFILE_SOURCE_MODELLED};
+    const bool hides_tp =
+        query->overlap_tp && (pass == PROFILE_PASS_FORWARD || !query->overlap_tp_forward);
     double ring_s = 0.0, attention_s = 0.0, weight_products_s = 0.0;
     const double cp = (double)query->shape.cp;
 
     if (n_ops == 0)
         return sum;
     for (size_t i = 0; i < n_ops; i++) {
-        /* Each expert's rows are rounded to whole ones. */
-        if (sliced && ops[i].kind == MODEL_OP_GEMM && ops[i].count > 1)
-            ops[i].m = MAX(0, ops[i].m - 1);
         ProfileCost cost =
             op_cost(profile, device, &ops[i], pass, query->shape.dtype, query->groups, sliced);
 
@@ -724,17 +753,17 @@ modelled_part(const Profile *profile, const ProfileQuery *query, ProfilePass pas
         add_cost(&sum, &cost);
         if (ops[i].kind == MODEL_OP_ATTENTION)
             attention_s += cost.part_s[PROFILE_PART_COMPUTE];
-        if (ops[i].kind == MODEL_OP_GEMM && pass == PROFILE_PASS_BACKWARD)
+        if (hides_tp && ops[i].kind == MODEL_OP_GEMM && pass == PROFILE_PASS_BACKWARD)
             weight_products_s += weight_product_s(
                 profile, device, &ops[i], operand_dtype(&ops[i], query->shape.dtype), 0.0, sliced);
         ring_s += cost.part_s[PROFILE_PART_CP];
     }
     if (!sliced && (pass == PROFILE_PASS_BACKWARD || pass == PROFILE_PASS_BACKWARD_WEIGHT))
-        sum.part_s[PROFILE_PART_COMPUTE] += accumulate_s(profile, device, query, ops, n_ops);
+        sum.part_s[PROFILE_PART_COMPUTE] += accumulated_s;
     /* An all-to-all, or a gathering, is needed whole before attention begins. */
     if (ring_s > 0.0 && !query->shape.all_to_all && !query->shape.gathered_kv)
         hide(profile, PROFILE_PART_CP, ring_s, attention_s * (cp - 1.0) / cp, &sum);
-    if (query->overlap_tp && (pass == PROFILE_PASS_FORWARD || !query->overlap_tp_forward))
+    if (hides_tp)
         hide(profile, PROFILE_PART_TP, sum.part_s[PROFILE_PART_TP],
              query->shape.sequence_parallel ? sum.part_s[PROFILE_PART_COMPUTE] : weight_products_s,
              &sum);
@@ -745,18 +774,71 @@ modelled_part(const Profile *profile, const ProfileQuery *query, ProfilePass pas
     return sum;
 }
 
+/* Whether the model has the part that @query is about. */
+static bool
+has_part(const ProfileQuery *query)
+{
+    return query->arch->vocab > 0 || query->part == MODEL_PART_LAYER;
+}
+
+/* What selective recompute repeats of the listed ops. */
+static ProfileCost
+repeated_ops(const Profile *profile, const ModelDevice *device, const ProfileQuery *query,
+             const ModelOp *ops, size_t n_ops)
+{
+    ProfileCost sum = {.source = PROFILE_SOURCE_MODELLED};
+
+    for (size_t i = 0; i < n_ops; i++) {
+        if (ops[i].again_fraction <= 0.0)
+            continue;
+        ProfileCost cost = profile_cost_op(profile, device, &ops[i], PROFILE_PASS_FORWARD,
+                                           query->shape.dtype, query->groups);
+        sum.part_s[PROFILE_PART_RECOMPUTE] += ops[i].again_fraction * profile_cost_device_s(&cost);
+        sum.host_s += host_of_op_s(query, &ops[i], PROFILE_PASS_FORWARD, cost.host_s);
+    }
+    return sum;
+}
+
 ProfileCost
 profile_cost_part(const Profile *profile, const ProfileQuery *query, ProfilePass pass)
 {
     ProfileCost cost = {.source = PROFILE_SOURCE_MODELLED};
+    ModelOp ops[MODEL_MAX_OPS];
 
     g_return_val_if_fail(profile != NULL && query != NULL && pass < PROFILE_PASS_N, cost);
 
-    if (query->arch->vocab == 0 && query->part != MODEL_PART_LAYER)
+    if (!has_part(query))
         return cost;
-    cost = modelled_part(profile, query, pass, false);
+    const ModelDevice *device = model_cluster_device(profile->cluster, query->rank);
+    const size_t n_ops = list_ops(query, false, ops);
+    const double accumulated_s =
+        pass == PROFILE_PASS_FORWARD ? 0.0 : accumulate_s(profile, device, query, ops, n_ops);
+    cost = sum_ops(profile, device, query, pass, false, ops, n_ops, accumulated_s);
     profile_measured_part(profile, query, pass, &cost);
     return cost;
+}
+
+ProfilePartCosts
+profile_cost_passes(const Profile *profile, const ProfileQuery *query)
+{
+    ProfilePartCosts costs = {0};
+    ModelOp ops[MODEL_MAX_OPS];
+
+    g_return_val_if_fail(profile != NULL && query != NULL, costs);
+
+    if (!has_part(query))
+        return costs;
+    const ModelDevice *device = model_cluster_device(profile->cluster, query->rank);
+    const size_t n_ops = list_ops(query, false, ops);
+    const double accumulated_s = accumulate_s(profile, device, query, ops, n_ops);
+    for (ProfilePass pass = 0; pass < PROFILE_PASS_N; pass++) {
+        costs.passes[pass] =
+            sum_ops(profile, device, query, pass, false, ops, n_ops, accumulated_s);
+        profile_measured_part(profile, query, pass, &costs.passes[pass]);
+    }
+    if (query->part == MODEL_PART_LAYER)
+        costs.selective = repeated_ops(profile, device, query, ops, n_ops);
+    return costs;
 }
 
 ProfileCost
@@ -772,26 +854,16 @@ ProfileCost
 profile_cost_recompute(const Profile *profile, const ProfileQuery *query, bool full)
 {
     ModelOp ops[MODEL_MAX_OPS];
-    ProfileCost sum = {.source = PROFILE_SOURCE_MODELLED};
 
-    g_return_val_if_fail(profile != NULL && query != NULL, sum);
+    g_return_val_if_fail(profile != NULL && query != NULL, (ProfileCost){0});
 
     if (full) {
         const ProfileCost forward = profile_cost_part(profile, query, PROFILE_PASS_FORWARD);
 
         return profile_cost_again(&forward);
     }
-    const ModelDevice *device = model_cluster_device(profile->cluster, query->rank);
-    size_t n_ops = model_ops(query->arch, query->part, query->layer, &query->shape, ops);
-    for (size_t i = 0; i < n_ops; i++) {
-        if (ops[i].again_fraction <= 0.0)
-            continue;
-        ProfileCost cost = profile_cost_op(profile, device, &ops[i], PROFILE_PASS_FORWARD,
-                                           query->shape.dtype, query->groups);
-        sum.part_s[PROFILE_PART_RECOMPUTE] += ops[i].again_fraction * profile_cost_device_s(&cost);
-        sum.host_s += host_of_op_s(query, &ops[i], PROFILE_PASS_FORWARD, cost.host_s);
-    }
-    return sum;
+    return repeated_ops(profile, model_cluster_device(profile->cluster, query->rank), query, ops,
+                        list_ops(query, false, ops));
 }
 
 /* --- what slicing cannot save --- */
@@ -811,54 +883,69 @@ products_s(const Profile *profile, const ProfileQuery *query, ProfilePass pass)
         /* Each expert's rows are rounded to whole ones. */
         const double m = (double)ops[i].m - (ops[i].count > 1 ? 1.0 : 0.0);
         if (ops[i].kind == MODEL_OP_GEMM && ops[i].weight_bytes > 0)
-            seconds += 2.0 * (double)ops[i].count * fmax(0.0, m) * (double)ops[i].n *
+            seconds += 2.0 * (double)ops[i].count * real_max(0.0, m) * (double)ops[i].n *
                        (double)ops[i].k /
                        profile_peak_flops_per_s(device, operand_dtype(&ops[i], query->shape.dtype));
     }
     return n_products * seconds / profile->parameters.gemm_fraction;
 }
 
-double
-profile_cost_sliced_floor_s(const Profile *profile, const ProfileQuery *query, ProfilePass pass)
+/* The same where the profile has measured rows. */
+static double
+measured_floor_s(const Profile *profile, const ProfileQuery *query, ProfilePass pass)
 {
     double seconds, input_s, weight_s;
 
-    g_return_val_if_fail(pass == PROFILE_PASS_FORWARD || pass == PROFILE_PASS_BACKWARD, 0.0);
-    if (query->arch->vocab == 0 && query->part != MODEL_PART_LAYER)
-        return 0.0;
-    if (profile->measurements->len == 0) {
-        const ProfileCost cost = modelled_part(profile, query, pass, true);
-        return profile_cost_device_s(&cost);
-    }
     if (!profile_measured_sliced_floor(profile, query, pass, &seconds))
         return products_s(profile, query, pass);
     /* Halves that were measured apart may take less than the whole. */
     if (pass == PROFILE_PASS_BACKWARD &&
         profile_measured_sliced_floor(profile, query, PROFILE_PASS_BACKWARD_INPUT, &input_s) &&
         profile_measured_sliced_floor(profile, query, PROFILE_PASS_BACKWARD_WEIGHT, &weight_s))
-        seconds = fmin(seconds, input_s + weight_s);
+        seconds = real_min(seconds, input_s + weight_s);
     return seconds;
 }
 
-double
-profile_cost_sliced_core_floor_s(const Profile *profile, const ProfileQuery *query)
+/* What selective recompute repeats of the ops that were listed for any slices. */
+static double
+repeated_floor_s(const Profile *profile, const ModelDevice *device, const ProfileQuery *query,
+                 const ModelOp *ops, size_t n_ops)
 {
-    const ModelDevice *device = model_cluster_device(profile->cluster, query->rank);
-    ModelShape shape = query->shape;
-    ModelOp ops[MODEL_MAX_OPS];
     double seconds = 0.0;
 
-    if (profile->measurements->len > 0)
-        return 0.0;
-    shape.softmax_keys = 0;
-    const size_t n = model_ops(query->arch, query->part, query->layer, &shape, ops);
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n_ops; i++)
         if (ops[i].again_fraction > 0.0)
             seconds +=
                 ops[i].again_fraction * op_cost(profile, device, &ops[i], PROFILE_PASS_FORWARD,
                                                 query->shape.dtype, query->groups, true)
                                             .part_s[PROFILE_PART_COMPUTE];
     return seconds;
+}
+
+ProfileSlicedFloors
+profile_cost_sliced_floors(const Profile *profile, const ProfileQuery *query)
+{
+    const ModelDevice *device = model_cluster_device(profile->cluster, query->rank);
+    ProfileSlicedFloors floors = {0};
+    ModelOp ops[MODEL_MAX_OPS];
+
+    if (!has_part(query))
+        return floors;
+    if (profile->measurements->len > 0) {
+        floors.forward_s = measured_floor_s(profile, query, PROFILE_PASS_FORWARD);
+        floors.backward_s = measured_floor_s(profile, query, PROFILE_PASS_BACKWARD);
+        return floors;
+    }
+    const size_t n_ops = list_ops(query, true, ops);
+    const ProfileCost forward =
+        sum_ops(profile, device, query, PROFILE_PASS_FORWARD, true, ops, n_ops, 0.0);
+    const ProfileCost backward =
+        sum_ops(profile, device, query, PROFILE_PASS_BACKWARD, true, ops, n_ops, 0.0);
+    floors.forward_s = profile_cost_device_s(&forward);
+    floors.backward_s = profile_cost_device_s(&backward);
+    if (query->part == MODEL_PART_LAYER)
+        floors.selective_s = repeated_floor_s(profile, device, query, ops, n_ops);
+    return floors;
 }
 
 double
@@ -884,23 +971,16 @@ profile_cost_sliced_attention_floor_s(const Profile *profile, const ProfileQuery
     return seconds;
 }
 
-ProfileSliceFloor
-profile_cost_slice_floor(const Profile *profile, const ProfileQuery *query, ProfilePass pass)
+/* One pass of a slice of the listed ops. */
+static ProfileSliceFloor
+slice_floor(const Profile *profile, const ModelDevice *device, const ProfileQuery *query,
+            ProfilePass pass, const ModelOp *ops, size_t n_ops)
 {
-    const ModelDevice *device = model_cluster_device(profile->cluster, query->rank);
     const bool backward = pass != PROFILE_PASS_FORWARD;
-    ModelShape shape = query->shape;
-    const bool is_ring = !shape.all_to_all && !shape.gathered_kv;
-    ModelOp ops[MODEL_MAX_OPS];
+    const bool is_ring = !query->shape.all_to_all && !query->shape.gathered_kv;
     ProfileSliceFloor floor = {.host_s = host_layer_s(profile, query, pass)};
 
-    g_return_val_if_fail(pass == PROFILE_PASS_FORWARD || pass == PROFILE_PASS_BACKWARD, floor);
-    if (profile->measurements->len > 0)
-        return (ProfileSliceFloor){0};
-    /* A kernel that this slice is too odd for may take a longer one. */
-    shape.softmax_keys = 0;
-    size_t n = model_ops(query->arch, query->part, query->layer, &shape, ops);
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n_ops; i++) {
         const ProfileCost cost =
             profile_cost_op(profile, device, &ops[i], pass, query->shape.dtype, query->groups);
         floor.host_s += host_of_op_s(query, &ops[i], pass, cost.host_s);
@@ -915,6 +995,24 @@ profile_cost_slice_floor(const Profile *profile, const ProfileQuery *query, Prof
                           (is_ring ? 0.0 : cost.part_s[PROFILE_PART_CP]);
     }
     if (pass == PROFILE_PASS_BACKWARD)
-        floor.device_s += accumulate_s(profile, device, query, ops, n);
+        floor.device_s += accumulate_s(profile, device, query, ops, n_ops);
     return floor;
+}
+
+ProfileSliceFloors
+profile_cost_slice_floors(const Profile *profile, const ProfileQuery *query)
+{
+    const ModelDevice *device = model_cluster_device(profile->cluster, query->rank);
+    ModelShape shape = query->shape;
+    ModelOp ops[MODEL_MAX_OPS];
+
+    if (profile->measurements->len > 0)
+        return (ProfileSliceFloors){0};
+    /* A kernel that this slice is too odd for may take a longer one. */
+    shape.softmax_keys = 0;
+    const size_t n = model_ops(query->arch, query->part, query->layer, &shape, ops);
+    return (ProfileSliceFloors){
+        slice_floor(profile, device, query, PROFILE_PASS_FORWARD, ops, n),
+        slice_floor(profile, device, query, PROFILE_PASS_BACKWARD, ops, n),
+    };
 }

@@ -97,6 +97,15 @@ typedef struct {
  * interpolated between them; else it is the sum of the part's modelled ops. */
 ProfileCost profile_cost_part(const Profile *profile, const ProfileQuery *query, ProfilePass pass);
 
+/* What a part costs in all passes, and what selective recompute repeats of it: those of
+ * profile_cost_part() and profile_cost_recompute(), for which the part's ops are listed once. */
+typedef struct {
+    ProfileCost passes[PROFILE_PASS_N];
+    ProfileCost selective; /* 0 of embedding and head */
+} ProfilePartCosts;
+
+ProfilePartCosts profile_cost_passes(const Profile *profile, const ProfileQuery *query);
+
 /* Returns: what computing a pass of @forward again takes, as full recompute does. */
 ProfileCost profile_cost_again(const ProfileCost *forward);
 
@@ -109,9 +118,16 @@ ProfileCost profile_cost_recompute(const Profile *profile, const ProfileQuery *q
 double profile_cost_optimizer_s(const Profile *profile, const ModelDevice *device,
                                 int64_t n_elements, double bytes_per_element);
 
+/* Lower bounds of sums over all slices, in seconds. */
+typedef struct {
+    double forward_s, backward_s;
+    double
+        selective_s; /* of what selective recompute repeats; 0 where the profile has measured rows */
+} ProfileSlicedFloors;
+
 /*
- * A lower bound of the sum of @pass over all slices, however the tokens of @query (which has no
- * context) are cut.  @pass is FORWARD or BACKWARD.
+ * A lower bound of the sum of each pass over all slices, however the tokens of @query (which has no
+ * context) are cut.
  *
  *   modelled  all ops of the device, each at what it takes at the least per token: products in tiles
  *             that are whole in all dimensions but the tokens and leave no wave unfilled, attention
@@ -120,13 +136,9 @@ double profile_cost_optimizer_s(const Profile *profile, const ModelDevice *devic
  *   measured  the fitted law, whose features of slices add up to the sequence's (but the constant,
  *             which comes at least once), times the least deviation of any row (cost-model.md 7)
  */
-double profile_cost_sliced_floor_s(const Profile *profile, const ProfileQuery *query,
-                                   ProfilePass pass);
+ProfileSlicedFloors profile_cost_sliced_floors(const Profile *profile, const ProfileQuery *query);
 
-/* The same of what selective recompute repeats; 0 where the profile has measured rows. */
-double profile_cost_sliced_core_floor_s(const Profile *profile, const ProfileQuery *query);
-
-/* The same of its attention alone, the kernels' launches left out. */
+/* The same of @pass (FORWARD or BACKWARD) of its attention alone, the kernels' launches left out. */
 double profile_cost_sliced_attention_floor_s(const Profile *profile, const ProfileQuery *query,
                                              ProfilePass pass);
 
@@ -135,13 +147,16 @@ typedef struct {
     double device_s, host_s;
 } ProfileSliceFloor;
 
+typedef struct {
+    ProfileSliceFloor forward, backward;
+} ProfileSliceFloors;
+
 /*
- * A lower bound of @pass of one slice with the sequences and tokens of @query, whatever its
+ * A lower bound of each pass of one slice with the sequences and tokens of @query, whatever its
  * context.
- * @pass is FORWARD or BACKWARD.  It counts what depends on the number of tokens alone: products
+ * It counts what depends on the number of tokens alone: products
  * with weights, memory-bound ops, collectives that nothing hides, launches, adding gradients, and
  * the host.  It depends on the product of tokens and sequences only and never falls where that
  * grows.  0 where the profile has measured rows, which may fall.
  */
-ProfileSliceFloor profile_cost_slice_floor(const Profile *profile, const ProfileQuery *query,
-                                           ProfilePass pass);
+ProfileSliceFloors profile_cost_slice_floors(const Profile *profile, const ProfileQuery *query);

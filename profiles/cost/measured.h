@@ -23,7 +23,7 @@
 void profile_measured_part(const Profile *profile, const ProfileQuery *query, ProfilePass pass,
                            ProfileCost *cost);
 
-/* The lower bound of profile_cost_sliced_floor_s(); false where @pass of @query is not measured. */
+/* The lower bound of profile_cost_sliced_floors(); false where @pass of @query is not measured. */
 bool profile_measured_sliced_floor(const Profile *profile, const ProfileQuery *query,
                                    ProfilePass pass, double *seconds);
 

@@ -100,9 +100,10 @@ void workload_build_set_rates(const WorkloadBuild *build, Workload *workload);
 /* Returns: (owned) the links of the plan's pipeline ranks. */
 WorkloadLinks *workload_build_links(const WorkloadBuild *build);
 
-/* Adds the bytes that one device sends to each level in the collectives of one part's @pass. */
+/* Adds the bytes that one device sends to each level in the collectives of @pass among the @n @ops of
+ * a part. */
 void workload_build_add_traffic(const WorkloadBuild *build, const WorkloadLocation *location,
-                                const ProfileQuery *query, ProfilePass pass,
+                                const ModelOp *ops, size_t n, ProfilePass pass,
                                 double traffic_bytes[MODEL_CLUSTER_MAX_LEVELS]);
 
 /* --- ops.c --- */

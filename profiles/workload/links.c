@@ -228,12 +228,9 @@ workload_build_links(const WorkloadBuild *build)
 
 void
 workload_build_add_traffic(const WorkloadBuild *build, const WorkloadLocation *location,
-                           const ProfileQuery *query, ProfilePass pass,
+                           const ModelOp *ops, size_t n, ProfilePass pass,
                            double traffic_bytes[MODEL_CLUSTER_MAX_LEVELS])
 {
-    ModelOp ops[MODEL_MAX_OPS];
-    const size_t n = model_ops(query->arch, query->part, query->layer, &query->shape, ops);
-
     if (pass == PROFILE_PASS_BACKWARD_WEIGHT)
         return;
     for (size_t i = 0; i < n; i++)

@@ -118,12 +118,15 @@ set_traffic(const WorkloadBuild *build, const WorkloadLocation *location, const 
 {
     const bool repeats = query->part == MODEL_PART_LAYER && recompute == PLAN_RECOMPUTE_FULL;
 
+    ModelOp ops[MODEL_MAX_OPS];
+    const size_t n = model_ops(query->arch, query->part, query->layer, &query->shape, ops);
+
     memset(cost->traffic_bytes, 0, sizeof cost->traffic_bytes);
     for (int kind = 0; kind < SCHEDULE_OP_N; kind++) {
-        workload_build_add_traffic(build, location, query, pass_of_op[kind],
+        workload_build_add_traffic(build, location, ops, n, pass_of_op[kind],
                                    cost->traffic_bytes[kind]);
         if (repeats && (kind == SCHEDULE_OP_BACKWARD || kind == SCHEDULE_OP_BACKWARD_INPUT))
-            workload_build_add_traffic(build, location, query, PROFILE_PASS_FORWARD,
+            workload_build_add_traffic(build, location, ops, n, PROFILE_PASS_FORWARD,
                                        cost->traffic_bytes[kind]);
     }
 }
@@ -162,11 +165,13 @@ part_cost(const WorkloadBuild *build, const WorkloadLocation *location, int32_t 
     const ProfileQuery query = workload_build_query(build, location, part, layer, shape);
     WorkloadPartCost result;
 
+    const ProfilePartCosts costs = profile_cost_passes(build->profile, &query);
     for (int kind = 0; kind < SCHEDULE_OP_N; kind++)
-        result.cost[kind] = profile_cost_part(build->profile, &query, pass_of_op[kind]);
+        result.cost[kind] = costs.passes[pass_of_op[kind]];
     if (part == MODEL_PART_LAYER && recompute != PLAN_RECOMPUTE_NONE) {
-        ProfileCost again =
-            profile_cost_recompute(build->profile, &query, recompute == PLAN_RECOMPUTE_FULL);
+        const ProfileCost again = recompute == PLAN_RECOMPUTE_FULL
+                                      ? profile_cost_again(&costs.passes[PROFILE_PASS_FORWARD])
+                                      : costs.selective;
         static const ScheduleOpKind kinds[] = {SCHEDULE_OP_BACKWARD, SCHEDULE_OP_BACKWARD_INPUT};
 
         for (size_t i = 0; i < G_N_ELEMENTS(kinds); i++) {

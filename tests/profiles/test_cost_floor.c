@@ -51,7 +51,9 @@ check(const Profile *profile, const ModelArch *arch, double least_share)
 
     for (size_t i = 0; i < G_N_ELEMENTS(passes); i++) {
         const ProfileQuery query = query_of(arch, 2, 1024);
-        const double floor_s = profile_cost_sliced_floor_s(profile, &query, passes[i]);
+        const ProfileSlicedFloors floors = profile_cost_sliced_floors(profile, &query);
+        const double floor_s =
+            passes[i] == PROFILE_PASS_FORWARD ? floors.forward_s : floors.backward_s;
         const ProfileCost whole = profile_cost_part(profile, &query, passes[i]);
         g_assert_cmpfloat(floor_s, >=, least_share * profile_cost_s(&whole));
         for (int round = 0; round < 300; round++)
