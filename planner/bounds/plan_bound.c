@@ -335,8 +335,9 @@ least_op(const Bound *bound, int32_t chain, int32_t stage)
     for (int32_t i = 0; i < w->n_classes * w->n_slices; i++) {
         const WorkloadOp *op = &ops[i];
         const int64_t *workspace = op->workspace_bytes;
-        const int64_t backward =
-            MIN(workspace[SCHEDULE_OP_BACKWARD], workspace[SCHEDULE_OP_BACKWARD_INPUT]);
+        const int64_t backward = bound->splits ? MIN(workspace[SCHEDULE_OP_BACKWARD],
+                                                     workspace[SCHEDULE_OP_BACKWARD_INPUT])
+                                               : workspace[SCHEDULE_OP_BACKWARD];
         for (int kind = 0; kind < SCHEDULE_OP_N; kind++)
             lower(&least.time_ns[kind], op->time_ns[kind]);
         lower(&least.message_ns[0], op->forward_message.ns);
@@ -397,6 +398,7 @@ plan_bound_bytes(const Plan *plan, const Workload *workload, const PlanFlight *f
     const size_t n_moments = (size_t)workload->n_ranks * PLAN_MOMENT_N;
     g_autofree int64_t *held = g_new0(int64_t, n_moments);
     g_autofree int64_t *workspace = g_new(int64_t, n_moments);
+    g_autofree int64_t *alone = g_new0(int64_t, (size_t)workload->n_ranks);
     int64_t most = 0;
 
     for (size_t i = 0; i < n_moments; i++)
@@ -415,12 +417,16 @@ plan_bound_bytes(const Plan *plan, const Workload *workload, const PlanFlight *f
                                                                      half, chunk),
                                                   least.kept_bytes[half]));
                 lower(&workspace[at], least.workspace_bytes[moment]);
+                /* Each stage has its own op once, and that what it keeps itself. */
+                alone[r] =
+                    MAX(alone[r], plan_sum_ns(least.kept_bytes[0], least.workspace_bytes[moment]));
             }
         }
     for (int32_t r = 0; r < workload->n_ranks; r++) {
         int64_t bytes = 0;
         for (int owner = 0; owner < TRACE_MEMORY_N; owner++)
             bytes = plan_sum_ns(bytes, workload->ranks[r].static_bytes[owner]);
+        most = MAX(most, plan_sum_ns(bytes, alone[r]));
         for (int moment = 0; moment < PLAN_MOMENT_N; moment++) {
             const size_t at = (size_t)r * PLAN_MOMENT_N + (size_t)moment;
             most = MAX(most, plan_sum_ns(bytes, plan_sum_ns(held[at], workspace[at])));

@@ -147,11 +147,39 @@ least_gathered_layer(const PlanSketchInput *input, const int64_t n[PLAN_PART_N])
     return least == INT64_MAX ? 0 : least;
 }
 
+/* The gradients of @dense and @expert parameters that replicas are to reduce: whole while the part is
+ * at work. */
+static int64_t
+gradient_bytes(const PlanSketchInput *input, int64_t dense, int64_t expert)
+{
+    const PlanDegrees *d = &input->point->degrees;
+    const PlanConventions *conventions = &input->request->conventions;
+    const int64_t shared =
+        (d->dp * d->cp > 1 ? dense : 0) + (plan_expert_replicas(d, conventions) > 1 ? expert : 0);
+
+    return times(shared,
+                 workload_parameter_bytes(input->request->dtype, conventions).gradient_bytes);
+}
+
+/* The smallest of any kind of layer of @n. */
+static int64_t
+least_gradient(const PlanSketchInput *input, const int64_t n[PLAN_PART_N])
+{
+    const PlanPartCost *parts = input->cost->parts;
+    int64_t least = INT64_MAX;
+
+    for (int i = 0; i < input->cost->n_kinds; i++)
+        if (n[i] > 0)
+            least = MIN(least, gradient_bytes(input, parts[i].dense_parameters,
+                                              parts[i].expert_parameters));
+    return least == INT64_MAX ? 0 : least;
+}
+
 /*
- * Where ops count it (profiles/workload/prefetch.c): the least that an op of @stage has gathered
- * when it has most, beside its workspace.  A forward's first layer has those after it ahead, a
- * backward's head, or last layer, those before it; an I may have most when its last layer is at
- * work, with which it ends.
+ * Where ops count it (profiles/workload/prefetch.c): the least that an op of @stage has gathered, or
+ * has of gradients before they are reduced, when it has most, beside its workspace.  A forward's first
+ * layer has those after it ahead, a backward's head, or last layer, those before it and its own
+ * gradients; an I, which makes none, may have most when its last layer is at work, with which it ends.
  */
 static int64_t
 least_gathered(const PlanSketchInput *input, const PlanSketchStage *stage, PlanMoment moment)
@@ -160,13 +188,19 @@ least_gathered(const PlanSketchInput *input, const PlanSketchStage *stage, PlanM
     const int64_t n = n_layers_of(stage);
     const int64_t layer = least_gathered_layer(input, stage->n);
     const PlanPartCost *head = &input->cost->parts[PLAN_PART_HEAD];
+    const bool makes_gradients = moment == PLAN_MOMENT_BACKWARD && !input->family->splits_backward;
     int64_t bytes = times(MIN(n, 1 + depth), layer);
 
     if (!workload_counts_gathered(input->point->zero_stage, &input->request->conventions))
         return 0;
-    if (moment != PLAN_MOMENT_FORWARD && stage->n[PLAN_PART_HEAD] > 0)
-        bytes = plus(apart_bytes(input, head->dense_parameters + input->cost->tied_parameters, 0),
-                     times(MIN(n, depth), layer));
+    if (moment != PLAN_MOMENT_FORWARD && stage->n[PLAN_PART_HEAD] > 0) {
+        const int64_t dense = head->dense_parameters + input->cost->tied_parameters;
+        bytes = plus(apart_bytes(input, dense, 0), times(MIN(n, depth), layer));
+        if (makes_gradients)
+            bytes = plus(bytes, gradient_bytes(input, dense, 0));
+    } else if (makes_gradients) {
+        bytes = plus(bytes, least_gradient(input, stage->n));
+    }
     return moment == PLAN_MOMENT_INPUT ? MIN(bytes, times(MIN(n, 1), layer)) : bytes;
 }
 
@@ -353,6 +387,8 @@ rank_bytes(const PlanSketch *sketch, const PlanSketchInput *input, const SliceBy
             held = plus(held, held_bytes(input->flight, stage, (PlanMoment)moment, one->kept,
                                          one->weight_kept));
             workspace = MIN(workspace, one->workspace[moment]);
+            /* Each chunk has its own op once, and that what it keeps itself. */
+            most = MAX(most, plus(one->kept, one->workspace[moment]));
         }
         most = MAX(most, plus(held, workspace));
     }
