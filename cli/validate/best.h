@@ -16,6 +16,8 @@ typedef struct {
     double predicted_s;             /* for the configuration of that row */
     double planned_s;               /* of the best plan; NaN: there is none */
     char *plan; /* (owned) "dp 8, tp 4, pp 8 x 5, cp 1, ep 1, 1f1b", or why none */
+    char *why;  /* (owned, nullable) in what the plan differs from the measured one, and by how much
+                   that is predicted wrong */
 } ValidationBest;
 
 /*

@@ -92,6 +92,7 @@ plan_request_case(const PlanRequest *request)
     return (PlanRuleCase){
         .rules = request->rules,
         .arch = request->arch,
+        .model_runs = request->model_runs,
         .conventions = &request->conventions,
         .seq_len = request->seq_len,
         .dtype = request->dtype,

@@ -53,7 +53,8 @@ typedef struct {
     int sequence_parallel;   /* 0, 1 or PLAN_AUTO */
     PlanConventions conventions;
     const PlanFrameworkRules *rules; /* (borrowed, nullable) that plans keep; NULL: none */
-    bool overlap_pp_given;      /* conventions.overlap_pp is asked for; else the framework's rule */
+    bool model_runs;       /* the framework is known to run the model: no rule asks about that */
+    bool overlap_pp_given; /* conventions.overlap_pp is asked for; else the framework's rule */
     int64_t memory_limit_bytes; /* of a device; 0: what each device has */
     PlanObjective objective;
     int64_t top;     /* alternatives to keep besides the best, no two alike (trial/trial.h) */

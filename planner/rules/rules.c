@@ -82,6 +82,8 @@ breaks_mtp(const PlanRuleCase *c, PlanBreach *breach)
 static bool
 breaks_model(const PlanRuleCase *c, PlanBreach *breach)
 {
+    if (c->model_runs)
+        return false;
     if (breaks_mtp(c, breach))
         return true;
     if (c->rules->models != NULL && breaks_flavour(c, breach))

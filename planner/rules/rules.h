@@ -33,6 +33,7 @@ typedef enum {
 typedef struct {
     const PlanFrameworkRules *rules;    /* (borrowed, nullable) NULL: no rule is broken */
     const ModelArch *arch;              /* (borrowed) */
+    bool model_runs;                    /* it is known to run the model: that is not asked */
     const PlanConventions *conventions; /* (borrowed) */
     int64_t seq_len;
     Dtype dtype;

@@ -261,6 +261,9 @@ machine 'GB300' gb300-nvl72
     echo "source,id,gpu,gpus,model,layers,hidden,heads,kv_heads,ffn,vocab,seq,global_batch,micro_batch,dp,tp,pp,recompute,dtype,measured_iter_ms"
     echo "mlperf_training,slow,H100-SXM5-80GB,8,Llama,8,2048,16,8,4096,32000,2048,16,2,4,2,1,none,BF16,90000"
     echo "mlperf_training,fast,H100-SXM5-80GB,8,Llama,8,2048,16,8,4096,32000,2048,16,2,8,1,1,none,BF16,80000"
+    # A model that Megatron-LM has no flags for was run all the same; one that does not fit has no plan.
+    echo "nvidia_megatron_bridge,windows,H100-SXM5-80GB,64,GPT OSS 20B,24,2880,64,8,2880,201088,4096,64,1,64,1,1,none,BF16,90000"
+    echo "nvidia_megatron_bridge,too large,H100-SXM5-80GB,8,LLAMA3.1_405B,126,16384,128,8,53248,128256,8192,8,1,1,8,1,none,BF16,90000"
 } >"$W/best.csv"
 runs 0 "the best plan beside the best measured" validate "$W/best.csv" --best
 if command -v python3 >/dev/null 2>&1; then
@@ -272,6 +275,11 @@ line, = [l for l in lines if l.startswith("| Llama, 8 ")]
 cells = [c.strip() for c in line.strip("|").split("|")]
 assert cells[1].startswith("80 s: tp 1"), line
 assert float(cells[5]) <= 1.0 and float(cells[4]) < 0.85, line
+assert cells[6] == "the measured split is predicted -100 %", line
+assert any(l.startswith("| nvidia_megatron_bridge | 1 |") and l.endswith("| 1 |") for l in lines), lines
+assert any(l.startswith("| GPT OSS 20B, 64 ") and " s: dp " in l for l in lines), lines
+line, = [l for l in lines if l.startswith("| LLAMA3.1") and "405B, 8 " in l]
+assert "memory: a device needs" in line, line
 P
     )
     report $? "one job, its faster row, and a plan no slower than predicted" "$output"
