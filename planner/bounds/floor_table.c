@@ -14,28 +14,32 @@ static const ProfilePass passes[N_PASSES] = {PROFILE_PASS_FORWARD, PROFILE_PASS_
 
 /* --- prices of slices --- */
 
-/* What a layer takes at the least on (the end of the interval before, end] rows: at the first. */
-typedef struct {
-    int64_t end;
-    ProfileSliceFloor passes[MODEL_MAX_KINDS][N_PASSES];
-} Interval;
-
 /* Of the devices of one kind of nodes. */
 typedef struct {
     double attention_s[MODEL_MAX_KINDS][N_PASSES]; /* of one whole sequence, at the least */
-    GArray *intervals;                             /* (owned) of Interval */
+    /* (owned) [(interval * kinds of layers + kind) * N_PASSES + pass] what a layer takes at the least on
+     * the interval's rows: at the first of them */
+    ProfileSliceFloor *layers;
 } Prices;
 
+/* Intervals follow each other from row 1 on, however many rows are asked about, so those of large
+ * micro-batches go on where those of small ones end.  A segment has the intervals that begin below one
+ * sequence, the next one those below two, then four, and so on. */
 typedef struct {
-    guint n_kinds;
+    guint n_kinds;    /* of nodes */
+    int32_t n_layers; /* kinds of layers */
+    guint n_intervals;
+    int64_t
+        *ends;   /* (owned) [interval] its last row; the first one begins where the segment does */
+    int64_t end; /* of the last interval; where the segment begins if it has none */
     Prices kinds[];
-} AllPrices;
+} Segment;
 
 typedef struct {
     PlanMemo *memo;
     const PlanRequest *request;
     const PlanPoint *point;
-    int64_t rows; /* at the most */
+    int64_t rows; /* of a table: at the most; of a segment: its number */
 } Question;
 
 typedef struct {
@@ -45,13 +49,14 @@ typedef struct {
 } Key;
 
 static void
-prices_free(gpointer data)
+segment_free(gpointer data)
 {
-    AllPrices *prices = data;
+    Segment *segment = data;
 
-    for (guint i = 0; i < prices->n_kinds; i++)
-        g_clear_pointer(&prices->kinds[i].intervals, g_array_unref);
-    g_free(prices);
+    for (guint i = 0; i < segment->n_kinds; i++)
+        g_free(segment->kinds[i].layers);
+    g_free(segment->ends);
+    g_free(segment);
 }
 
 /* The question about one sequence of @layer at device @first. */
@@ -84,13 +89,14 @@ interval_end(int64_t begin)
     return MIN(tiles, begin + MAX(1, begin / FEW_FRACTION));
 }
 
+/* Prices the @segment's intervals, which begin after @begin rows, at device @first. */
 static void
-fill_prices(const Question *asked, int64_t first, Prices *prices)
+fill_prices(const Question *asked, const Segment *segment, int64_t begin, int64_t first,
+            Prices *prices)
 {
     const ModelArch *arch = asked->request->arch;
-    const int32_t n_kinds = model_n_kinds(arch);
+    const int32_t n_kinds = segment->n_layers;
     ProfileQuery queries[MODEL_MAX_KINDS];
-    Interval one = {0};
 
     for (int k = 0; k < n_kinds; k++) {
         queries[k] = query_of(asked, first, MAX(0, model_first_of_kind(arch, k)));
@@ -99,36 +105,18 @@ fill_prices(const Question *asked, int64_t first, Prices *prices)
                 asked->request->profile, &queries[k], passes[i]);
         }
     }
-    prices->intervals = g_array_new(FALSE, FALSE, sizeof(Interval));
-    for (int64_t begin = 0; begin < asked->rows; begin = one.end) {
-        one.end = MIN(asked->rows, interval_end(begin));
+    prices->layers =
+        g_new(ProfileSliceFloor, (size_t)segment->n_intervals * (size_t)n_kinds * N_PASSES);
+    for (guint at = 0; at < segment->n_intervals; at++) {
         for (int k = 0; k < n_kinds; k++) {
-            queries[k].shape.tokens = begin + 1;
+            ProfileSliceFloor *layer = &prices->layers[(at * (guint)n_kinds + (guint)k) * N_PASSES];
+            queries[k].shape.tokens = (at == 0 ? begin : segment->ends[at - 1]) + 1;
             const ProfileSliceFloors floors =
                 profile_cost_slice_floors(asked->request->profile, &queries[k]);
-            one.passes[k][0] = floors.forward;
-            one.passes[k][1] = floors.backward;
+            layer[0] = floors.forward;
+            layer[1] = floors.backward;
         }
-        g_array_append_val(prices->intervals, one);
     }
-}
-
-/* PlanMemoMakeFunc. */
-static void *
-make_prices(const void *data)
-{
-    const Question *asked = data;
-    const ModelCluster *cluster = asked->request->profile->cluster;
-    AllPrices *prices = g_malloc0(sizeof(AllPrices) + cluster->nodes->len * sizeof(Prices));
-    int64_t first = 0;
-
-    prices->n_kinds = cluster->nodes->len;
-    for (guint i = 0; i < cluster->nodes->len; i++) {
-        const ModelNodes *nodes = &g_array_index(cluster->nodes, ModelNodes, i);
-        fill_prices(asked, first, &prices->kinds[i]);
-        first += nodes->n_devices * nodes->n_nodes;
-    }
-    return prices;
 }
 
 static Key
@@ -150,17 +138,53 @@ key_of(const Question *asked, bool is_table)
     return key;
 }
 
-/* Of up to the next power of two of sequences, so that few prices do for all micro-batches. */
-static const AllPrices *
-prices_of(const Question *asked)
+/* Below how many rows the intervals of segment number @segment begin. */
+static int64_t
+segment_rows(const PlanRequest *request, int64_t segment)
+{
+    return request->seq_len << segment;
+}
+
+static void *make_segment(const void *data);
+
+/* (borrowed from the memo) the segment of that number. */
+static const Segment *
+segment_of(const Question *asked, int64_t number)
 {
     Question question = *asked;
 
-    question.rows = asked->request->seq_len;
-    while (question.rows < asked->rows)
-        question.rows *= 2;
+    question.rows = number;
     const Key key = key_of(&question, false);
-    return plan_memo_get(asked->memo, &key.memo, make_prices, &question, prices_free);
+    return plan_memo_get(asked->memo, &key.memo, make_segment, &question, segment_free);
+}
+
+/* PlanMemoMakeFunc. */
+static void *
+make_segment(const void *data)
+{
+    const Question *asked = data;
+    const ModelCluster *cluster = asked->request->profile->cluster;
+    const int64_t begin = asked->rows == 0 ? 0 : segment_of(asked, asked->rows - 1)->end;
+    const int64_t last = segment_rows(asked->request, asked->rows);
+    Segment *segment = g_malloc0(sizeof(Segment) + cluster->nodes->len * sizeof(Prices));
+    GArray *ends = g_array_new(FALSE, FALSE, sizeof(int64_t));
+    int64_t first = 0;
+
+    segment->n_kinds = cluster->nodes->len;
+    segment->n_layers = model_n_kinds(asked->request->arch);
+    segment->end = begin;
+    while (segment->end < last) {
+        segment->end = interval_end(segment->end);
+        g_array_append_val(ends, segment->end);
+    }
+    segment->n_intervals = ends->len;
+    segment->ends = (int64_t *)(void *)g_array_free(ends, FALSE);
+    for (guint i = 0; i < cluster->nodes->len; i++) {
+        const ModelNodes *nodes = &g_array_index(cluster->nodes, ModelNodes, i);
+        fill_prices(asked, segment, begin, first, &segment->kinds[i]);
+        first += nodes->n_devices * nodes->n_nodes;
+    }
+    return segment;
 }
 
 /* --- hulls --- */
@@ -222,10 +246,16 @@ table_free(gpointer data)
     g_free(table);
 }
 
+/* The segments of a table, in order. */
+typedef struct {
+    const Segment *segments[64]; /* (borrowed) */
+    int n;
+} Segments;
+
 /* One pass, with what the request has its backward compute again. */
 static void
-set_pass(const PlanRequest *request, const Prices *prices, guint n, int k, int pass,
-         PlanFloorPass *one)
+set_pass(const PlanRequest *request, const Segments *all, const PlanFloorTable *table, guint nodes,
+         int k, int pass, PlanFloorPass *one)
 {
     const int recompute = request->recompute;
     const bool all_again = pass == 1 && recompute == PLAN_RECOMPUTE_FULL &&
@@ -233,23 +263,26 @@ set_pass(const PlanRequest *request, const Prices *prices, guint n, int k, int p
     const bool core_again =
         pass == 1 && recompute == PLAN_RECOMPUTE_SELECTIVE &&
         (plan_framework_modules(&request->conventions) >> PLAN_MODULE_CORE_ATTENTION & 1);
+    const double *attention_s = &all->segments[0]->kinds[nodes].attention_s[k][0];
+    guint at = 0;
 
-    one->attention_s =
-        prices->attention_s[k][pass] + (all_again || core_again ? prices->attention_s[k][0] : 0.0);
-    one->device_s = g_new(double, n);
-    one->host_s = g_new(double, n);
-    for (guint at = 0; at < n; at++) {
-        const Interval *interval = &g_array_index(prices->intervals, Interval, at);
-        const ProfileSliceFloor *here = &interval->passes[k][pass];
-        const ProfileSliceFloor *forward = &interval->passes[k][0];
-        one->device_s[at] = here->device_s + (all_again ? forward->device_s : 0.0);
-        one->host_s[at] = here->host_s + (all_again ? forward->host_s : 0.0);
-        if (at == 0) {
-            hull_add(&one->device, 0.0, one->device_s[at]);
-            hull_add(&one->host, 0.0, one->host_s[at]);
+    one->attention_s = attention_s[pass] + (all_again || core_again ? attention_s[0] : 0.0);
+    one->device_s = g_new(double, table->n_intervals);
+    one->host_s = g_new(double, table->n_intervals);
+    for (int i = 0; i < all->n; i++) {
+        const Segment *segment = all->segments[i];
+        for (guint j = 0; j < segment->n_intervals && at < table->n_intervals; j++, at++) {
+            const ProfileSliceFloor *layer =
+                &segment->kinds[nodes].layers[(j * (guint)segment->n_layers + (guint)k) * N_PASSES];
+            one->device_s[at] = layer[pass].device_s + (all_again ? layer[0].device_s : 0.0);
+            one->host_s[at] = layer[pass].host_s + (all_again ? layer[0].host_s : 0.0);
+            if (at == 0) {
+                hull_add(&one->device, 0.0, one->device_s[at]);
+                hull_add(&one->host, 0.0, one->host_s[at]);
+            }
+            hull_add(&one->device, (double)table->ends[at], one->device_s[at]);
+            hull_add(&one->host, (double)table->ends[at], one->host_s[at]);
         }
-        hull_add(&one->device, (double)interval->end, one->device_s[at]);
-        hull_add(&one->host, (double)interval->end, one->host_s[at]);
     }
 }
 
@@ -258,24 +291,31 @@ static void *
 make_table(const void *data)
 {
     const Question *asked = data;
-    const AllPrices *prices = prices_of(asked);
-    const GArray *intervals = prices->kinds[0].intervals;
     PlanFloorTable *table = g_new0(PlanFloorTable, 1);
+    GArray *ends = g_array_new(FALSE, FALSE, sizeof(int64_t));
+    Segments all = {.n = 0};
+    int64_t rows = 0; /* that the intervals so far have */
 
-    table->n_kinds = prices->n_kinds;
-    table->n_layers = model_n_kinds(asked->request->arch);
-    table->ends = g_new(int64_t, intervals->len);
-    table->kinds = g_new0(PlanFloorKind, prices->n_kinds);
-    while (table->n_intervals == 0 || table->ends[table->n_intervals - 1] < asked->rows) {
-        table->ends[table->n_intervals] =
-            g_array_index(intervals, Interval, table->n_intervals).end;
-        table->n_intervals++;
+    /* No interval goes beyond the segment in which the rows end: bounds of small micro-batches do not
+     * look at the rows of larger ones. */
+    while (rows < asked->rows) {
+        const Segment *segment = segment_of(asked, all.n);
+        const int64_t last = segment_rows(asked->request, all.n);
+        all.segments[all.n++] = segment;
+        for (guint i = 0; i < segment->n_intervals && rows < asked->rows; i++) {
+            rows = last >= asked->rows ? MIN(segment->ends[i], last) : segment->ends[i];
+            g_array_append_val(ends, rows);
+        }
     }
+    table->n_kinds = all.segments[0]->n_kinds;
+    table->n_layers = all.segments[0]->n_layers;
+    table->n_intervals = ends->len;
+    table->ends = (int64_t *)(void *)g_array_free(ends, FALSE);
+    table->kinds = g_new0(PlanFloorKind, table->n_kinds);
     for (guint i = 0; i < table->n_kinds; i++)
         for (int32_t k = 0; k < table->n_layers; k++)
             for (int pass = 0; pass < N_PASSES; pass++)
-                set_pass(asked->request, &prices->kinds[i], table->n_intervals, k, pass,
-                         &table->kinds[i].passes[k][pass]);
+                set_pass(asked->request, &all, table, i, k, pass, &table->kinds[i].passes[k][pass]);
     return table;
 }
 
