@@ -11,6 +11,11 @@ FUZZ_CRASHES=$B/crashes
 G_DEBUG=fatal-criticals
 G_SLICE=always-malloc
 export FUZZ_CRASHES FUZZ_SEED G_DEBUG G_SLICE
+# Each input is a file for a moment: in memory where there is such a folder.
+if [ -w /dev/shm ]; then
+    TMPDIR=/dev/shm
+    export TMPDIR
+fi
 mkdir -p $B/seeds $B/corpus $FUZZ_CRASHES
 "$driver" seeds $B/seeds || exit 1
 failed=0
@@ -24,7 +29,7 @@ if clang -fsanitize=fuzzer -o $B/has $B/has.c 2>/dev/null; then
     }
     for target in ${TARGETS:-$("$driver" list)}; do
         mkdir -p "$B/corpus/$target"
-        FUZZ_TARGET=$target ASAN_OPTIONS=allocator_may_return_null=1 $B/tests/fuzz/libfuzzer -max_total_time="$FUZZ_S" \
+        FUZZ_TARGET=$target ASAN_OPTIONS=allocator_may_return_null=1:malloc_context_size=4 $B/tests/fuzz/libfuzzer -max_total_time="$FUZZ_S" \
             -seed="$FUZZ_SEED" -max_len=65536 -timeout=60 -rss_limit_mb=4096 -close_fd_mask=1 -verbosity=0 \
             -print_final_stats=1 -dict=$B/seeds/words.dict -artifact_prefix="$FUZZ_CRASHES/$target-" \
             "$B/corpus/$target" "$B/seeds/$target" >$B/log 2>&1 || failed=1
