@@ -19,10 +19,13 @@ test_parameters_are_the_released_counts(void)
         const char *name;
         int64_t parameters;
     } cases[] = {
-        {"gpt2-124m", 124439808},    {"gpt2-1.5b", 1557611200},     {"llama2-7b", 6738415616},
-        {"llama2-13b", 13015864320}, {"llama2-70b", 68976648192},   {"llama3-8b", 8030261248},
-        {"llama3-70b", 70553706496}, {"llama3-405b", 405853388800}, {"mixtral-8x7b", 46702792704},
-        {"qwen3-32b", 32762123264},
+        {"gpt2-124m", 124439808},          {"gpt2-1.5b", 1557611200},
+        {"llama2-7b", 6738415616},         {"llama2-13b", 13015864320},
+        {"llama2-70b", 68976648192},       {"llama3-8b", 8030261248},
+        {"llama3-70b", 70553706496},       {"llama3-405b", 405853388800},
+        {"mixtral-8x7b", 46702792704},     {"qwen3-32b", 32762123264},
+        {"gemma3-12b", 11766034176},       {"glm-4.5-air", 106852245504},
+        {"deepseek-v2-lite", 15706484224}, {"llama4-scout", 107769861120},
     };
 
     for (size_t i = 0; i < G_N_ELEMENTS(cases); i++) {
