@@ -35,30 +35,14 @@ static const char *const in_mlp[] = {"mlp_activation", "mlp_down", NULL};
 static const char *const shared[] = {
     "shared_input", "shared_up",   "shared_gate",   "shared_activation",
     "shared_gated", "shared_down", "shared_output", NULL};
-static const char *const moe[] = {"router",
-                                  "route",
-                                  "latent_down",
-                                  "permute",
-                                  "dispatch",
-                                  "sort",
-                                  "experts_gather",
-                                  "experts_up",
-                                  "experts_activation",
-                                  "experts_down",
-                                  "experts_scatter",
-                                  "sort_back",
-                                  "combine",
-                                  "unpermute",
-                                  "latent_up",
-                                  "experts_merge",
-                                  "shared_input",
-                                  "shared_up",
-                                  "shared_gate",
-                                  "shared_activation",
-                                  "shared_gated",
-                                  "shared_down",
-                                  "shared_output",
-                                  NULL};
+static const char *const moe[] = {
+    "router",         "route",       "latent_down",     "permute",
+    "map_gather",     "map_read",    "dispatch",        "sort",
+    "experts_gather", "pad",         "experts_up",      "experts_activation",
+    "experts_down",   "unpad",       "experts_scatter", "sort_back",
+    "combine",        "unpermute",   "latent_up",       "experts_merge",
+    "shared_input",   "shared_up",   "shared_gate",     "shared_activation",
+    "shared_gated",   "shared_down", "shared_output",   NULL};
 /* The router keeps the input of the whole. */
 static const char *const in_moe[] = {
     "route",     "latent_down",       "experts_up",   "experts_activation", "experts_down",

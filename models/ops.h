@@ -40,7 +40,8 @@ typedef struct {
     bool loss_in_place;     /* the logits' gradient overwrites the logits, in one pass */
     bool sorts_received;    /* rows that come by all-to-all are sorted by expert, and back */
     bool one_copy; /* a row is sent once to each node or, in a node, rank, not to each expert */
-    bool fused_permute;     /* rows are sorted by expert within the exchange that carries them */
+    bool fused_permute; /* rows are sorted by expert within the exchange that carries them */
+    bool pads_experts; /* quantised products: rows of experts are copied to whole tiles, and back */
     bool expert_bias_apart; /* second biases of experts are added by kernels of their own */
     bool separate_matrices; /* family llama: queries, keys and values, and SwiGLU's halves, are
                              * products of their own, whose gradients of the input are then added */
@@ -146,6 +147,9 @@ typedef struct {
     ModelComm forward_comm, backward_comm;
     int64_t comm_bytes;
     int64_t copies; /* of each row in comm_bytes; 0: all of them are sent, else one to each place */
+    /* Of all copies, what goes with each to a place and is about the whole of it: of several places each
+     * gets its part. */
+    int64_t place_bytes;
     /* Bytes that exist only while the op runs, beyond the result of a product. */
     int64_t forward_transient_bytes, backward_transient_bytes;
     /* Activations that are kept from forward to backward when nothing is recomputed, and how much

@@ -311,16 +311,21 @@ set_row_blocks(const OpsList *list, double sent, double n, ModelOp *up, ModelOp 
         ops_bytes((backward + scores + list->rows * halves) * list->e + 4.0 * (n + sent));
 }
 
-/* Carries rows to experts or back. */
+/* Carries rows to experts or back, @probabilities with them, whose gradients come back: HybridEP sends
+ * those of all experts of the place with each row, in fp32 (hybrid_ep_backend.cuh). */
 static void
-add_exchange(OpsList *list, const char *name, double received)
+add_exchange(OpsList *list, const char *name, double received, bool probabilities)
 {
     const size_t before = list->n;
 
     ops_add_collective(list, name, MODEL_GROUP_EP, MODEL_COMM_ALL_TO_ALL, MODEL_COMM_ALL_TO_ALL,
                        received * (double)row_elements(list->arch) * list->e);
-    if (list->n > before && list->shape->one_copy)
-        list->ops[before].copies = list->arch->experts.top_k;
+    if (list->n == before || !list->shape->one_copy)
+        return;
+    list->ops[before].copies = list->arch->experts.top_k;
+    if (probabilities && list->shape->fused_permute)
+        list->ops[before].place_bytes =
+            ops_bytes(4.0 * received * (double)list->arch->experts.n_experts);
 }
 
 /* Sorts @received rows by the local expert that they are for, or back, where they have come from
@@ -356,6 +361,35 @@ add_permute(OpsList *list, const char *name, double rows, double copies)
     op->memory_kind = MODEL_MEMORY_PERMUTE;
     op->group = MODEL_GROUP_EP;
     op->in_exchange = list->shape->fused_permute;
+}
+
+/* HybridEP gathers which rows go to which experts, a byte each, from all ranks, and reads it to find
+ * where rows go (hybrid_ep's metadata_preprocess). */
+static void
+add_map(OpsList *list)
+{
+    const double bytes =
+        list->tp_rows * (double)list->shape->ep * (double)list->arch->experts.n_experts;
+
+    if (!list->shape->fused_permute || list->shape->ep == 1)
+        return;
+    ops_add_collective(list, "map_gather", MODEL_GROUP_EP, MODEL_COMM_ALL_GATHER, MODEL_COMM_NONE,
+                       bytes);
+    ModelOp *op = ops_add_memory(list, "map_read", bytes, 0.0, 0.0, 0, 0);
+    op->memory_kind = MODEL_MEMORY_PERMUTE;
+    op->group = MODEL_GROUP_EP;
+    op->in_exchange = true;
+}
+
+/* Quantised products take whole tiles of rows: those of each expert are copied to where they have room,
+ * and the results back (experts.py: Fp8Padding). */
+static void
+add_padding(OpsList *list, const char *name, double rows)
+{
+    const double bytes = 2.0 * rows * (double)row_elements(list->arch) * list->e;
+
+    if (list->shape->pads_experts && list->operand_e < list->e)
+        ops_add_memory(list, name, bytes, bytes, 0.0, 1, 1);
 }
 
 /* Kernels on a few words, all of them about one call of the framework. */
@@ -441,13 +475,15 @@ ops_add_experts(OpsList *list, bool keeps_input)
                            MODEL_COMM_ALL_GATHER, list->rows * h * list->e);
     if (!list->shape->one_copy)
         add_permute(list, "permute", rows, sent);
-    add_exchange(list, "dispatch", received);
+    add_map(list);
+    add_exchange(list, "dispatch", received, true);
     if (list->shape->one_copy)
         add_permute(list, "permute", arrived, received);
     add_sort(list, "sort", received);
     /* Ranks that share experts gather the rows of all of them, and add up their results. */
     ops_add_collective(list, "experts_gather", MODEL_GROUP_ETP, MODEL_COMM_ALL_GATHER,
                        MODEL_COMM_REDUCE_SCATTER, gathered * h * list->e);
+    add_padding(list, "pad", gathered);
     ModelOp *up = add_expert_gemm(list, "experts_up", gathered, row, n_inputs(arch) * width);
     ModelOp *activation = add_activation(list, "experts_activation", gathered, width);
     /* GELU's result is multiplied with the router's probabilities, whose gradient needs it; degas's
@@ -457,6 +493,7 @@ ops_add_experts(OpsList *list, bool keeps_input)
             ops_bytes((double)activation->saved_bytes + gathered * (double)width * list->e);
     ModelOp *down = add_expert_gemm(list, "experts_down", gathered, width, row);
     add_expert_bias(list, gathered * (double)row);
+    add_padding(list, "unpad", gathered);
     if (list->shape->row_blocks) {
         route->late = up->late = activation->late = down->late = true;
         /* Tables: five words for what is sent, three for what came. */
@@ -471,7 +508,7 @@ ops_add_experts(OpsList *list, bool keeps_input)
     add_sort(list, "sort_back", received);
     if (list->shape->one_copy)
         add_permute(list, "unpermute", arrived, received);
-    add_exchange(list, "combine", received);
+    add_exchange(list, "combine", received, false);
     if (!list->shape->one_copy)
         add_permute(list, "unpermute", rows, sent);
     if (experts->latent > 0) {

@@ -41,6 +41,7 @@
       "rate of products whose rows begin at multiples of 2 or 4 bytes against 16")                 \
     X(grouped_fraction, 0.90, 0.05, 1.0, TIME, 0.15,                                               \
       "rate of grouped products (experts) against plain ones")                                     \
+    X(grouped_fp8_fraction, 0.90, 0.05, 1.0, TIME, 0.15, "the same in fp8 and below")              \
     X(attention_forward_fraction, 0.55, 0.01, 1.0, TIME, 0.20,                                     \
       "share of peak, fused attention, forward")                                                   \
     X(attention_backward_fraction, 0.45, 0.01, 1.0, TIME, 0.20,                                    \

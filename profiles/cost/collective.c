@@ -175,7 +175,9 @@ profile_carried_bytes(const Profile *profile, const ModelOp *op, const ProfileGr
     const double m =
         where.network ? ceil((double)where.n / (double)where.n_inner) : (double)where.n;
     const double reached = m * (1.0 - pow(1.0 - 1.0 / m, k));
-    return (int64_t)ceil((double)op->comm_bytes * fmin(1.0, reached / k));
+    const double bytes =
+        (double)op->comm_bytes + (double)op->place_bytes / (where.network ? m : 1.0);
+    return (int64_t)ceil(bytes * fmin(1.0, reached / k));
 }
 
 bool

@@ -151,8 +151,11 @@ static double
 product_rate(const Profile *profile, const ModelDevice *device, Dtype dtype, const Product *product)
 {
     const ProfileParameters *p = &profile->parameters;
-    const double grouped = product->is_grouped ? p->grouped_fraction : 1.0;
-    const double quantised = dtype_is_quantised(dtype) ? p->fp8_fraction : 1.0;
+    const bool is_quantised = dtype_is_quantised(dtype);
+    const double grouped = !product->is_grouped ? 1.0
+                           : is_quantised       ? p->grouped_fp8_fraction
+                                                : p->grouped_fraction;
+    const double quantised = is_quantised ? p->fp8_fraction : 1.0;
 
     return grouped * product->aligned * quantised * p->gemm_fraction *
            profile_peak_flops_per_s(device, dtype) / slowness(profile);

@@ -40,6 +40,7 @@ workload_set_conventions(const PlanConventions *conventions, const ProfileParame
     shape->one_copy = conventions->dispatcher != PLAN_DISPATCHER_ALLTOALL;
     shape->sorts_received = facts->sorts_received && !shape->one_copy;
     shape->fused_permute = conventions->dispatcher == PLAN_DISPATCHER_HYBRIDEP;
+    shape->pads_experts = facts->sorts_received && !shape->fused_permute;
     const PlanQuantiseBytes quantise = plan_quantise_bytes(conventions->quantise, shape->dtype);
     shape->quantise_bytes = quantise.bytes;
     shape->transpose_bytes = quantise.transposed;

@@ -74,6 +74,21 @@ test_dispatchers(void)
     g_assert_true(find_in_layer(arch, 0, &shape, "permute", ops)->in_exchange);
     g_assert_true(find(ops, MODEL_MAX_OPS, "unpermute")->in_exchange);
     g_assert_cmpint(find(ops, MODEL_MAX_OPS, "permute")->group, ==, MODEL_GROUP_EP);
+    /* With each of the 8192 copies go the probabilities of all 8 experts, 4 bytes each, there alone; a byte
+     * for each expert and row is gathered from 4 ranks, and read. */
+    g_assert_cmpint(find(ops, MODEL_MAX_OPS, "dispatch")->place_bytes, ==, 8192 * 8 * 4);
+    g_assert_cmpint(find(ops, MODEL_MAX_OPS, "combine")->place_bytes, ==, 0);
+    g_assert_cmpint(find(ops, MODEL_MAX_OPS, "map_gather")->comm_bytes, ==, 4 * 4096 * 8);
+    g_assert_cmpint(find(ops, MODEL_MAX_OPS, "map_gather")->backward_comm, ==, MODEL_COMM_NONE);
+    g_assert_cmpint(find(ops, MODEL_MAX_OPS, "map_read")->forward_bytes, ==, 4 * 4096 * 8);
+    /* Quantised products take whole tiles of rows, which Megatron's own dispatcher copies them to. */
+    shape.pads_experts = true;
+    find_in_layer(arch, 0, &shape, "norm1", ops);
+    g_assert_null(find(ops, MODEL_MAX_OPS, "pad"));
+    shape.dtype = DTYPE_FP8;
+    g_assert_cmpint(find_in_layer(arch, 0, &shape, "pad", ops)->forward_bytes, ==, 2 * received);
+    g_assert_cmpint(find(ops, MODEL_MAX_OPS, "unpad")->backward_bytes, ==, 2 * received);
+    shape.dtype = DTYPE_BF16;
     /* What graphs hold. */
     g_assert_cmpint(find(ops, MODEL_MAX_OPS, "attention")->scope, ==, MODEL_SCOPE_ATTENTION);
     g_assert_cmpint(find(ops, MODEL_MAX_OPS, "route")->scope, ==, MODEL_SCOPE_ROUTER);

@@ -191,6 +191,11 @@ test_one_copy_for_each_place(void)
     assert_near((double)profile_carried_bytes(profile, &op, &node_group), 525.1129e6, 1e-6);
     assert_near((double)profile_carried_bytes(profile, &op, &all), 199.21875e6, 1e-6);
     g_assert_cmpint(profile_carried_bytes(profile, &op, &alone), ==, 800 * MB);
+    /* What goes with each copy to a place is a tenth of it, and half of that to each of two nodes. */
+    op.place_bytes = 80 * MB;
+    assert_near((double)profile_carried_bytes(profile, &op, &node_group), 1.1 * 525.1129e6, 1e-6);
+    assert_near((double)profile_carried_bytes(profile, &op, &all), 1.05 * 199.21875e6, 1e-6);
+    op.place_bytes = 0;
     op.copies = 1;
     g_assert_cmpint(profile_carried_bytes(profile, &op, &all), ==, 800 * MB);
     op.copies = 0;

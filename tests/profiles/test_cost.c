@@ -287,6 +287,14 @@ test_grouped_products_have_their_own_fraction(void)
     profile->parameters.grouped_fraction = 0.5;
     assert_near(op_s(profile, &one, PROFILE_PASS_FORWARD), alone, 1e-12);
     assert_near(op_s(profile, &four, PROFILE_PASS_FORWARD), 8.0 * alone, 1e-12);
+    /* Quantised ones have another. */
+    const ModelDevice *device = model_cluster_device(profile->cluster, 0);
+    ProfileCost cost =
+        profile_cost_op(profile, device, &one, PROFILE_PASS_FORWARD, DTYPE_FP8, NULL);
+    const double quantised = profile_cost_device_s(&cost);
+    profile->parameters.grouped_fp8_fraction = 0.25;
+    cost = profile_cost_op(profile, device, &four, PROFILE_PASS_FORWARD, DTYPE_FP8, NULL);
+    assert_near(profile_cost_device_s(&cost), 16.0 * quantised, 1e-12);
     four.one_kernel = true; /* it finds the sizes of all products in memory */
     assert_near(op_s(profile, &four, PROFILE_PASS_FORWARD), 4.0 * alone, 1e-12);
 }
