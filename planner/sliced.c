@@ -195,9 +195,9 @@ bound_groups(Floors *floors, const PlanPoint *point, const int64_t *counts)
         least_ns = MIN(least_ns, bound_ns);
         groups[n++] = group;
     }
+    const PlanFloorAsked asked = {run->evaluation.memo, request, point, cost, counts, memory_bytes};
     if (n > 0 && floors->n_left-- > 0)
-        least_ns = MAX(least_ns, plan_floor_ns(run->evaluation.memo, request, cost, point, groups,
-                                               n, counts, memory_bytes, floors->least_ns));
+        least_ns = MAX(least_ns, plan_floor_ns(&asked, groups, n, floors->least_ns));
     floors->least_ns = MIN(floors->least_ns, least_ns);
 }
 

@@ -38,10 +38,14 @@ typedef struct {
     double last[N_LAYERS]; /* of the last stage */
     /* Messages of both passes over the boundaries before each rank: latencies, and per row. */
     double *message_s, *message_rate_s; /* (owned) [rank] */
-    int32_t *kind_of_rank;              /* (owned) the kind of nodes that it lies on; -1: several */
-    int64_t *as_long; /* (owned) [rank] where a path to it begins: first_as_long() */
-    bool ranks_alike; /* groups of all ranks lie alike */
-    bool ends_hide;   /* gathers of ZeRO 3 may hide behind embedding and head */
+    /* Where ranks lie: on kinds of nodes, or, of one kind, in groups that do not lie alike. */
+    GArray *places_groups;        /* (owned, nullable) plan_rank_places() */
+    const PlanFloorKind **places; /* (owned) [place] what layers take there */
+    guint n_places;
+    int32_t *place_of_rank; /* (owned) -1: several */
+    int64_t *as_long;       /* (owned) [rank] where a path to it begins: first_as_long() */
+    bool ranks_alike;       /* groups of all ranks lie alike */
+    bool ends_hide;         /* gathers of ZeRO 3 may hide behind embedding and head */
 } Floor;
 
 /* --- ops --- */
@@ -72,7 +76,7 @@ static void
 average_s(const Floor *floor, guint node, int k, int pass, double rows, double attention,
           double seconds[2])
 {
-    const PlanFloorPass *one = &floor->table->kinds[node].passes[k][pass];
+    const PlanFloorPass *one = &floor->places[node]->passes[k][pass];
     const double device_s = plan_floor_hull_at(&one->device, rows);
     const double host_s = plan_floor_hull_at(&one->host, rows);
     const double g = gathers_s(floor, k, pass);
@@ -88,7 +92,7 @@ static void
 single_s(const Floor *floor, guint node, int k, int pass, int64_t rows, double attention,
          double seconds[2])
 {
-    const PlanFloorPass *one = &floor->table->kinds[node].passes[k][pass];
+    const PlanFloorPass *one = &floor->places[node]->passes[k][pass];
     const guint at = plan_floor_interval(floor->table, MAX(1, rows));
     const double g = gathers_s(floor, k, pass);
 
@@ -101,17 +105,13 @@ single_s(const Floor *floor, guint node, int k, int pass, int64_t rows, double a
 
 /* --- cells --- */
 
-/* Slicings that are bounded together. */
-typedef struct {
-    int64_t n_micro_batches;
-    int64_t first, last; /* numbers of slices */
-    double low, high;    /* the longest slice's share of a sequence */
-} Cell;
+typedef PlanFloorCell Cell;
 
 /* What one layer takes in a cell at the least.  [gathers] as average_s(). */
 typedef struct {
     double work_s[2];              /* of all tokens */
     double pass_s[N_PASSES][2];    /* of the slice that takes longest, in the first micro-batch */
+    double group_s[N_PASSES][2];   /* the same in the first group, or, backward, in the last one */
     double longest_s[N_PASSES][2]; /* of the slice that has most tokens */
     double least_s[N_PASSES][2];   /* of a slice of one row */
     double largest_s[N_PASSES][2]; /* of the slice that takes longest, in the largest micro-batch */
@@ -122,6 +122,26 @@ static double
 end_batch(const Floor *floor, const Cell *cell)
 {
     return (double)MAX(1, floor->n_sequences - (cell->n_micro_batches - 1) * floor->group);
+}
+
+/* Micro-batches of the first group (forward) or of the last one (backward) at the least: a group has p
+ * slices, the last one p - 1 (schedule/one_f_one_b.c). */
+static int64_t
+group_size(const Floor *floor, const Cell *cell, int pass)
+{
+    const int64_t m = cell->n_micro_batches, pp = floor->point->degrees.pp;
+    const int64_t fixed = floor->request->group;
+
+    if (fixed > 0)
+        return pass == 0 || m % fixed == 0 ? MIN(m, fixed) : m % fixed;
+    return MIN(m, (pp - pass + cell->last - 1) / cell->last);
+}
+
+/* Sequences of @n micro-batches at the least: what the others leave them. */
+static double
+group_batch(const Floor *floor, const Cell *cell, int64_t n)
+{
+    return (double)MAX(n, floor->n_sequences - (cell->n_micro_batches - n) * floor->group);
 }
 
 static LayerTimes
@@ -144,6 +164,9 @@ layer_times(const Floor *floor, guint node, int k, const Cell *cell)
         times.work_s[0] += n_ops * one[0];
         times.work_s[1] += n_ops * one[1];
         average_s(floor, node, k, i, batch * length / n, batch / n, times.pass_s[i]);
+        const int64_t group = group_size(floor, cell, i);
+        const double part = group_batch(floor, cell, group) / ((double)group * n);
+        average_s(floor, node, k, i, part * length, part, times.group_s[i]);
         single_s(floor, node, k, i, (int64_t)(batch * tokens), batch * pairs, times.longest_s[i]);
         single_s(floor, node, k, i, 1, 0.0, times.least_s[i]);
         average_s(floor, node, k, i, most * length / n, most / n, times.largest_s[i]);
@@ -161,11 +184,11 @@ take_least(LayerTimes *least, const LayerTimes *other)
         to[i] = fmin(to[i], from[i]);
 }
 
-/* Of all kinds of nodes; the least of them comes last. */
+/* Of all places; the least of them comes last. */
 static void
 cell_times(const Floor *floor, const Cell *cell, LayerTimes (*times)[N_LAYERS])
 {
-    const guint n = floor->table->n_kinds;
+    const guint n = floor->n_places;
 
     for (int k = 0; k < floor->cost->n_kinds; k++) {
         for (guint i = 0; i < n; i++) {
@@ -192,8 +215,8 @@ end_part_s(const Floor *floor, PlanPart part)
 static bool
 are_alike(const Floor *floor, int64_t q, int64_t r)
 {
-    return floor->ranks_alike && floor->kind_of_rank[q] == floor->kind_of_rank[r] &&
-           floor->kind_of_rank[r] >= 0;
+    return (floor->ranks_alike || floor->places_groups != NULL) &&
+           floor->place_of_rank[q] == floor->place_of_rank[r] && floor->place_of_rank[r] >= 0;
 }
 
 /* The first rank like @r whose first stage has at least as many layers of each kind. */
@@ -212,11 +235,18 @@ first_as_long(const Floor *floor, int64_t r)
 
 /* --- one cell --- */
 
+/* Which slice a path follows. */
+enum {
+    WAY_SLOWEST, /* the one that takes longest in the first micro-batch, and back in the last one */
+    WAY_LONGEST, /* the one of most tokens there */
+    WAY_GROUP, /* of several chunks, the one that takes longest in the first group, and in the last one */
+    WAY_N
+};
+
 /* The way of a slice to a rank and back: forward, backward. */
 typedef struct {
-    double slowest[N_PASSES]; /* of the slice that takes longest */
-    double longest[N_PASSES]; /* of the slice that has most tokens */
-    double least[N_PASSES];   /* of any slice */
+    double of[WAY_N][N_PASSES];
+    double least[N_PASSES]; /* of any slice */
 } Way;
 
 static void
@@ -224,17 +254,37 @@ way_add(Way *way, const Floor *floor, const LayerTimes *times, const double *lay
 {
     for (int k = 0; k < floor->cost->n_kinds; k++)
         for (int i = 0; i < N_PASSES; i++) {
-            way->slowest[i] += layers[k] * times[k].pass_s[i][gathers];
-            way->longest[i] += layers[k] * times[k].longest_s[i][gathers];
+            way->of[WAY_SLOWEST][i] += layers[k] * times[k].pass_s[i][gathers];
+            way->of[WAY_LONGEST][i] += layers[k] * times[k].longest_s[i][gathers];
+            way->of[WAY_GROUP][i] += layers[k] * times[k].group_s[i][gathers];
             way->least[i] += layers[k] * times[k].least_s[i][gathers];
         }
 }
 
 /* What all ranks of a cell have in common. */
 typedef struct {
-    double share;   /* of all tokens that the first or the last micro-batch has at the most */
-    double rows[2]; /* of messages of the slowest slice, on average, and of the longest one */
+    double share
+        [WAY_N]; /* of all tokens that come before the slice, forward or backward, at the most */
+    double rows[WAY_N]; /* of messages of the slice, at the least on average */
+    int n_ways;
 } CellWays;
+
+static CellWays
+cell_ways(const Floor *floor, const Cell *cell)
+{
+    const double length = (double)floor->request->seq_len, n = (double)cell->last;
+    const double batch = end_batch(floor, cell);
+    const double share = (double)floor->group / (double)floor->n_sequences;
+    const int64_t first = group_size(floor, cell, 0), last = group_size(floor, cell, 1);
+    const double part = fmin(group_batch(floor, cell, first) / (double)first,
+                             group_batch(floor, cell, last) / (double)last);
+
+    return (CellWays){
+        .share = {fmin(1.0, share), fmin(1.0, share), fmin(1.0, share * (double)MAX(first, last))},
+        .rows = {batch * length / n, batch * length * cell->low, part * length / n},
+        .n_ways = floor->point->degrees.vpp > 1 ? WAY_N : WAY_GROUP,
+    };
+}
 
 /* What one rank idles at the least, of which @forced_s of its work is recompute. */
 static double
@@ -247,23 +297,23 @@ idle_s(const Floor *floor, const CellWays *cell, const Way *ways, int64_t r, dou
     const double rate_q = floor->message_rate_s[floor->as_long[r]];
     double most = 0.0;
 
-    for (int which = 0; which < 2; which++) {
-        const double *all = which == 0 ? to_r->slowest : to_r->longest;
-        const double *begin = which == 0 ? to_q->slowest : to_q->longest;
+    for (int which = 0; which < cell->n_ways; which++) {
+        const double *all = to_r->of[which], *begin = to_q->of[which];
         const double messages = latency + cell->rows[which] * rate;
         const double messages_q = messages - (latency_q + cell->rows[which] * rate_q) + latency_q;
+        const double share = cell->share[which];
         double from_0[N_PASSES], from_q[N_PASSES];
         for (int i = 0; i < N_PASSES; i++) {
             from_0[i] = all[i];
             from_q[i] = all[i] - begin[i] + fmin(to_q->least[i], begin[i]);
         }
-        const double late_s = fmax(from_0[0] + from_0[1] + messages - cell->share * longer_s,
+        const double late_s = fmax(from_0[0] + from_0[1] + messages - share * longer_s,
                                    from_q[0] + from_q[1] + messages_q);
         /* The last micro-batch's last slice may be short: then no recompute of the rank hides the
          * way back. */
-        const double soon_s = fmax(from_0[0] - cell->share * longer_s, from_q[0]) +
-                              fmin(to_r->least[1], all[1]) + latency;
-        most = fmax(most, fmax(late_s - cell->share * forced_s, soon_s));
+        const double soon_s =
+            fmax(from_0[0] - share * longer_s, from_q[0]) + fmin(to_r->least[1], all[1]) + latency;
+        most = fmax(most, fmax(late_s - share * forced_s, soon_s));
     }
     return most;
 }
@@ -289,7 +339,8 @@ chain_s(const Floor *floor, const CellWays *cell, const LayerTimes *times)
             ways_s[2] += n * times[k].largest_s[i][0];
         }
     }
-    work_s += (1.0 - cell->share) * end_part_s(floor, PLAN_PART_HEAD) - cell->share * longer_s;
+    work_s += (1.0 - cell->share[WAY_SLOWEST]) * end_part_s(floor, PLAN_PART_HEAD) -
+              cell->share[WAY_SLOWEST] * longer_s;
     for (int i = 0; i < 3; i++)
         ways_s[i] +=
             v * (floor->message_s[last] +
@@ -304,38 +355,37 @@ cell_bound_s(const Floor *floor, const Cell *cell, const LayerTimes (*times)[N_L
              bool *helps)
 {
     const int64_t pp = floor->point->degrees.pp, vpp = floor->point->degrees.vpp;
-    const guint n_kinds = floor->table->n_kinds;
-    const double batch = end_batch(floor, cell);
-    const double length = (double)floor->request->seq_len;
-    const CellWays common = {
-        .share = fmin(1.0, (double)floor->group / (double)floor->n_sequences),
-        .rows = {batch * length / (double)cell->last, batch * length * cell->low},
-    };
+    const guint n_places = floor->n_places;
+    const CellWays common = cell_ways(floor, cell);
     PlanFloorCut cut = {cell->n_micro_batches, floor->n_sequences, floor->group, cell->last,
                         cell->high};
-    double most = vpp > 1 ? chain_s(floor, &common, times[n_kinds]) : 0.0;
+    double most = vpp > 1 ? chain_s(floor, &common, times[n_places]) : 0.0;
 
     ways[0] = (Way){0};
     *helps = false;
     for (int64_t r = 0; r < pp; r++) {
         const bool is_end = r == 0 || r == pp - 1;
         const int gathers = floor->ends_hide && is_end ? 0 : 1;
-        const int32_t kind = floor->kind_of_rank[r];
-        const LayerTimes *of = times[kind >= 0 ? (guint)kind : n_kinds];
+        const int32_t place = floor->place_of_rank[r];
+        const LayerTimes *of = times[place >= 0 ? (guint)place : n_places];
+        /* Rank 0 stands in for what r does before the slice as far as it takes as long. */
+        const bool is_like_0 = r == 0 || are_alike(floor, 0, r);
         double work_s = 0.0, longer_s = 0.0;
         for (int k = 0; k < floor->cost->n_kinds; k++) {
             work_s += floor->all[r][k] * of[k].work_s[gathers];
-            longer_s += fmax(0.0, floor->first[r][k] - floor->first[0][k]) * of[k].work_s[gathers];
+            longer_s += fmax(0.0, floor->first[r][k] - (is_like_0 ? floor->first[0][k] : 0.0)) *
+                        of[k].work_s[gathers];
         }
         if (r == 0)
             work_s += end_part_s(floor, PLAN_PART_EMBEDDING);
         if (r == pp - 1)
-            work_s += (vpp == 1 ? 1.0 - common.share : 1.0) * end_part_s(floor, PLAN_PART_HEAD);
+            work_s += (vpp == 1 ? 1.0 - common.share[WAY_SLOWEST] : 1.0) *
+                      end_part_s(floor, PLAN_PART_HEAD);
         const double forced_s = plan_floor_forced_s(floor->memory, &cut, r);
-        if (forced_s > 0.0 && cell->high > cell->low * LONGEST_STEP && !*helps) {
+        if (cell->high > cell->low * LONGEST_STEP && !*helps) {
             PlanFloorCut least = cut;
             least.longest = cell->low;
-            *helps = plan_floor_forced_s(floor->memory, &least, r) < forced_s;
+            *helps = plan_floor_forced_s(floor->memory, &least, r) > forced_s;
         }
         if (isinf(forced_s)) {
             most = INFINITY;
@@ -395,7 +445,7 @@ work_s(const Walk *walk, int64_t n_micro_batches, int64_t n)
     cell_times(floor, &cell, walk->times);
     for (int64_t r = 0; r < floor->point->degrees.pp; r++)
         for (int k = 0; k < floor->cost->n_kinds; k++)
-            sum += floor->all[r][k] * walk->times[floor->table->n_kinds][k].work_s[0];
+            sum += floor->all[r][k] * walk->times[floor->n_places][k].work_s[0];
     return sum / (double)floor->point->degrees.pp;
 }
 
@@ -407,8 +457,7 @@ least_s(const Floor *floor, double most_s)
     const int64_t most = plan_point_regroups(floor->request, floor->point)
                              ? floor->n_sequences - floor->group + 1
                              : fewest;
-    g_autofree LayerTimes(*times)[N_LAYERS] =
-        g_malloc0((floor->table->n_kinds + 1) * sizeof *times);
+    g_autofree LayerTimes(*times)[N_LAYERS] = g_malloc0((floor->n_places + 1) * sizeof *times);
     g_autofree Way *ways = g_new0(Way, (size_t)floor->point->degrees.pp + 1);
     const Walk walk = {floor, times, ways};
     double least = most_s;
@@ -478,7 +527,9 @@ floor_clear(Floor *floor)
     g_free(floor->all);
     g_free(floor->message_s);
     g_free(floor->message_rate_s);
-    g_free(floor->kind_of_rank);
+    g_clear_pointer(&floor->places_groups, g_array_unref);
+    g_free(floor->places);
+    g_free(floor->place_of_rank);
     g_free(floor->as_long);
 }
 
@@ -500,50 +551,108 @@ set_layers(Floor *floor, const int64_t *counts)
     }
 }
 
-int64_t
-plan_floor_ns(PlanMemo *memo, const PlanRequest *request, const PlanLayerCost *cost,
-              const PlanPoint *point, const int64_t *groups, int n_groups, const int64_t *counts,
-              int64_t memory_bytes, int64_t most_ns)
+/* Sets all of @floor but its group and its table, from what it borrows; returns what rank 0 does after its
+ * last op. */
+static double
+floor_init(Floor *floor, const PlanFloorAsked *asked, const PlanFloorMemory *memory)
 {
+    const PlanRequest *request = asked->request;
+    const PlanPoint *point = asked->point;
+    const PlanLayerCost *cost = asked->cost;
     const int64_t pp = point->degrees.pp;
-    g_auto(PlanFloorMemory) bytes = {0};
+    int64_t n[PLAN_PART_N] = {[PLAN_PART_EMBEDDING] = cost->n[PLAN_PART_EMBEDDING]};
 
-    if (request->profile->measurements->len > 0)
-        return 0;
-    plan_floor_memory_init(&bytes, request, cost, point, counts, memory_bytes);
-    Floor floor = {
+    *floor = (Floor){
         .request = request,
         .point = point,
         .cost = cost,
-        .memory = &bytes,
+        .memory = memory,
         .n_sequences = point->n_micro_batches * point->micro_batch,
         .interference = request->profile->parameters.interference_fraction,
         .ranks_alike = plan_sketch_ranks_are_alike(request, &point->degrees),
         .ends_hide = plan_sketch_prefetch(request, cost) > 1,
     };
-    set_layers(&floor, counts);
-    set_messages(&floor);
-    floor.kind_of_rank = g_new(int32_t, (size_t)pp);
-    plan_rank_kinds(request, point, floor.kind_of_rank);
-    int64_t n[PLAN_PART_N] = {[PLAN_PART_EMBEDDING] = cost->n[PLAN_PART_EMBEDDING]};
-    for (int i = 0; i < cost->n_kinds; i++)
-        n[i] = (int64_t)floor.all[0][i];
-    const double end_s = plan_sketch_end_s(request, cost, point, n);
-    floor.as_long = g_new(int64_t, (size_t)pp);
+    set_layers(floor, asked->counts);
+    set_messages(floor);
+    floor->place_of_rank = g_new(int32_t, (size_t)pp);
+    floor->places_groups = plan_rank_places(request, point, floor->place_of_rank);
+    if (floor->places_groups == NULL)
+        plan_rank_kinds(request, point, floor->place_of_rank);
+    floor->n_places = floor->places_groups == NULL ? request->profile->cluster->nodes->len
+                                                   : floor->places_groups->len / MODEL_GROUP_N;
+    floor->places = g_new(const PlanFloorKind *, floor->n_places);
+    floor->as_long = g_new(int64_t, (size_t)pp);
     for (int64_t r = 0; r < pp; r++)
-        floor.as_long[r] = first_as_long(&floor, r);
-    /* A Workload rounds each op to the nanosecond: less than a thousandth, as kernels take longer
-     * than half a microsecond to start. */
+        floor->as_long[r] = first_as_long(floor, r);
+    for (int i = 0; i < cost->n_kinds; i++)
+        n[i] = (int64_t)floor->all[0][i];
+    return plan_sketch_end_s(request, cost, point, n) * (1.0 - 1e-9);
+}
+
+/* The largest micro-batch has @group sequences. */
+static void
+set_group(Floor *floor, PlanMemo *memo, int64_t group)
+{
+    const int64_t rows = group * floor->request->seq_len;
+    const GArray *groups = floor->places_groups;
+
+    floor->group = group;
+    for (guint i = 0; i < floor->n_places; i++) {
+        const ProfileGroup *at =
+            groups == NULL ? NULL : &g_array_index(groups, ProfileGroup, i * MODEL_GROUP_N);
+        if (i == 0 || groups != NULL)
+            floor->table = plan_floor_table(memo, floor->request, floor->point, rows, at);
+        floor->places[i] = &floor->table->kinds[groups == NULL ? i : 0];
+    }
+}
+
+/* A Workload rounds each op to the nanosecond: less than a thousandth, as kernels take longer than half a
+ * microsecond to start. */
+#define ROUNDED 0.999
+
+int64_t
+plan_floor_cell_ns(const PlanFloorAsked *asked, int64_t group, const PlanFloorCell *cell)
+{
+    const int64_t pp = asked->point->degrees.pp;
+    g_auto(PlanFloorMemory) bytes = {0};
+    Floor floor;
+    bool helps;
+
+    if (asked->request->profile->measurements->len > 0)
+        return 0;
+    plan_floor_memory_init(&bytes, asked->request, asked->cost, asked->point, asked->counts,
+                           asked->memory_bytes);
+    const double end_s = floor_init(&floor, asked, &bytes);
+    set_group(&floor, asked->memo, group);
+    g_autofree LayerTimes(*times)[N_LAYERS] = g_malloc0((floor.n_places + 1) * sizeof *times);
+    g_autofree Way *ways = g_new0(Way, (size_t)pp + 1);
+    cell_times(&floor, cell, times);
+    const double bound_s =
+        cell_bound_s(&floor, cell, (const LayerTimes(*)[N_LAYERS])times, ways, &helps);
+    floor_clear(&floor);
+    return isinf(bound_s) ? INT64_MAX : units_ns_from_s(ROUNDED * bound_s + end_s);
+}
+
+int64_t
+plan_floor_ns(const PlanFloorAsked *asked, const int64_t *groups, int n_groups, int64_t most_ns)
+{
+    g_auto(PlanFloorMemory) bytes = {0};
+    Floor floor;
+
+    if (asked->request->profile->measurements->len > 0)
+        return 0;
+    plan_floor_memory_init(&bytes, asked->request, asked->cost, asked->point, asked->counts,
+                           asked->memory_bytes);
+    const double end_s = floor_init(&floor, asked, &bytes);
     const double most_s =
-        most_ns == INT64_MAX ? INFINITY : (units_s_from_ns(most_ns) - end_s * (1.0 - 1e-9)) / 0.999;
+        most_ns == INT64_MAX ? INFINITY : (units_s_from_ns(most_ns) - end_s) / ROUNDED;
     double least = most_s;
     for (int i = 0; i < n_groups; i++) {
-        floor.group = groups[i];
-        floor.table = plan_floor_table(memo, request, point, floor.group * request->seq_len);
+        set_group(&floor, asked->memo, groups[i]);
         least = least_s(&floor, least);
     }
     floor_clear(&floor);
     if (least >= most_s)
         return most_ns;
-    return units_ns_from_s(0.999 * least + end_s * (1.0 - 1e-9));
+    return units_ns_from_s(ROUNDED * least + end_s);
 }

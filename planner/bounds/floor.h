@@ -31,16 +31,32 @@
 
 #include "planner/cost/point.h"
 
+/* What is bounded.  Everything is borrowed. */
+typedef struct {
+    PlanMemo *memo; /* remembers what layers take */
+    const PlanRequest *request;
+    const PlanPoint *point;
+    const PlanLayerCost *cost; /* of the layers of the point on whole sequences */
+    const int64_t *counts;     /* layers of each stage of the chain, which is placed in a loop */
+    int64_t memory_bytes;      /* that a device may use; INT64_MAX: no limit */
+} PlanFloorAsked;
+
+/* Slicings that are bounded together. */
+typedef struct {
+    int64_t n_micro_batches;
+    int64_t first, last; /* numbers of slices, from 2 on */
+    double low, high;    /* the longest slice's share of a sequence */
+} PlanFloorCell;
+
 /*
- * Returns: a bound on all plans of @point whose sequences are cut into slices; 0: nothing is known.
- * @memo    remembers what layers take
- * @cost    of the layers of @point on whole sequences
- * @groups  sequences of the largest micro-batch, each at most those of @point: the least counts
- * @counts  layers of each stage of the chain, which is placed in a loop
- * @memory_bytes  that a device may use; INT64_MAX: no limit
+ * Returns: a bound on all plans of the point whose sequences are cut into slices; 0: nothing is known.
+ * @groups  sequences of the largest micro-batch, each at most those of the point: the least counts
  * @most_ns  stands for all larger bounds; INT64_MAX: none
  * Cost: some hundred prices of a layer where they are not known, else O(cells * stages).
  */
-int64_t plan_floor_ns(PlanMemo *memo, const PlanRequest *request, const PlanLayerCost *cost,
-                      const PlanPoint *point, const int64_t *groups, int n_groups,
-                      const int64_t *counts, int64_t memory_bytes, int64_t most_ns);
+int64_t plan_floor_ns(const PlanFloorAsked *asked, const int64_t *groups, int n_groups,
+                      int64_t most_ns);
+
+/* Returns: the same of the slicings in @cell with a largest micro-batch of @group sequences; INT64_MAX:
+ * none of them fits.  The bound of all is the least of these. */
+int64_t plan_floor_cell_ns(const PlanFloorAsked *asked, int64_t group, const PlanFloorCell *cell);

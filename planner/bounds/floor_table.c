@@ -1,5 +1,7 @@
 #include "planner/bounds/floor_table.h"
 
+#include <string.h>
+
 #include "profiles/cost/cost.h"
 #include "profiles/workload/ops.h"
 
@@ -39,12 +41,13 @@ typedef struct {
     PlanMemo *memo;
     const PlanRequest *request;
     const PlanPoint *point;
-    int64_t rows; /* of a table: at the most; of a segment: its number */
+    int64_t rows;               /* of a table: at the most; of a segment: its number */
+    const ProfileGroup *groups; /* (nullable) of layers; NULL: the nearest there are of each kind */
 } Question;
 
 typedef struct {
     PlanMemoKey memo;
-    int64_t tp, cp, ep, sequence_parallel, recompute, rows, is_table;
+    int64_t tp, cp, ep, sequence_parallel, recompute, rows, is_table, has_groups;
     ProfileGroup groups[MODEL_GROUP_N];
 } Key;
 
@@ -69,6 +72,8 @@ query_of(const Question *asked, int64_t first, int64_t layer)
 
     shape.micro_batch = 1;
     ProfileQuery query = plan_layer_query(request, &shape, first);
+    if (asked->groups != NULL)
+        memcpy(query.groups, asked->groups, sizeof query.groups);
     query.part = MODEL_PART_LAYER;
     query.layer = layer;
     /* Two slices make two gradients; those that products may add are not told apart. */
@@ -132,9 +137,13 @@ key_of(const Question *asked, bool is_table)
         .recompute = asked->request->recompute,
         .rows = asked->rows,
         .is_table = is_table,
+        .has_groups = asked->groups != NULL,
     };
 
-    plan_layer_groups(asked->request, d, key.groups);
+    if (asked->groups != NULL)
+        memcpy(key.groups, asked->groups, sizeof key.groups);
+    else
+        plan_layer_groups(asked->request, d, key.groups);
     return key;
 }
 
@@ -320,9 +329,10 @@ make_table(const void *data)
 }
 
 const PlanFloorTable *
-plan_floor_table(PlanMemo *memo, const PlanRequest *request, const PlanPoint *point, int64_t rows)
+plan_floor_table(PlanMemo *memo, const PlanRequest *request, const PlanPoint *point, int64_t rows,
+                 const ProfileGroup *groups)
 {
-    const Question question = {memo, request, point, rows};
+    const Question question = {memo, request, point, rows, groups};
     const Key key = key_of(&question, true);
 
     return plan_memo_get(memo, &key.memo, make_table, &question, table_free);

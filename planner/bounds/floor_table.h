@@ -65,7 +65,8 @@ typedef struct {
  * Cost: some hundred prices of each kind of layer, where they are not known.
  */
 const PlanFloorTable *plan_floor_table(PlanMemo *memo, const PlanRequest *request,
-                                       const PlanPoint *point, int64_t rows);
+                                       const PlanPoint *point, int64_t rows,
+                                       const ProfileGroup *groups);
 
 /* Returns: what ops take on average at the least if they have @rows on average.  Cost:
  * O(log corners). */

@@ -52,6 +52,43 @@ plan_rank_kinds(const PlanRequest *request, const PlanPoint *point, int32_t *kin
     }
 }
 
+/* Whether layers cost the same in the groups @a and @b. */
+static bool
+are_alike(const PlanRequest *request, const ProfileGroup *a, const ProfileGroup *b)
+{
+    for (int i = 0; i < MODEL_GROUP_N; i++)
+        if (!profile_groups_cost_alike(request->profile, &a[i], &b[i]))
+            return false;
+    return true;
+}
+
+GArray *
+plan_rank_places(const PlanRequest *request, const PlanPoint *point, int32_t *places)
+{
+    const uint32_t orders = plan_point_orders(point);
+    PlanDegrees d = point->degrees;
+
+    d.rank_order = g_bit_nth_lsf(orders, -1);
+    const ProfileMesh mesh = plan_layer_mesh(request, &d);
+    if ((orders & (orders - 1)) != 0 || request->profile->cluster->nodes->len > 1 ||
+        profile_mesh_is_aligned(&mesh))
+        return NULL;
+    GArray *groups = g_array_new(FALSE, FALSE, sizeof(ProfileGroup));
+    for (int64_t r = 0; r < d.pp; r++) {
+        ProfileGroup here[MODEL_GROUP_N];
+        guint at = 0;
+        for (int i = 0; i < MODEL_GROUP_N; i++)
+            here[i] = profile_group_of_rank(&mesh, (ProfileGroupKind)i, r);
+        while (at < groups->len &&
+               !are_alike(request, here, &g_array_index(groups, ProfileGroup, at)))
+            at += MODEL_GROUP_N;
+        if (at == groups->len)
+            g_array_append_vals(groups, here, MODEL_GROUP_N);
+        places[r] = (int32_t)(at / MODEL_GROUP_N);
+    }
+    return groups;
+}
+
 const PlanLayerCost **
 plan_rank_costs(PlanMemo *memo, const PlanRequest *request, const PlanPoint *point)
 {

@@ -1,6 +1,7 @@
 /*
  * planner/bounds/rank_kinds.h - the kinds of nodes that pipeline ranks lie on, and what layers take
- * there, for bounds on clusters of several kinds of nodes.
+ * there, for bounds on clusters of several kinds of nodes; and the groups of ranks whose groups do not
+ * all lie alike.
  *
  * Thread-safety: as the memo.
  */
@@ -11,6 +12,14 @@
 /* Sets @kinds [pipeline rank] to the kind of nodes of the rank's slowest device, in every order of ranks
  * that @point has; -1: orders differ, or equally slow devices lie on several. */
 void plan_rank_kinds(const PlanRequest *request, const PlanPoint *point, int32_t *kinds);
+
+/*
+ * Where the groups of @point's ranks do not all lie alike, on devices of one kind and in one order: sets
+ * @places [pipeline rank] to a number for each way in which the groups of layers lie, and returns (owned)
+ * GArray of ProfileGroup, MODEL_GROUP_N for each number, those of the first rank that has it.  NULL: ranks
+ * lie alike, or it is not known where; then @places is untouched.
+ */
+GArray *plan_rank_places(const PlanRequest *request, const PlanPoint *point, int32_t *places);
 
 /*
  * Returns: how many ranks on the fastest devices do as much as all ranks of @point do, at the most: where a

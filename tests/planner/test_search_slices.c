@@ -159,9 +159,9 @@ test_no_slicing_takes_less_than_the_floor(void)
             const ScheduleFamily *family = schedule_family_find(families[i % 2][0], NULL);
             g_autoptr(Plan) plan = plan_space_plan(&request, point, family);
             g_autofree int64_t *even = plan_partition_even(&request, point, family);
-            const int64_t floor_ns =
-                plan_floor_ns(memo, &request, plan_space_cost(space, point), point,
-                              &point->micro_batch, 1, even, INT64_MAX, INT64_MAX);
+            const PlanFloorAsked asked = {memo, &request, point, plan_space_cost(space, point),
+                                          even, INT64_MAX};
+            const int64_t floor_ns = plan_floor_ns(&asked, &point->micro_batch, 1, INT64_MAX);
             g_assert_cmpint(floor_ns, <=, all_coarse(&request, plan));
             g_assert_cmpint(floor_ns, >, point->sliced_bound_ns);
         }
