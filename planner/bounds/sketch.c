@@ -161,25 +161,32 @@ gradient_bytes(const PlanSketchInput *input, int64_t dense, int64_t expert)
                  workload_parameter_bytes(input->request->dtype, conventions).gradient_bytes);
 }
 
-/* The smallest of any kind of layer of @n. */
+/* Where ops count it: what a backward has of gradients that are not reduced yet when it has gathered as
+ * much as least_gathered() says: those of the head, or of the smallest kind of layer that may be its
+ * last.  An I makes none. */
 static int64_t
-least_gradient(const PlanSketchInput *input, const int64_t n[PLAN_PART_N])
+least_gradients(const PlanSketchInput *input, const PlanSketchStage *stage, PlanMoment moment)
 {
-    const PlanPartCost *parts = input->cost->parts;
+    const PlanPartCost *parts = input->cost->parts, *head = &parts[PLAN_PART_HEAD];
     int64_t least = INT64_MAX;
 
+    if (moment != PLAN_MOMENT_BACKWARD || input->family->splits_backward ||
+        !workload_counts_gathered(input->point->zero_stage, &input->request->conventions))
+        return 0;
+    if (stage->n[PLAN_PART_HEAD] > 0)
+        return gradient_bytes(input, head->dense_parameters + input->cost->tied_parameters, 0);
     for (int i = 0; i < input->cost->n_kinds; i++)
-        if (n[i] > 0)
+        if (stage->n[i] > 0)
             least = MIN(least, gradient_bytes(input, parts[i].dense_parameters,
                                               parts[i].expert_parameters));
     return least == INT64_MAX ? 0 : least;
 }
 
 /*
- * Where ops count it (profiles/workload/prefetch.c): the least that an op of @stage has gathered, or
- * has of gradients before they are reduced, when it has most, beside its workspace.  A forward's first
- * layer has those after it ahead, a backward's head, or last layer, those before it and its own
- * gradients; an I, which makes none, may have most when its last layer is at work, with which it ends.
+ * Where ops count it (profiles/workload/prefetch.c): the least that an op of @stage has gathered
+ * when it has most, beside its workspace.  A forward's first layer has those after it ahead, a
+ * backward's head, or last layer, those before it; an I may have most when its last layer is at
+ * work, with which it ends.
  */
 static int64_t
 least_gathered(const PlanSketchInput *input, const PlanSketchStage *stage, PlanMoment moment)
@@ -188,19 +195,13 @@ least_gathered(const PlanSketchInput *input, const PlanSketchStage *stage, PlanM
     const int64_t n = n_layers_of(stage);
     const int64_t layer = least_gathered_layer(input, stage->n);
     const PlanPartCost *head = &input->cost->parts[PLAN_PART_HEAD];
-    const bool makes_gradients = moment == PLAN_MOMENT_BACKWARD && !input->family->splits_backward;
     int64_t bytes = times(MIN(n, 1 + depth), layer);
 
     if (!workload_counts_gathered(input->point->zero_stage, &input->request->conventions))
         return 0;
-    if (moment != PLAN_MOMENT_FORWARD && stage->n[PLAN_PART_HEAD] > 0) {
-        const int64_t dense = head->dense_parameters + input->cost->tied_parameters;
-        bytes = plus(apart_bytes(input, dense, 0), times(MIN(n, depth), layer));
-        if (makes_gradients)
-            bytes = plus(bytes, gradient_bytes(input, dense, 0));
-    } else if (makes_gradients) {
-        bytes = plus(bytes, least_gradient(input, stage->n));
-    }
+    if (moment != PLAN_MOMENT_FORWARD && stage->n[PLAN_PART_HEAD] > 0)
+        bytes = plus(apart_bytes(input, head->dense_parameters + input->cost->tied_parameters, 0),
+                     times(MIN(n, depth), layer));
     return moment == PLAN_MOMENT_INPUT ? MIN(bytes, times(MIN(n, 1), layer)) : bytes;
 }
 
@@ -346,7 +347,8 @@ slice_bytes_new(const PlanSketch *sketch, const PlanSketchInput *input)
             of_stage[kind].weight_kept = weight_kept(input->slice, stage->n);
             for (int moment = 0; moment < PLAN_MOMENT_N; moment++)
                 of_stage[kind].workspace[moment] =
-                    plan_sketch_workspace(input, stage, (PlanMoment)moment, kind);
+                    plus(plan_sketch_workspace(input, stage, (PlanMoment)moment, kind),
+                         least_gradients(input, stage, (PlanMoment)moment));
         }
     }
     return slices;
