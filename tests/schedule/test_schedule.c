@@ -296,6 +296,30 @@ test_default_group_does_not_stall(void)
                 }
 }
 
+/* By hand: the smallest group from p / n on whose last one has p - 1 slices at the least.  Of 9
+ * micro-batches in twos one is left, of 2 slices, so it is threes; of 19 on 8 ranks, in fours three
+ * are left: of 4 slices each that is enough, of 2 it is not, but of fives four are. */
+static void
+test_default_group_counts_slices(void)
+{
+    static const struct {
+        int64_t p, m, n, group;
+    } cases[] = {{4, 9, 2, 3}, {4, 9, 4, 1}, {8, 19, 4, 4}, {8, 19, 2, 5}};
+
+    for (size_t i = 0; i < G_N_ELEMENTS(cases); i++) {
+        ScheduleShape shape = {cases[i].p, 2, cases[i].m, cases[i].n, 0, NULL};
+        g_autoptr(Schedule) usual = schedule_new("seq1f1b-interleaved", &shape, NULL);
+        const size_t n_bytes = sizeof *usual->ops * (size_t)schedule_n_ops(usual);
+        shape.group = cases[i].group;
+        g_autoptr(Schedule) stated = schedule_new("seq1f1b-interleaved", &shape, NULL);
+        shape.group++;
+        g_autoptr(Schedule) other = schedule_new("seq1f1b-interleaved", &shape, NULL);
+
+        g_assert_true(memcmp(usual->ops, stated->ops, n_bytes) == 0);
+        g_assert_true(memcmp(usual->ops, other->ops, n_bytes) != 0);
+    }
+}
+
 /* Any group size runs, also those that Megatron-LM refuses (smaller than p, or a rest that is). */
 static void
 test_any_group_runs(void)
@@ -469,6 +493,8 @@ main(int argc, char **argv)
                     test_interleaved_zero_bubble_closed_form);
     g_test_add_func("/schedule/schedule/default-group-does-not-stall",
                     test_default_group_does_not_stall);
+    g_test_add_func("/schedule/schedule/default-group-counts-slices",
+                    test_default_group_counts_slices);
     g_test_add_func("/schedule/schedule/any-group-runs", test_any_group_runs);
     g_test_add_func("/schedule/schedule/zero-bubble-closed-forms", test_zero_bubble_closed_forms);
     g_test_add_func("/schedule/schedule/controlled-memory", test_controlled_memory);
