@@ -378,7 +378,8 @@ run(Options *options, GError **error)
     }
     const bool is_json = options_has(options, "json") || output != NULL;
     const bool is_silent = is_json || page_takes_stdout(options);
-    if (is_json && !output_json(to_json(options, comparisons, n), output, error))
+    if (is_json && !output_json_both(to_json(options, comparisons, n), output,
+                                     options_has(options, "json"), error))
         return -1;
     if (html != NULL)
         output_keep(is_silent);

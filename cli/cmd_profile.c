@@ -599,7 +599,7 @@ run(Options *options, GError **error)
     if (json || output != NULL) {
         JsonWriter *writer = json_writer_new();
         profile_write(writer, NULL, profile);
-        if (!output_json(writer, output, error))
+        if (!output_json_both(writer, output, json, error))
             return -1;
     }
     if (!json && g_strcmp0(output, "-") != 0)

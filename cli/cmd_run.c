@@ -224,7 +224,7 @@ write_products(const Run *run, const RunReport *report, Options *options, GError
         if (!file_write(trace, text, n_bytes, error))
             return false;
     }
-    if ((json || output != NULL) && !output_json(run_report_json(report), output, error))
+    if ((json || output != NULL) && !output_json_both(run_report_json(report), output, json, error))
         return false;
     const bool is_page = options_has(options, "html");
     const bool is_silent = json || g_strcmp0(output, "-") == 0 || g_strcmp0(trace, "-") == 0 ||

@@ -495,7 +495,8 @@ run(Options *options, GError **error)
         return -1;
     }
     if (options_has(options, "json") || options_has(options, "output"))
-        return output_json(to_json(result, &inputs), options_string(options, "output", NULL), error)
+        return output_json_both(to_json(result, &inputs), options_string(options, "output", NULL),
+                                options_has(options, "json"), error)
                    ? 0
                    : -1;
     print_for_people(result, &inputs);

@@ -114,11 +114,12 @@ write_products(const Validation *validation, const char *cluster_name, Options *
                      error))
         return false;
     if ((path != NULL || json) &&
-        !output_json(validation_write(validation, cluster_name), json ? NULL : path, error))
+        !output_json_both(validation_write(validation, cluster_name), path, json, error))
         return false;
+    const bool is_silent = json || g_strcmp0(path, "-") == 0 || page_takes_stdout(options);
     if (html != NULL)
-        output_keep(json || page_takes_stdout(options));
-    if (!json || html != NULL)
+        output_keep(is_silent);
+    if (!is_silent || html != NULL)
         validation_print(validation);
     if (html == NULL)
         return true;

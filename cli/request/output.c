@@ -150,15 +150,21 @@ output_json_new(const char *format)
 bool
 output_json(JsonWriter *writer, const char *path, GError **error)
 {
+    return output_json_both(writer, path, path == NULL, error);
+}
+
+bool
+output_json_both(JsonWriter *writer, const char *path, bool prints, GError **error)
+{
     size_t n_bytes;
     g_autofree char *text = json_writer_steal(writer, &n_bytes);
 
     json_writer_free(writer);
-    if (path == NULL) {
+    if (path != NULL && !file_write(path, text, n_bytes, error))
+        return false;
+    if (prints && g_strcmp0(path, "-") != 0)
         write_stdout(text, n_bytes);
-        return true;
-    }
-    return file_write(path, text, n_bytes, error);
+    return true;
 }
 
 bool

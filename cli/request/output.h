@@ -35,6 +35,10 @@ JsonWriter *output_json_new(const char *format);
 /* Writes what the finished @writer (taken) holds to @path, or to stdout when @path is NULL. */
 bool output_json(JsonWriter *writer, const char *path, GError **error);
 
+/* Of -o and --json: writes what the finished @writer (taken) holds to @path (nullable) and, with
+ * @prints, to stdout; once if both are stdout. */
+bool output_json_both(JsonWriter *writer, const char *path, bool prints, GError **error);
+
 /* Checks before long work that the folder exists in which @path is to be written.  NULL (no file)
  * and "-" (stdout) are fine.  G_FILE_ERROR. */
 bool output_folder_check(const char *path, GError **error);

@@ -22,34 +22,46 @@ done
 runs 0 "a schema by the name in the file" schema degas-plan
 fails 2 'no format "plna": did you mean "plan"' "a format that is not there" schema plna
 
+# same FILE NAME: what the last command printed is what it wrote to FILE
+same() {
+    cmp -s "$W/out" "$1"
+    report $? "$2: --json prints what -o writes" "$(head -c 200 "$W/out")"
+}
+
 # What commands write.
 runs 0 "a plan" plan llama3-8b dgx-h100 --global-batch 64 --gpus 16 --pp 2 --vpp 2 --dp 4 --tp 2 --schedule interleaved \
     --framework megatron-core --explain --top 1 -o "$W/plan.json"
-runs 0 "a report, a trace" simulate "$W/plan.json" --jitter 3%,5 --explain -o "$W/report.json" --trace "$W/trace.json"
+runs 0 "a report, a trace" simulate "$W/plan.json" --jitter 3%,5 --explain -o "$W/report.json" --trace "$W/trace.json" --json
+same "$W/report.json" "a report"
 runs 0 "a sweep" sweep llama3-8b dgx-h100 --gpus 1,8 --global-batch 64 --tp 1 --pp 1 --cp 1 --tokens 1T --price 2 -o "$W/sweep.json"
 runs 0 "a sweep of two clusters" sweep gpt2-124m dgx-h100,dgx-a100-80g --gpus 8 --global-batch 64 --tp 1 --pp 1 --cp 1 \
     --tokens 1B --price 2 --within 9d --budget 1M -o "$W/sweep2.json"
-runs 0 "a schedule" schedule dualpipe --pp 4 --microbatches 8 -o "$W/schedule.json"
+runs 0 "a schedule" schedule dualpipe --pp 4 --microbatches 8 -o "$W/schedule.json" --json
+same "$W/schedule.json" "a schedule"
 runs 0 "a model" show mixtral-8x7b --json
 cp "$W/out" "$W/model.json"
 runs 0 "a profile" show dgx-h100 --json
 cp "$W/out" "$W/profile.json"
 runs 0 "a list" list models --json
 cp "$W/out" "$W/list.json"
-runs 0 "a comparison" compare "$W/plan.json" "$W/report.json" -o "$W/compare.json"
+runs 0 "a comparison" compare "$W/plan.json" "$W/report.json" -o "$W/compare.json" --json
+same "$W/compare.json" "a comparison"
 runs 0 "a small plan" plan gpt-mini local-cpu --gpus 1 --global-batch 1 --seq-len 16 --layers 1 --dtype fp32 -o "$W/mini.json"
-runs 0 "a run" run "$W/mini.json" --device reference --steps 1 --verify --checkpoint "$W/states" -o "$W/run.json"
+runs 0 "a run" run "$W/mini.json" --device reference --steps 1 --verify --checkpoint "$W/states" -o "$W/run.json" --json
+same "$W/run.json" "a run"
 cp "$W"/states/step-*/checkpoint.json "$W/checkpoint.json"
 "$DEGAS" doctor --json >"$W/doctor.json" 2>/dev/null
 printf '{"1_8_0":{"forward_mean":0.1,"backward_mean":0.2},"1_8_8":{"forward_mean":0.1,"backward_mean":0.2},"1_16_0":{"forward_mean":0.1,"backward_mean":0.2}}' >"$W/costs"
-runs 0 "slices" slices --costs "$W/costs" --stages 2 --batch 1 --seq-len 16 -o "$W/slices.json"
+runs 0 "slices" slices --costs "$W/costs" --stages 2 --batch 1 --seq-len 16 -o "$W/slices.json" --json
+same "$W/slices.json" "slices"
 cat >"$W/m.csv" <<'END'
 source,id,gpu,gpus,model,layers,hidden,heads,vocab,seq,global_batch,micro_batch,dp,tp,pp,schedule,recompute,dtype,measured_iter_ms,measured_mem_GiB,status,notes
 mine,a,A100-SXM4-80GB,8,gpt,24,2048,16,51200,1024,64,4,2,2,2,1f1b,none,fp16,500.5,20,ok,
 mine,b,A100-SXM4-80GB,8,gpt,24,2048,16,51200,1024,64,2,2,2,2,1f1b,none,fp16,520.5,18,ok,
 mine,c,A100-SXM4-80GB,8,gpt,24,2048,16,51200,1024,128,2,2,2,2,1f1b,none,fp16,960.5,16,ok,
 END
-runs 0 "a validation" validate dgx-a100-80g "$W/m.csv" -o "$W/validation.json"
+runs 0 "a validation" validate dgx-a100-80g "$W/m.csv" -o "$W/validation.json" --json
+same "$W/validation.json" "a validation"
 runs 0 "a calibration" calibrate dgx-a100-80g "$W/m.csv" --holdout 0 -o "$W/calibrated.json" --json
 cp "$W/out" "$W/calibration.json"
 rm "$W/costs"
