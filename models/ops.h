@@ -41,6 +41,8 @@ typedef struct {
     bool sorts_received;    /* rows that come by all-to-all are sorted by expert, and back */
     bool one_copy; /* a row is sent once to each node or, in a node, rank, not to each expert */
     bool fused_permute; /* rows are sorted by expert within the exchange that carries them */
+    bool
+        host_counts; /* the host waits for how many rows experts have before it launches the rest */
     bool pads_experts; /* quantised products: rows of experts are copied to whole tiles, and back */
     bool expert_bias_apart; /* second biases of experts are added by kernels of their own */
     bool separate_matrices; /* family llama: queries, keys and values, and SwiGLU's halves, are
@@ -124,6 +126,7 @@ typedef struct {
     ModelOpKind kind;
     ModelScope scope;
     bool captured;   /* by a CUDA graph: no host time */
+    bool after_wait; /* forward, the host launches it when the device has done what is before it */
     bool one_kernel; /* products of experts: a kernel that finds the sizes of all in memory */
     ModelMemoryKind memory_kind; /* of MODEL_OP_MEMORY */
     bool

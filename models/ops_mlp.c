@@ -476,7 +476,11 @@ ops_add_experts(OpsList *list, bool keeps_input)
     if (!list->shape->one_copy)
         add_permute(list, "permute", rows, sent);
     add_map(list);
+    /* HybridEP counts while it dispatches; others need the counts to do so. */
+    size_t waits = list->n;
     add_exchange(list, "dispatch", received, true);
+    if (list->shape->fused_permute)
+        waits = list->n;
     if (list->shape->one_copy)
         add_permute(list, "permute", arrived, received);
     add_sort(list, "sort", received);
@@ -485,6 +489,8 @@ ops_add_experts(OpsList *list, bool keeps_input)
                        MODEL_COMM_REDUCE_SCATTER, gathered * h * list->e);
     add_padding(list, "pad", gathered);
     ModelOp *up = add_expert_gemm(list, "experts_up", gathered, row, n_inputs(arch) * width);
+    list->ops[waits].after_wait =
+        list->shape->host_counts && list->shape->graphs < (int)MODEL_SCOPE_ITERATION;
     ModelOp *activation = add_activation(list, "experts_activation", gathered, width);
     /* GELU's result is multiplied with the router's probabilities, whose gradient needs it; degas's
      * executor computes it again. */

@@ -175,12 +175,13 @@ static const PlanFrameworkRules rules_of_terapipe = {
     .rules = &rules_of_megatron, .stack = "2026-08", .releases = PLAN_RELEASES_MEGATRON,           \
     .exporter = "megatron", .preset.attention = PLAN_ATTENTION_FLASH,                              \
     .preset.grad_dtype = DTYPE_FP32, .preset.overlap_dp = true, .preset.pads_vocab = true,         \
-    HOST_OF_LAYER(5.3e-3, 0.40), .softmax_keys = 4096, .accumulation = PLAN_ACCUMULATION_MAIN,     \
-    .fused_accumulation = PLAN_FUSED_ACCUMULATION_ALWAYS, .merges_passes = true,                   \
-    .captures_graphs = true, .sorts_received = true, .optimizer_instances = true,                  \
-    .defers_gradients = true, .adds_expert_bias = true, .gradient_placeholders = true,             \
-    .separate_step_kernels = true, .overlaps_pp_interleaved = true, .shards_whole_matrices = true, \
-    .bucket_elements = 40e6, .bucket_elements_per_replica = 1e6, .gathers_ahead = true
+    HOST_OF_LAYER(5.3e-3, 0.40), .host_expert_s = 40e-6, .softmax_keys = 4096,                     \
+    .accumulation = PLAN_ACCUMULATION_MAIN, .fused_accumulation = PLAN_FUSED_ACCUMULATION_ALWAYS,  \
+    .merges_passes = true, .captures_graphs = true, .sorts_received = true,                        \
+    .optimizer_instances = true, .defers_gradients = true, .adds_expert_bias = true,               \
+    .gradient_placeholders = true, .separate_step_kernels = true, .overlaps_pp_interleaved = true, \
+    .shards_whole_matrices = true, .bucket_elements = 40e6, .bucket_elements_per_replica = 1e6,    \
+    .gathers_ahead = true
 
 /* PyTorch FSDP2 as torchtitan runs it: mixed_precision_reduce float32, reduce-scatter under the
  * backward, pipeline messages on streams of their own (batch_isend_irecv); not compiled.  It gathers

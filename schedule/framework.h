@@ -326,6 +326,9 @@ typedef struct {
      * that: of the forward, whose modules are Python, and of the backward, which is autograd's
      * (cost-model.md 2.5).  0: none. */
     double host_kernel_s, host_backward_kernel_s;
+    /* The same for each expert whose operands are quantised, each product and pass: they are tensors
+     * of their own, with a quantiser, a copy of the weight and a gradient each. */
+    double host_expert_s;
     /* "unfused" attention uses Megatron's softmax kernel, which takes rows of up to so many keys;
      * PyTorch's operations compute longer ones.  0: one kernel takes any row. */
     int64_t softmax_keys;

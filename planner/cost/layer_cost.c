@@ -58,14 +58,11 @@ plan_layer_query(const PlanRequest *request, const PlanLayerShape *shape, int64_
         .overlap_tp = request->conventions.overlap_tp,
         .overlap_tp_forward = plan_framework(request->conventions.framework)->overlaps_tp_forward,
         .overlap_ep = request->conventions.overlap_ep,
-        .host_kernel_s = workload_host_kernel_s(request->conventions.framework, false,
-                                                &request->profile->parameters),
-        .host_backward_kernel_s = workload_host_kernel_s(request->conventions.framework, true,
-                                                         &request->profile->parameters),
     };
 
     for (int i = 0; i < MODEL_GROUP_N; i++)
         query.groups[i] = group_at(&mesh, (ProfileGroupKind)i, n, first);
+    workload_set_host(request->conventions.framework, &request->profile->parameters, &query);
     workload_set_conventions(&request->conventions, &request->profile->parameters, &query.shape);
     return query;
 }

@@ -676,11 +676,48 @@ host_framework_s(const ProfileQuery *query, const ModelOp *op, ProfilePass pass)
                                                  framework_kernel_s(query, pass);
 }
 
+/* Experts with quantised operands, which are tensors of their own, unless one kernel takes all. */
+static double
+host_experts_s(const ProfileQuery *query, const ModelOp *op, ProfilePass pass)
+{
+    return op->expert && !op->one_kernel ? n_quantising(op, pass) * query->host_expert_s : 0.0;
+}
+
 /* Host time of @op, @host_s without the framework: none where a graph holds it. */
 static double
 host_of_op_s(const ProfileQuery *query, const ModelOp *op, ProfilePass pass, double host_s)
 {
-    return op->captured ? 0.0 : host_s + host_framework_s(query, op, pass);
+    return op->captured
+               ? 0.0
+               : host_s + host_framework_s(query, op, pass) + host_experts_s(query, op, pass);
+}
+
+/* What an op takes of device and host, and its kernels. */
+typedef struct {
+    double device_s, host_s, n_kernels;
+} OpTime;
+
+/*
+ * How long the device rests in a layer whose host waits, before it launches op @first, until the device
+ * has come so far.  From then on both begin at once: an op begins when the one before it has ended and
+ * its first kernel is launched, and ends no sooner than its last kernel takes after its launch.  The
+ * ops before @first are those of the next layer, up to its wait.
+ */
+static double
+rest_s(const OpTime *times, size_t n, size_t first)
+{
+    double device_s = 0.0, host_s = 0.0, busy_s = 0.0;
+
+    for (size_t i = 0; i < n; i++) {
+        const OpTime *op = &times[(first + i) % n];
+        const double kernels = fmax(1.0, op->n_kernels);
+        const double begin_s = fmax(device_s, host_s + op->host_s / kernels);
+
+        host_s += op->host_s;
+        device_s = fmax(begin_s + op->device_s, host_s + op->device_s / kernels);
+        busy_s += op->device_s;
+    }
+    return device_s - busy_s;
 }
 
 /* Adding the gradients of this pass to what earlier passes left: one kernel per weight, or inside
@@ -744,6 +781,8 @@ sum_ops(const Profile *profile, const ModelDevice *device, const ProfileQuery *q
     const bool hides_tp =
         query->overlap_tp && (pass == PROFILE_PASS_FORWARD || !query->overlap_tp_forward);
     double ring_s = 0.0, attention_s = 0.0, weight_products_s = 0.0;
+    OpTime times[MODEL_MAX_OPS];
+    size_t waits = MODEL_MAX_OPS;
     const double cp = (double)query->shape.cp;
 
     if (n_ops == 0)
@@ -754,6 +793,9 @@ sum_ops(const Profile *profile, const ModelDevice *device, const ProfileQuery *q
 
         cost.host_s = host_of_op_s(query, &ops[i], pass, cost.host_s);
         add_cost(&sum, &cost);
+        times[i] = (OpTime){profile_cost_device_s(&cost), cost.host_s, n_kernels(&ops[i], pass)};
+        if (ops[i].after_wait)
+            waits = i;
         if (ops[i].kind == MODEL_OP_ATTENTION)
             attention_s += cost.part_s[PROFILE_PART_COMPUTE];
         if (hides_tp && ops[i].kind == MODEL_OP_GEMM && pass == PROFILE_PASS_BACKWARD)
@@ -774,6 +816,9 @@ sum_ops(const Profile *profile, const ModelDevice *device, const ProfileQuery *q
         hide(profile, PROFILE_PART_EP, sum.part_s[PROFILE_PART_EP],
              sum.part_s[PROFILE_PART_COMPUTE], &sum);
     sum.host_s += host_layer_s(profile, query, pass) + merging_s(profile, query, pass);
+    /* Where passes are merged the device has the other one to do. */
+    if (waits < n_ops && pass == PROFILE_PASS_FORWARD && !sliced && !query->overlap_ep)
+        sum.host_s = fmax(sum.host_s, profile_cost_device_s(&sum) + rest_s(times, n_ops, waits));
     return sum;
 }
 

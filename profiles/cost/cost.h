@@ -91,6 +91,8 @@ typedef struct {
     bool accumulate_in_product; /* the product that makes a gradient adds it; else kernels do */
     /* Of the framework for each kernel, forward and backward, beyond the profile's. */
     double host_kernel_s, host_backward_kernel_s;
+    double
+        host_expert_s; /* ... for each expert whose operands are quantised, of a product and pass */
 } ProfileQuery;
 
 /* The cost of a part in one pass.  Where the profile has rows of such parts it is measured, or

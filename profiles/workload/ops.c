@@ -40,6 +40,7 @@ workload_set_conventions(const PlanConventions *conventions, const ProfileParame
     shape->one_copy = conventions->dispatcher != PLAN_DISPATCHER_ALLTOALL;
     shape->sorts_received = facts->sorts_received && !shape->one_copy;
     shape->fused_permute = conventions->dispatcher == PLAN_DISPATCHER_HYBRIDEP;
+    shape->host_counts = facts->sorts_received;
     shape->pads_experts = facts->sorts_received && !shape->fused_permute;
     const PlanQuantiseBytes quantise = plan_quantise_bytes(conventions->quantise, shape->dtype);
     shape->quantise_bytes = quantise.bytes;
@@ -53,13 +54,15 @@ workload_set_conventions(const PlanConventions *conventions, const ProfileParame
                                                                   : parameters->expert_imbalance;
 }
 
-double
-workload_host_kernel_s(PlanFramework framework, bool backward, const ProfileParameters *parameters)
+void
+workload_set_host(PlanFramework framework, const ProfileParameters *parameters, ProfileQuery *query)
 {
     const PlanFrameworkFacts *facts = plan_framework(framework);
+    const double slower = parameters->host_kernel_s / PLAN_HOST_KERNEL_S;
 
-    return (backward ? facts->host_backward_kernel_s : facts->host_kernel_s) *
-           parameters->host_kernel_s / PLAN_HOST_KERNEL_S;
+    query->host_kernel_s = facts->host_kernel_s * slower;
+    query->host_backward_kernel_s = facts->host_backward_kernel_s * slower;
+    query->host_expert_s = facts->host_expert_s * slower;
 }
 
 /* --- gradients that are added --- */
@@ -149,12 +152,9 @@ workload_build_query(const WorkloadBuild *build, const WorkloadLocation *locatio
             build->plan->dtype, &build->plan->conventions, accumulates_in_product(build->plan),
             (double)build->plan->n_micro_batches * (double)build->n_slices),
         .accumulate_in_product = accumulates_in_product(build->plan),
-        .host_kernel_s = workload_host_kernel_s(build->plan->conventions.framework, false,
-                                                &build->profile->parameters),
-        .host_backward_kernel_s = workload_host_kernel_s(build->plan->conventions.framework, true,
-                                                         &build->profile->parameters),
     };
 
+    workload_set_host(build->plan->conventions.framework, &build->profile->parameters, &query);
     memcpy(query.groups, location->groups, sizeof query.groups);
     return query;
 }

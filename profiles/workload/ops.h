@@ -7,13 +7,13 @@
 #pragma once
 
 #include "models/ops.h"
-#include "profiles/parameter.h"
+#include "profiles/cost/cost.h"
 #include "schedule/framework.h"
 
-/* Seconds that a framework's host needs for each kernel, of the forward or of the backward, beyond
+/* Sets the seconds that a framework's host needs for each kernel, and for each expert, beyond
  * host_kernel_s: as much slower as the machine's hosts are in launching. */
-double workload_host_kernel_s(PlanFramework framework, bool backward,
-                              const ProfileParameters *parameters);
+void workload_set_host(PlanFramework framework, const ProfileParameters *parameters,
+                       ProfileQuery *query);
 
 /* Sets the members of @shape that conventions decide: which kernels run, whether dropout masks are
  * kept, how experts and attention are split over ranks. */

@@ -89,6 +89,26 @@ test_dispatchers(void)
     g_assert_cmpint(find_in_layer(arch, 0, &shape, "pad", ops)->forward_bytes, ==, 2 * received);
     g_assert_cmpint(find(ops, MODEL_MAX_OPS, "unpad")->backward_bytes, ==, 2 * received);
     shape.dtype = DTYPE_BF16;
+    /* Hosts wait for counts before what needs them. */
+    shape.pads_experts = false;
+    shape.host_counts = true;
+    g_assert_true(find_in_layer(arch, 0, &shape, "permute", ops)->after_wait);
+    g_assert_false(find(ops, MODEL_MAX_OPS, "dispatch")->after_wait);
+    shape.fused_permute = false;
+    g_assert_true(find_in_layer(arch, 0, &shape, "dispatch", ops)->after_wait);
+    g_assert_false(find(ops, MODEL_MAX_OPS, "permute")->after_wait);
+    shape.ep = 1;
+    g_assert_true(find_in_layer(arch, 0, &shape, "permute", ops)->after_wait);
+    shape.one_copy = false;
+    g_assert_true(find_in_layer(arch, 0, &shape, "experts_up", ops)->after_wait);
+    shape.graphs = (int)MODEL_SCOPE_ITERATION;
+    g_assert_false(find_in_layer(arch, 0, &shape, "experts_up", ops)->after_wait);
+    shape.graphs = 0;
+    shape.host_counts = false;
+    g_assert_false(find_in_layer(arch, 0, &shape, "experts_up", ops)->after_wait);
+    shape.ep = 4;
+    shape.one_copy = shape.fused_permute = true;
+    find_in_layer(arch, 0, &shape, "norm1", ops);
     /* What graphs hold. */
     g_assert_cmpint(find(ops, MODEL_MAX_OPS, "attention")->scope, ==, MODEL_SCOPE_ATTENTION);
     g_assert_cmpint(find(ops, MODEL_MAX_OPS, "route")->scope, ==, MODEL_SCOPE_ROUTER);

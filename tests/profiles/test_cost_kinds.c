@@ -215,6 +215,63 @@ test_experts_hide_and_graphs_hold(void)
 }
 
 /*
+ * The same layer, whose host waits for the counts of rows before it launches the dispatch.  A host that is
+ * slower than the device has launched the permutation last: when it ends, (2048 + 4096) rows of 2048 numbers
+ * later, the host goes on.  A host that takes no time is there at once, and nothing waits backward, nor where
+ * passes are merged, nor in a graph of the whole iteration.
+ */
+static void
+test_hosts_wait_for_counts(void)
+{
+    g_autoptr(Profile) profile = fixture_profile();
+    ModelArch moe = arch;
+    ProfileQuery query = query_of(1, 2048, 0, 1);
+
+    moe.experts = (ModelExperts){.n_experts = 4, .top_k = 2, .ffn_hidden = 8192};
+    query.arch = &moe;
+    query.shape.ep = 2;
+    query.groups[MODEL_GROUP_EP] = (ProfileGroup){.stride = 1, .n = 2};
+    query.host_kernel_s = query.host_backward_kernel_s = 1.0;
+    query.shape.host_counts = true;
+    const double permute_s =
+        (2048.0 + 4096.0) * 2048.0 * 2.0 / (profile->parameters.permute_fraction * FIXTURE_MEMORY);
+    assert_near(profile_cost_part(profile, &query, PROFILE_PASS_FORWARD).host_s, 24.0 + permute_s,
+                1e-12);
+    /* Before the permutation of one copy a row the last are the 8 kernels that route: 12 bytes a score and 8
+     * a choice, an eighth after the last launch. */
+    query.shape.one_copy = true;
+    query.shape.ep = 1;
+    assert_near(profile_cost_part(profile, &query, PROFILE_PASS_FORWARD).host_s,
+                24.0 + (12.0 * 2048.0 * 4.0 + 8.0 * 4096.0) / FIXTURE_MEMORY / 8.0, 1e-12);
+    query.shape.one_copy = false;
+    query.shape.ep = 2;
+    const double backward = profile_cost_part(profile, &query, PROFILE_PASS_BACKWARD).host_s;
+    query.shape.host_counts = false;
+    g_assert_cmpfloat(profile_cost_part(profile, &query, PROFILE_PASS_BACKWARD).host_s, ==,
+                      backward);
+    query.shape.host_counts = true;
+    query.overlap_ep = true;
+    assert_near(profile_cost_part(profile, &query, PROFILE_PASS_FORWARD).host_s, 24.0 + 10.0,
+                1e-12);
+    query.overlap_ep = false;
+    query.host_kernel_s = query.host_backward_kernel_s = 0.0;
+    const ProfileCost cost = profile_cost_part(profile, &query, PROFILE_PASS_FORWARD);
+    assert_near(cost.host_s, profile_cost_device_s(&cost), 1e-12);
+    query.shape.graphs = (int)MODEL_SCOPE_ITERATION;
+    g_assert_cmpfloat(profile_cost_part(profile, &query, PROFILE_PASS_FORWARD).host_s, ==, 0.0);
+    query.shape.graphs = 0;
+    query.shape.host_counts = false;
+    /* Two products of two experts each, in each pass, where operands are quantised. */
+    query.host_expert_s = 1.0;
+    g_assert_cmpfloat(profile_cost_part(profile, &query, PROFILE_PASS_FORWARD).host_s, ==, 0.0);
+    query.shape.dtype = DTYPE_FP8;
+    assert_near(profile_cost_part(profile, &query, PROFILE_PASS_FORWARD).host_s, 4.0, 1e-12);
+    assert_near(profile_cost_part(profile, &query, PROFILE_PASS_BACKWARD).host_s, 4.0, 1e-12);
+    query.shape.graphs = (int)MODEL_SCOPE_ITERATION;
+    g_assert_cmpfloat(profile_cost_part(profile, &query, PROFILE_PASS_FORWARD).host_s, ==, 0.0);
+}
+
+/*
  * The head over 3200 tokens of 2048, 51200 words: 2 3200 2048 51200 operations (whole waves) each
  * for logits and, backward, two gradients; the loss moves 2 + 36 and 2 + 12 bytes per logit; the
  * final norm less than half a percent.  The embedding: three passes over its result at most (the
@@ -346,6 +403,7 @@ main(int argc, char **argv)
     ADD("formats", test_formats);
     ADD("quantised-operands", test_quantised_operands);
     ADD("experts-hide-and-graphs-hold", test_experts_hide_and_graphs_hold);
+    ADD("hosts-wait-for-counts", test_hosts_wait_for_counts);
     ADD("ends", test_ends);
     ADD("sequence-parallelism-moves-the-same", test_sequence_parallelism_moves_the_same);
     ADD("ring-hides-behind-attention", test_ring_hides_behind_attention);
