@@ -116,17 +116,39 @@ add_mtp(OpsList *list)
 /*
  * PyTorch's cross entropy of logits.float(), over @columns of the vocabulary.  Cast
  * (e + 4), logarithms (8); backward zeroes and fills the gradient of the logarithms (4), reads it
- * and them and writes (12), casts (4 + e).  Logits in both formats and their logarithms stay;
- * backward has two gradients in fp32 at once.
+ * and them and writes (12), casts (4 + e).  Backward has two gradients in fp32 at once (8).
+ *
+ * From forward to backward stay the logarithms (4), which log_softmax and nll_loss save: PyTorch's
+ * derivatives.yaml has their backwards in terms of "result" and "self".  A training loop that gives
+ * back the logits (drops_logits; torchtitan's "del pred") keeps nothing else; logits in both formats
+ * are there in forward.  Of others logits in both formats are counted from forward to backward:
+ * those in fp32 are free by then, but pipeline engines hold the logits of earlier micro-batches, and
+ * large blocks that come and go lose most to the allocator (cost-model.md 5.3).
  */
 static void
 add_eager_loss(OpsList *list, int64_t columns)
 {
-    const double logits = list->rows * (double)columns;
-    ModelOp *op = ops_add_memory(list, "loss", logits * (list->e + 12.0), logits * (list->e + 20.0),
-                                 logits * (list->e + 8.0), 4, 5);
+    const double logits = list->rows * (double)columns, e = list->e;
+    const bool drops = list->shape->drops_logits;
+    ModelOp *op = ops_add_memory(list, "loss", logits * (e + 12.0), logits * (e + 20.0),
+                                 logits * (drops ? 4.0 : e + 8.0), 4, 5);
     op->memory_kind = MODEL_MEMORY_LOSS;
+    op->forward_transient_bytes = drops ? ops_bytes((e + 4.0) * logits) : 0;
     op->backward_transient_bytes = ops_bytes(8.0 * logits);
+}
+
+/*
+ * The same as torch.compile makes it: the logits are read for their largest and for the sum (2 e), and
+ * again for their gradient (2 e with writing it).  They stay; backward has their gradient besides.
+ */
+static void
+add_whole_compiled_loss(OpsList *list, int64_t columns)
+{
+    const double bytes = list->rows * (double)columns * list->e;
+    ModelOp *op = ops_add_memory(list, "loss", 2.0 * bytes, 2.0 * bytes, bytes, 2, 1);
+
+    op->memory_kind = MODEL_MEMORY_LOSS;
+    op->backward_transient_bytes = ops_bytes(bytes);
 }
 
 /*
@@ -189,13 +211,19 @@ add_logits(OpsList *list)
         const double logits = list->rows * (double)columns * list->e;
         ops_add_memory(list, "logits_cap", 2.0 * logits, 3.0 * logits, logits, 1, 1);
     }
-    const bool is_gathered = list->eager && !list->shape->splits_eager_loss;
+    const bool is_whole = list->shape->torch_loss && list->shape->compiled_loss;
+    const bool is_eager = list->shape->torch_loss
+                              ? !list->shape->compiled_loss && !list->shape->fused_loss
+                              : list->eager;
+    const bool is_gathered = is_eager && !list->shape->splits_eager_loss;
     if (is_gathered)
         ops_add_collective(list, "logits_gather", MODEL_GROUP_TP, MODEL_COMM_ALL_GATHER,
                            MODEL_COMM_NONE, list->rows * (double)arch->vocab * list->e);
     else
         add_loss_sums(list);
-    if (list->eager)
+    if (is_whole)
+        add_whole_compiled_loss(list, columns);
+    else if (is_eager)
         add_eager_loss(list, is_gathered ? arch->vocab : columns);
     else
         add_loss(list, columns);

@@ -37,8 +37,11 @@ typedef struct {
     bool compiled_loss;     /* the loss is compiled: one buffer more, since it is not in place */
     bool fused_loss;        /* the loss is one kernel, without a copy of the logits in fp32 */
     bool splits_eager_loss; /* the eager loss is of this tp rank's logits, not gathered */
-    bool loss_in_place;     /* the logits' gradient overwrites the logits, in one pass */
-    bool sorts_received;    /* rows that come by all-to-all are sorted by expert, and back */
+    bool torch_loss;     /* the loss is PyTorch's cross entropy, whatever modules are fused: eager,
+                             * or compiled as a whole */
+    bool drops_logits;   /* the program gives the logits back when it has the eager loss */
+    bool loss_in_place;  /* the logits' gradient overwrites the logits, in one pass */
+    bool sorts_received; /* rows that come by all-to-all are sorted by expert, and back */
     bool one_copy; /* a row is sent once to each node or, in a node, rank, not to each expert */
     bool fused_permute; /* rows are sorted by expert within the exchange that carries them */
     bool
@@ -49,7 +52,7 @@ typedef struct {
                              * products of their own, whose gradients of the input are then added */
     bool quantised_gathers; /* tp ranks quantise their shards of a product's input, and of the
                              * gradient of its result, before they gather them */
-    double rescale_bytes;   /* of each number of backward products' results, of kernels that apply
+    double rescale_bytes; /* of each number of backward products' results, of kernels that apply
                              * the scales to them; 0: the products do so */
     double quantise_bytes;  /* that quantising a number moves; 0: as many as the profile says */
     double transpose_bytes; /* ... more, where products take operands along one dimension alone */

@@ -199,6 +199,7 @@ typedef struct {
 typedef enum {
     PLAN_RELEASES_UNKNOWN, /* they are not told apart */
     PLAN_RELEASES_MEGATRON,
+    PLAN_RELEASES_TORCHTITAN,
     PLAN_RELEASES_N
 } PlanReleases;
 
@@ -374,6 +375,13 @@ typedef struct {
     /* PyTorch's own loss is computed on each tp rank's share of the vocabulary (torchtitan's
      * loss_parallel, unless disable_loss_parallel); else the logits are gathered before it. */
     bool splits_eager_loss;
+    /* The loss is PyTorch's cross entropy whatever the kernels are, compiled where they are (torchtitan
+     * since 2025-04), and the training loop gives the logits back before the backward. */
+    bool torch_loss;
+    /* A pipeline's stages keep the results of all micro-batches to the end of the step, as long as
+     * the stack lacks PLAN_FEATURE_STAGE_OUTPUTS_FREED; the last stage, whose results are the logits,
+     * as long as it lacks PLAN_FEATURE_LOGITS_FREED. */
+    bool collects_outputs;
     bool loss_in_place; /* the gradient of the logits overwrites them */
     /* Activations are blocks that a layer takes when it begins, and one scratch per op. */
     bool row_blocks;

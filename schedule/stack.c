@@ -32,10 +32,23 @@ static const PlanFeatureInfo megatron[PLAN_FEATURE_N] = {
                               "recompute of modules but the core of attention"},
 };
 
+/*
+ * torchtitan's history and that of torch.distributed.pipelining: pull requests 1033 (the loss was compiled
+ * before, too, until PR 755 turned that off in 2024-12) and 1922 of torchtitan, 153383 of PyTorch.
+ */
+static const PlanFeatureInfo torchtitan[PLAN_FEATURE_N] = {
+    [PLAN_FEATURE_COMPILED_LOSS] = {MONTH(2025, 4), "torchtitan PR 1033", "a compiled loss"},
+    [PLAN_FEATURE_STAGE_OUTPUTS_FREED] = {MONTH(2025, 5), "PyTorch PR 153383",
+                                          "stages that give their results back"},
+    [PLAN_FEATURE_LOGITS_FREED] = {MONTH(2025, 10), "torchtitan PR 1922",
+                                   "a last stage that gives its logits back"},
+};
+
 /* (nullable) by PlanReleases. */
 static const PlanFeatureInfo *const tables[PLAN_RELEASES_N] = {
     [PLAN_RELEASES_UNKNOWN] = NULL,
     [PLAN_RELEASES_MEGATRON] = megatron,
+    [PLAN_RELEASES_TORCHTITAN] = torchtitan,
 };
 
 /* --- months --- */
@@ -91,4 +104,12 @@ plan_stack_lacks(const PlanConventions *conventions, PlanFeature feature)
     if (table == NULL || plan_stack(conventions) >= table[feature].since)
         return NULL;
     return &table[feature];
+}
+
+bool
+plan_stack_compiles_loss(const PlanConventions *conventions)
+{
+    return plan_framework(conventions->framework)->torch_loss &&
+           conventions->kernels == PLAN_KERNELS_FUSED &&
+           plan_stack_lacks(conventions, PLAN_FEATURE_COMPILED_LOSS) == NULL;
 }

@@ -30,6 +30,9 @@ typedef enum {
     PLAN_FEATURE_MODULES, /* selective recompute of other modules than the core of attention */
     PLAN_FEATURE_GRAPHS,  /* CUDA graphs of layers */
     PLAN_FEATURE_DEEPEP,  /* dispatchers that send one copy for each place */
+    PLAN_FEATURE_COMPILED_LOSS,       /* where modules are compiled, so is the loss */
+    PLAN_FEATURE_STAGE_OUTPUTS_FREED, /* stages but the last give their results back */
+    PLAN_FEATURE_LOGITS_FREED,        /* ... and so does the last */
     PLAN_FEATURE_N
 } PlanFeature;
 
@@ -50,6 +53,9 @@ void plan_stack_text(int32_t stack, char text[PLAN_STACK_TEXT]);
 /* The month of the stack that @conventions mean: theirs, or that of the framework's row.  0: the
  * framework has no date, and lacks nothing. */
 int32_t plan_stack(const PlanConventions *conventions);
+
+/* Whether the loss is compiled unless a plan says otherwise. */
+bool plan_stack_compiles_loss(const PlanConventions *conventions);
 
 /* (static, nullable) what the stack of @conventions lacks of @feature: when it came.  NULL: it is there,
  * or the framework's releases are not told apart. */

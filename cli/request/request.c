@@ -92,8 +92,8 @@ const OptionInfo request_options[] = {
      "fused (all), norms (the norms alone), eager (none)",
      .words = kernels},
     {"loss", "L",
-     "compute the loss over a split vocabulary by L: plain (PyTorch's operations, default), "
-     "compiled, fused",
+     "compute the loss over a split vocabulary by L: plain (PyTorch's operations), compiled, fused; "
+     "default: as the framework does",
      .words = plan_loss_names},
     {"cp-comm-type", "C",
      "let context-parallel ranks exchange by C: p2p (keys and values pass round a ring, default) "
@@ -608,6 +608,8 @@ read_conventions(PlanRequest *plan, PlanFramework framework, Options *options)
     if (kernel > 0)
         conventions->kernels = (PlanKernels)(kernel - 1);
     conventions->dropout = options_on_off(options, "dropout", conventions->dropout);
+    if (plan_stack_compiles_loss(conventions))
+        conventions->loss = PLAN_LOSS_COMPILED;
     conventions->loss = (PlanLoss)options_choice(options, "loss", (int)conventions->loss);
     conventions->cp_comm =
         (PlanCpComm)options_choice(options, "cp-comm-type", (int)conventions->cp_comm);

@@ -2,6 +2,7 @@
 
 #include "profiles/workload/build.h"
 #include "profiles/workload/matrices.h"
+#include "schedule/stack.h"
 
 #include <math.h>
 
@@ -455,6 +456,44 @@ deferred_bytes(const WorkloadBuild *build, int32_t rank)
     return workload_build_mul(n, bytes);
 }
 
+/* The logits of a micro-batch. */
+static int64_t
+logits_bytes(const WorkloadBuild *build, const ModelShape *shape)
+{
+    ModelOp ops[MODEL_MAX_OPS];
+    const size_t n_ops = model_ops(build->arch, MODEL_PART_HEAD, 0, shape, ops);
+
+    for (size_t i = 0; i < n_ops; i++)
+        if (ops[i].kind == MODEL_OP_GEMM)
+            return workload_build_mul(ops[i].m,
+                                      ops[i].n * workload_build_element_bytes(build->plan));
+    return 0;
+}
+
+/* The results of all micro-batches that a rank's stages keep to the end of a step: those of the last
+ * stage are logits, of this tp rank's share. */
+static int64_t
+collected_bytes(const WorkloadBuild *build, int32_t rank)
+{
+    const Plan *plan = build->plan;
+    const ModelShape shape = workload_build_shape(build, 0, 0);
+    int64_t bytes = 0;
+
+    if (!build->facts->collects_outputs || plan->degrees.pp == 1)
+        return 0;
+    for (guint i = 0; i < plan->stages->len; i++) {
+        const PlanStage *stage = &g_array_index(plan->stages, PlanStage, i);
+        const PlanFeature freed =
+            stage->head ? PLAN_FEATURE_LOGITS_FREED : PLAN_FEATURE_STAGE_OUTPUTS_FREED;
+
+        if (stage->rank != rank || plan_stack_lacks(&plan->conventions, freed) == NULL)
+            continue;
+        workload_build_add(&bytes, stage->head ? logits_bytes(build, &shape)
+                                               : model_boundary_bytes(build->arch, &shape));
+    }
+    return workload_build_mul(plan->n_micro_batches, bytes);
+}
+
 void
 workload_build_static(const WorkloadBuild *build, const Workload *workload, int32_t rank,
                       int64_t static_bytes[TRACE_MEMORY_N])
@@ -472,6 +511,7 @@ workload_build_static(const WorkloadBuild *build, const Workload *workload, int3
     static_bytes[TRACE_MEMORY_OPTIMIZER] = state.optimizer_bytes;
     static_bytes[TRACE_MEMORY_BUFFERS] = message_bytes(build, workload, rank);
     static_bytes[TRACE_MEMORY_BUFFERS] += gathered_bytes(build) + deferred_bytes(build, rank);
+    static_bytes[TRACE_MEMORY_BUFFERS] += collected_bytes(build, rank);
     static_bytes[TRACE_MEMORY_BUFFERS] +=
         placeholder_bytes(build, rank) + workload_library_bytes(p, &plan->conventions);
 }

@@ -32,6 +32,8 @@ workload_set_conventions(const PlanConventions *conventions, const ProfileParame
     shape->compiled_loss = conventions->loss == PLAN_LOSS_COMPILED;
     shape->fused_loss = conventions->loss == PLAN_LOSS_FUSED;
     shape->splits_eager_loss = facts->splits_eager_loss;
+    shape->torch_loss = facts->torch_loss;
+    shape->drops_logits = facts->torch_loss;
     shape->loss_in_place = facts->loss_in_place;
     shape->separate_matrices = facts->separate_matrices;
     G_STATIC_ASSERT((int)PLAN_MODULE_N == (int)MODEL_MODULE_N);

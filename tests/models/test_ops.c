@@ -230,6 +230,40 @@ test_eager_loss_is_split_where_told(void)
     g_assert_null(find(split, MODEL_MAX_OPS, "logits_gather"));
 }
 
+/*
+ * PyTorch's own loss, whatever modules are fused, of logits that the loop gives back: their logarithms in
+ * fp32 (4) stay, forward has the logits in both formats besides (2 + 4), backward two gradients in fp32
+ * (8).  Compiled: read twice, and again for the gradient (2 bytes each); the logits stay, and backward has
+ * their gradient.
+ */
+static void
+test_whole_loss_of_torch(void)
+{
+    g_autoptr(ModelArch) arch = load("llama3-8b");
+    ModelShape shape = plain_shape(1, 512);
+    const int64_t logits = 512 * arch->vocab;
+    ModelOp ops[MODEL_MAX_OPS] = {{0}}, compiled[MODEL_MAX_OPS] = {{0}};
+    const ModelOp *op;
+
+    shape.dtype = DTYPE_BF16;
+    shape.torch_loss = shape.drops_logits = shape.splits_eager_loss = true;
+    model_ops(arch, MODEL_PART_HEAD, 0, &shape, ops);
+    op = find(ops, MODEL_MAX_OPS, "loss");
+    g_assert_cmpint(op->forward_bytes, ==, 14 * logits);
+    g_assert_cmpint(op->backward_bytes, ==, 22 * logits);
+    g_assert_cmpint(op->saved_bytes, ==, 4 * logits);
+    g_assert_cmpint(op->forward_transient_bytes, ==, 6 * logits);
+    g_assert_cmpint(op->backward_transient_bytes, ==, 8 * logits);
+    shape.compiled_loss = true;
+    model_ops(arch, MODEL_PART_HEAD, 0, &shape, compiled);
+    op = find(compiled, MODEL_MAX_OPS, "loss");
+    g_assert_cmpint(op->forward_bytes, ==, 4 * logits);
+    g_assert_cmpint(op->backward_bytes, ==, 4 * logits);
+    g_assert_cmpint(op->saved_bytes, ==, 2 * logits);
+    g_assert_cmpint(op->forward_transient_bytes, ==, 0);
+    g_assert_cmpint(op->backward_transient_bytes, ==, 2 * logits);
+}
+
 /* Softmax between casts to fp32 and back: 24 bytes per score more forward, 26 backward, 4 kept. */
 static void
 test_eager_softmax(void)
@@ -533,6 +567,7 @@ main(int argc, char **argv)
     ADD("llama-activations", test_llama_activations);
     ADD("eager-modules-move-every-intermediate", test_eager_modules_move_every_intermediate);
     ADD("eager-loss-is-split-where-told", test_eager_loss_is_split_where_told);
+    ADD("whole-loss-of-torch", test_whole_loss_of_torch);
     ADD("eager-softmax", test_eager_softmax);
     ADD("softmax-kernel-takes-some-shapes", test_softmax_kernel_takes_some_shapes);
     ADD("vocabularies-are-padded", test_vocabularies_are_padded);

@@ -90,6 +90,40 @@ test_deferred_gradients_keep_their_operands(void)
     }
 }
 
+/*
+ * torch.distributed.pipelining kept the results of all 4 micro-batches of 2 x 512 tokens, 2 bytes each: of
+ * the first stage 1024 elements a token, until PyTorch's PR 153383 of 2025-05; of the last 51200 logits,
+ * until torchtitan's PR 1922 of 2025-10.  Without a pipeline none.
+ */
+static void
+test_pipelines_kept_their_results(void)
+{
+    g_autoptr(Profile) profile = fixture_profile();
+    ModelArch arch = gpt(8, 51200);
+    const struct {
+        int32_t month; /* of 2025 */
+        int64_t pp, first, last;
+    } cases[] = {
+        {4, 2, 1024, 51200}, {5, 2, 0, 51200}, {9, 2, 0, 51200}, {10, 2, 0, 0}, {4, 1, 0, 0},
+    };
+
+    for (size_t i = 0; i < G_N_ELEMENTS(cases); i++) {
+        const PlanSpec spec = {.degrees = {1, 1, cases[i].pp, 1, 1, 1},
+                               .micro_batch = 2,
+                               .n_micro_batches = 4,
+                               .framework = PLAN_FRAMEWORK_TORCHTITAN};
+        g_autoptr(Plan) plan = plan_of(&arch, &spec), today = plan_of(&arch, &spec);
+        plan->conventions.stack = 2025 * 12 + cases[i].month - 1;
+        g_autoptr(Workload) workload = workload_new(&arch, profile, plan, 0, NULL);
+        g_autoptr(Workload) without = workload_new(&arch, profile, today, 0, NULL);
+        for (int32_t rank = 0; rank < cases[i].pp; rank++)
+            g_assert_cmpint(
+                owned(workload, rank, TRACE_MEMORY_BUFFERS) -
+                    owned(without, rank, TRACE_MEMORY_BUFFERS),
+                ==, 4 * 2 * 512 * 2 * (rank == cases[i].pp - 1 ? cases[i].last : cases[i].first));
+    }
+}
+
 static void
 test_fp32_training_takes_16_bytes(void)
 {
@@ -424,6 +458,7 @@ main(int argc, char **argv)
 #define ADD(path, function) g_test_add_func("/profiles/workload_memory/" path, function)
     ADD("groups-of-replicas-each-hold-the-state", test_groups_of_replicas_each_hold_the_state);
     ADD("deferred-gradients-keep-their-operands", test_deferred_gradients_keep_their_operands);
+    ADD("pipelines-kept-their-results", test_pipelines_kept_their_results);
     ADD("bytes-per-parameter", test_bytes_per_parameter);
     ADD("fp32-training-takes-16-bytes", test_fp32_training_takes_16_bytes);
     ADD("activation-bytes-are-korthikantis", test_activation_bytes_are_korthikantis);

@@ -1,5 +1,6 @@
 /* Tests of schedule/framework.h: rows of the table are whole, and what depends on the plan too. */
 #include "schedule/plan.h"
+#include "schedule/stack.h"
 
 static void
 test_rows_are_whole(void)
@@ -168,6 +169,15 @@ test_months(void)
         if (plan_framework(f)->releases == PLAN_RELEASES_UNKNOWN)
             g_assert_null(plan_stack_lacks(&c, PLAN_FEATURE_ZERO3));
     }
+    /* torchtitan compiles its loss where modules are compiled, since 2025-04. */
+    PlanConventions c = plan_conventions(PLAN_FRAMEWORK_TORCHTITAN);
+    g_assert_false(plan_stack_compiles_loss(&c));
+    c.kernels = PLAN_KERNELS_FUSED;
+    g_assert_true(plan_stack_compiles_loss(&c));
+    c.stack = 2025 * 12 + 2;
+    g_assert_false(plan_stack_compiles_loss(&c));
+    c = plan_conventions(PLAN_FRAMEWORK_MEGATRON_CORE);
+    g_assert_false(plan_stack_compiles_loss(&c));
 }
 
 int
