@@ -279,6 +279,48 @@ note_ranks(const Plan *plan, const char *cluster)
             cluster, has, has == 1 ? "" : "s", plan_n_devices(plan));
 }
 
+/* --- whole nodes --- */
+
+/*
+ * Where the devices of @plan, the fastest for @request, fill no whole nodes, and a plan that leaves
+ * the rest idle is faster, tells so on stderr: 63 devices divide as a pipeline of 63 ranks, or 9 of
+ * 7, and 56 as most jobs like it.
+ */
+static void
+note_whole_nodes(const Request *request, const Plan *plan, GError **error)
+{
+    const GArray *nodes = request->profile->cluster->nodes;
+    const int64_t n = plan_n_devices(plan), node = g_array_index(nodes, ModelNodes, 0).n_devices;
+    const int64_t n_whole = n - n % node;
+    g_autoptr(GPtrArray) searches = searches_new();
+
+    if (request->profile->cluster->devices->len > 1 || n_whole == n || n_whole == 0 ||
+        request->plan.objective != PLAN_OBJECTIVE_TIME)
+        return;
+    Request *changed = request_copy(request);
+    request_resize(changed, n_whole);
+    changed->plan.n_devices = n_whole;
+    changed->plan.beside = request->plan.memo;
+    changed->plan.memo = NULL;
+    changed->plan.top = 0;
+    changed->plan.skips_bound = true;
+    searches_add(searches, changed, 1);
+    if (!searches_run(searches, request->plan.threads, "search on whole nodes", error))
+        return;
+    const Plan *found = searches_at(searches, 0)->plan;
+    if (found == NULL || found->predicted->iteration_ns >= plan->predicted->iteration_ns)
+        return;
+    output_note("note: with " INT " of the " INT " devices idle, on " INT
+                " whole node%s, an iteration "
+                "takes %s, %s less: --gpus " INT,
+                n - n_whole, n, n_whole / node, n_whole == node ? "" : "s",
+                output_seconds(units_s_from_ns(found->predicted->iteration_ns)).text,
+                output_percent(1.0 - (double)found->predicted->iteration_ns /
+                                         (double)plan->predicted->iteration_ns)
+                    .text,
+                n_whole);
+}
+
 /* --- how right it is --- */
 
 /* --fit-probability: lowers the memory limit so that so many of the measured peaks would have kept
@@ -553,6 +595,8 @@ run(Options *options, GError **error)
         interrupted == NULL ? explain(options, request, plan, spare, &interrupted) : NULL;
     if (n_front > 0 && interrupted == NULL && !is_interrupted)
         find_front(request, plan, n_front, &interrupted);
+    if (sizes.sweep == NULL && interrupted == NULL)
+        note_whole_nodes(request, plan, &interrupted);
     if (sizes.sweep == NULL)
         note_ranks(plan, options_argument(options, 1));
     g_autoptr(Job) job = job_new(model_arch_copy(request->arch), profile_copy(request->profile),

@@ -315,8 +315,8 @@ change_model(Request *request, Options *options, GError **error)
     return true;
 }
 
-static void
-resize_cluster(Request *request, int64_t n_devices)
+void
+request_resize(Request *request, int64_t n_devices)
 {
     ModelCluster *resized = model_cluster_resized(request->profile->cluster, n_devices);
 
@@ -396,7 +396,7 @@ change_cluster(Request *request, Options *options, GError **error)
         request->profile->cluster = trimmed;
     }
     if (n > 0)
-        resize_cluster(request, n);
+        request_resize(request, n);
     return true;
 }
 
@@ -416,7 +416,7 @@ fit_cluster(Request *request, Options *options, GError **error)
         return cmd_fail(error, CMD_ERROR_LIMIT, "dp x tp x pp x cp is more than " INT " devices",
                         MODEL_CLUSTER_MAX_DEVICES);
     if (needs > has)
-        resize_cluster(request, needs);
+        request_resize(request, needs);
     return true;
 }
 

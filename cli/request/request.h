@@ -59,6 +59,9 @@ Plan *request_plan(const Request *request, GError **error);
 /* (owned) with copies of all that it borrows, so that it outlives @request. */
 Request *request_copy(const Request *request);
 
+/* Gives @request a cluster of @n_devices: model_cluster_resized(). */
+void request_resize(Request *request, int64_t n_devices);
+
 void request_free(Request *request);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(Request, request_free)
 

@@ -402,4 +402,21 @@ work = 1e3 * (b['compute'] + b['recompute']) # of a rank, without the optimizer
 assert abs(float(made[0]) * 8 / 11 / work - 1) < 0.02, (made, work)" "$W/p4.json"
 fails 2 'gives them, too' "two sources of times" schedule 1f1b --times-of "$W/p4.json" --op-times F=1
 
+# --- devices that fill no whole nodes ---
+runs 0 "a plan on 23 devices of nodes of 8" plan gpt3-1b dgx-a100-80g --gpus 23 --global-batch 64 --slices off -o "$W/p23.json"
+cp "$W/err" "$W/told"
+runs 0 "a plan on 16" plan gpt3-1b dgx-a100-80g --gpus 16 --global-batch 64 --slices off -o "$W/p16.json"
+! grep -q 'whole node' "$W/err"
+report $? "whole nodes are not told of where there are only such" "$(cat "$W/err")"
+json "what is faster on whole nodes is told, and as fast as it then is" "
+import re
+told = open('$W/told').read()
+line = re.search(r'with 7 of the 23 devices idle, on 2 whole nodes, an iteration takes (\S+) ms, (\S+) % less: --gpus 16', told)
+slow = json.load(open('$W/p23.json'))['predicted']['iteration_s']
+fast = d['predicted']['iteration_s']
+assert abs(float(line[1]) / 1e3 / fast - 1) < 0.002 and abs(float(line[2]) - 100 * (1 - fast / slow)) < 0.06, line[0]" "$W/p16.json"
+runs 0 "a plan on 12, which is faster than on 8" plan gpt3-1b dgx-a100-80g --gpus 12 --global-batch 96 --slices off
+! grep -q 'whole node' "$W/err"
+report $? "nothing is told where whole nodes are slower" "$(cat "$W/err")"
+
 finish
