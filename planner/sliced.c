@@ -14,6 +14,9 @@
 #define MAX_SLICED 24
 /* Sharper bounds of all points, stages and sizes of micro-batches together, at some 10 us each. */
 #define MAX_FLOORS (1 << 16)
+/* Points that hold down the bound of all slicings, and are sliced for it. */
+#define MAX_LEAST 2
+#define MAX_LEAST_SIZES 4 /* of micro-batches, in even and balanced stages */
 /* Estimates of a space that is looked at closely. */
 #define SMALL_SPACE 64
 /* Points that are sliced at once: each takes as long as hundreds of others. */
@@ -152,6 +155,9 @@ typedef struct {
     GHashTable *seen; /* (owned) of (owned) FloorKey: what has been bounded */
     int64_t least_ns; /* of what has been bounded */
     int n_left;       /* sharper bounds that may be taken */
+    /* The points of the least bounds that may be sliced, the least one last. */
+    PlanPoint least[MAX_LEAST];
+    int n_least;
 } Floors;
 
 /* Whether @point with micro-batches of up to @group sequences is met for the first time. */
@@ -168,6 +174,17 @@ is_new(Floors *floors, const PlanPoint *point, int64_t group)
     key->sequence_parallel = point->sequence_parallel;
     key->is_balanced = point->is_balanced;
     return g_hash_table_add(floors->seen, key);
+}
+
+/* Keeps @point, whose bound is the least so far, in place of the one of the largest bound. */
+static void
+note_least(Floors *floors, const PlanPoint *point)
+{
+    if (floors->n_least == MAX_LEAST)
+        memmove(floors->least, floors->least + 1, (MAX_LEAST - 1) * sizeof *floors->least);
+    else
+        floors->n_least++;
+    floors->least[floors->n_least - 1] = *point;
 }
 
 /* Lowers the bound to how long @point takes at the least with any slices in stages of @counts layers:
@@ -198,6 +215,9 @@ bound_groups(Floors *floors, const PlanPoint *point, const int64_t *counts)
     const PlanFloorAsked asked = {run->evaluation.memo, request, point, cost, counts, memory_bytes};
     if (n > 0 && floors->n_left-- > 0)
         least_ns = MAX(least_ns, plan_floor_ns(&asked, groups, n, floors->least_ns));
+    if (least_ns < floors->least_ns &&
+        point->degrees.vpp <= MAX(run->request->vpp, PLAN_SLICED_CHUNKS))
+        note_least(floors, point);
     floors->least_ns = MIN(floors->least_ns, least_ns);
 }
 
@@ -241,32 +261,64 @@ bound_chunked(Floors *floors, const PlanPoint *point)
 /* Lowers the run's bound to that of all slicings of the space: points of the least sliced_bound_ns
  * first, until what is known is less than what follows, or until many were bounded sharply. */
 static void
-bound_points(PlanRun *run)
+bound_points(PlanRun *run, Floors *floors)
 {
     const PlanSpace *space = run->space;
     const guint n = space->points->len, n_all = n + space->chunked->len;
     g_autofree const PlanPoint **points = g_new(const PlanPoint *, n_all);
     g_autoptr(GHashTable) seen =
         g_hash_table_new_full(floor_key_hash, floor_key_equal, g_free, NULL);
-    Floors floors = {run, seen, run->lower_bound_ns, MAX_FLOORS};
 
+    *floors = (Floors){run, seen, run->lower_bound_ns, MAX_FLOORS};
     for (guint i = 0; i < n_all; i++)
         points[i] = i < n ? &g_array_index(space->points, PlanPoint, i)
                           : &g_array_index(space->chunked, PlanPoint, i - n);
     if (n_all > 1)
         qsort(points, n_all, sizeof *points, compare_by_slices);
-    for (guint i = 0; i < n_all && points[i]->sliced_bound_ns < floors.least_ns; i++) {
+    for (guint i = 0; i < n_all && points[i]->sliced_bound_ns < floors->least_ns; i++) {
         const PlanPoint *point = points[i];
         if (point->sliced_bytes > run->evaluation.memory_limit_bytes)
             continue;
         if (plan_evaluation_is_stopped(&run->evaluation))
-            floors.least_ns = point->sliced_bound_ns;
+            floors->least_ns = point->sliced_bound_ns;
         else if (point->degrees.vpp > MAX(run->request->vpp, PLAN_SLICED_CHUNKS))
-            bound_chunked(&floors, point);
+            bound_chunked(floors, point);
         else
-            bound_point(&floors, point);
+            bound_point(floors, point);
     }
-    run->lower_bound_ns = floors.least_ns;
+    run->lower_bound_ns = floors->least_ns;
+}
+
+/* Whether both differ in the size of micro-batches alone, or in the stages. */
+static bool
+are_regrouped(const PlanPoint *a, const PlanPoint *b)
+{
+    return memcmp(&a->degrees, &b->degrees, sizeof a->degrees) == 0 &&
+           a->zero_stage == b->zero_stage && a->offload == b->offload &&
+           a->sequence_parallel == b->sequence_parallel;
+}
+
+/* Slices the points of the least bounds with each size of micro-batches, unless they were. */
+static void
+slice_least(PlanRun *run, const Floors *floors, const PlanPoint **points, bool *tried)
+{
+    const guint n = run->space->points->len;
+    g_autofree PlanWave *wave = g_new0(PlanWave, 1);
+
+    wave->evaluate = plan_evaluate_slices;
+    run->evaluation.slices_briefly = true;
+    for (int k = floors->n_least - 1; k >= 0 && !plan_evaluation_is_stopped(&run->evaluation);
+         k--) {
+        wave->n = 0;
+        /* The smallest micro-batches have the largest bounds. */
+        for (guint i = n; i-- > 0 && wave->n < MAX_LEAST_SIZES;)
+            if (!tried[i] && are_regrouped(points[i], &floors->least[k]) &&
+                may_gain(run, points[i])) {
+                wave->points[wave->n++] = points[i];
+                tried[i] = true;
+            }
+        plan_run_wave(run, wave);
+    }
 }
 
 void
@@ -295,6 +347,9 @@ plan_sliced_search(PlanRun *run)
         n_tried += wave->n;
         plan_run_wave(run, wave);
     }
-    if (!run->request->skips_bound)
-        bound_points(run);
+    if (run->request->skips_bound)
+        return;
+    g_autofree Floors *floors = g_new(Floors, 1);
+    bound_points(run, floors);
+    slice_least(run, floors, points, tried);
 }

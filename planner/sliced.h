@@ -4,7 +4,9 @@
  *
  * Slicing a point takes as long as hundreds of plans of whole sequences.  So points are estimated
  * first, by the bound of equal slices; those of the best estimates are sliced, each with its variants
- * of other chunks and stages.
+ * of other chunks and stages.  Estimates are of equal slices in one chunk: where sequences are long, or chunks
+ * are many, they are too large.  So the points whose bounds are the least of all, which hold the search's bound
+ * down, are sliced briefly besides.
  *
  * Thread-safety: as run.h.
  */

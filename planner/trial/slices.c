@@ -211,6 +211,7 @@ plan_estimate_slices(const PlanEvaluation *evaluation, const PlanPoint *point, i
 /* Ops that are simulated for the slicings of one family at one point, and how many of them are
  * simulated in any case. */
 #define MAX_SLICED_OPS (INT64_C(1) << 21)
+#define MAX_BRIEF_OPS (INT64_C(1) << 17)
 #define LEAST_SLICINGS 4
 static int64_t
 n_ops(const Plan *plan)
@@ -242,11 +243,12 @@ try_slices(PlanTrial *trial, Plan *plan, const ScheduleFamily *family)
 static void
 try_slicings(PlanTrial *trial, const GPtrArray *slicings, Plan *plan, const ScheduleFamily *family)
 {
+    const int64_t most_ops = trial->evaluation->slices_briefly ? MAX_BRIEF_OPS : MAX_SLICED_OPS;
     int64_t sum_ops = 0;
 
     for (guint i = 0; i < slicings->len && !plan_evaluation_is_stopped(trial->evaluation); i++) {
         GArray *slices = slicings->pdata[i];
-        if (i >= LEAST_SLICINGS && sum_ops > MAX_SLICED_OPS)
+        if (i >= LEAST_SLICINGS && sum_ops > most_ops)
             break;
         if (slices->len < 2 ||
             !plan_space_has_family(trial->evaluation->space, trial->point, family, slices->len))
@@ -478,7 +480,7 @@ plan_evaluate_slices(const PlanEvaluation *evaluation, const PlanPoint *point, i
             return;
         }
         try_slicings(&trial, slicings, plan, family);
-        if (point->degrees.pp > 1 && !evaluation->is_timeless)
+        if (point->degrees.pp > 1 && !evaluation->is_timeless && !evaluation->slices_briefly)
             try_coarse(&trial, &coarse, plan, family);
     }
     if (granularity > 0 && !evaluation->is_timeless)

@@ -22,8 +22,9 @@ typedef struct {
     int64_t least_bytes;        /* of what did not fit so far; INT64_MAX: everything did */
     bool is_timeless;           /* the objective is memory: nothing is pruned by its time */
     int64_t most_estimate_ns;   /* points that are estimated to take longer are not sliced */
-    bool skips_divisions;       /* layers are not divided in all ways, few as they may be */
-    const int *stop;            /* (borrowed, nullable) of the request */
+    bool slices_briefly;  /* few slicings of a point are simulated, unless one is the best so far */
+    bool skips_divisions; /* layers are not divided in all ways, few as they may be */
+    const int *stop;      /* (borrowed, nullable) of the request */
 } PlanEvaluation;
 
 /* Whether the search is to end now. */
