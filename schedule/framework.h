@@ -412,6 +412,10 @@ typedef struct {
     /* Unless the plan has overlap_dp, each gather first synchronises the device, so that none is
      * ahead of use, and copies the shares one by one (DeepSpeed of 2021). */
     bool synchronous_gathers;
+    /* PyTorch's FSDP: the month since which parameters are sharded one by one (FSDP2), so that what a
+     * gather brings is copied to each of them and gradients are copied to what a scatter takes; before,
+     * parameters were parts of one, whose gradient autograd joined and FSDP divided.  0: neither. */
+    int32_t shards_singly_since;
     /* A gather fetches one matrix of a layer; else the whole layer is one collective. */
     bool gathers_matrices;
     /* Full recompute uses the weights that the backward has gathered; else it gathers them again.

@@ -2,6 +2,7 @@
 #include "profiles/workload/zero3.h"
 
 #include "profiles/workload/build.h"
+#include "schedule/stack.h"
 
 #include <math.h>
 
@@ -77,6 +78,30 @@ zero3_copies_s(const WorkloadBuild *build, const WorkloadLocation *location, int
            n * (double)n_ranks * HOST_STEPS_PER_PART * p->host_kernel_s;
 }
 
+/*
+ * What PyTorch's FSDP copies on the stream that computes (cost-model.md 5.3).  FSDP2: after a gather, what
+ * it brought to each parameter (foreach_all_gather_copy_out()); before a scatter, gradients to its input, in
+ * the format that is summed (foreach_reduce_scatter_copy_in()).  FSDP1: autograd joins the gradients of the
+ * parts of a flat parameter, and _div_if_needed() divides them.
+ */
+static double
+fsdp_copies_s(const WorkloadBuild *build, const WorkloadLocation *location, int64_t n_elements,
+              double n_gathers, bool scatters)
+{
+    const PlanConventions *conventions = &build->plan->conventions;
+    const int32_t since = build->facts->shards_singly_since;
+    const double e = (double)dtype_bytes(dtype_stored(build->plan->dtype));
+    const bool singly = plan_stack(conventions) >= since;
+    const double scattered = singly ? e + (double)dtype_bytes(conventions->grad_dtype) : 4.0 * e;
+    const double gathered = singly ? 2.0 * (double)workload_build_element_bytes(build->plan) : 0.0;
+
+    if (since == 0)
+        return 0.0;
+    return profile_cost_memory_s(build->profile, location->device,
+                                 (double)n_elements *
+                                     (n_gathers * gathered + (scatters ? scattered : 0.0)));
+}
+
 /* Seconds of a gather of @gather_s whose own share of @share_bytes comes from the host first, and
  * from NVMe before that.  What is ahead of use is read ahead of the copy too. */
 static double
@@ -148,6 +173,9 @@ workload_build_zero3(const WorkloadBuild *build, const WorkloadLocation *locatio
                                                                         : n_backward;
         cost->zero3_s[kind] = (double)n_gathers * gather + (scatters ? scatter : 0.0);
         cost->waits_s[kind] = waits ? (double)n_gathers * gather : 0.0;
+        if (group.n > 1)
+            cost->cost[kind].part_s[PROFILE_PART_DP] +=
+                fsdp_copies_s(build, location, of.dense, (double)n_gathers, scatters);
         if (n_gathers > 0)
             profile_collective_traffic(build->profile, MODEL_COMM_ALL_GATHER,
                                        n_gathers * weight_bytes, &group, cost->traffic_bytes[kind]);

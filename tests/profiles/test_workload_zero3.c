@@ -136,7 +136,8 @@ test_a_full_stream_hides_nothing(void)
     g_assert_cmpfloat(alone_ns[1], >, 1.5 * alone_ns[0]);
 }
 
-/* Our executor keeps a layer's weights for what it computes again; others gather once more. */
+/* Our executor keeps a layer's weights for what it computes again; others gather once more, and FSDP2
+ * copies what has come, 2 bytes a weight, which are read and written. */
 static void
 test_recompute_gathers_again(void)
 {
@@ -154,9 +155,42 @@ test_recompute_gathers_again(void)
                 (double)workload->ops[0].part_ns[SCHEDULE_OP_BACKWARD_INPUT][PROFILE_PART_DP];
         }
     const double gather = 4 * gather_ns(&arch, MODEL_PART_LAYER);
+    const double n = (double)model_part_parameters(&arch, MODEL_PART_LAYER, 0, 1, 1, 1, false);
     assert_near(dp_ns[0][0], gather, 1e-5);
     assert_near(dp_ns[0][1], gather, 1e-5);
-    assert_near(dp_ns[1][1], 2 * gather, 1e-5);
+    assert_near(dp_ns[1][1], 2 * (gather + 4e9 * 4 * n / FIXTURE_MEMORY), 1e-5);
+}
+
+/* FSDP2 (since 2024-04) copies what each gather brings (2 + 2 bytes a weight) and the gradients to what is
+ * summed (2 read, 4 written); FSDP1 joined the gradients (2 + 2) and divided them (2 + 2). */
+static void
+test_fsdp_copies_shards(void)
+{
+    g_autoptr(Profile) profile = fixture_profile();
+    ModelArch arch = gpt(4, 0);
+    PlanSpec spec = {.degrees = {4, 1, 1, 1, 1, 1},
+                     .framework = PLAN_FRAMEWORK_FSDP,
+                     .zero_stage = 3,
+                     .n_ahead = 1};
+    const double layers_ns =
+        4e9 * (double)model_part_parameters(&arch, MODEL_PART_LAYER, 0, 1, 1, 1, false) /
+        FIXTURE_MEMORY;
+    const double gather = 4 * gather_ns(&arch, MODEL_PART_LAYER);
+    double weight_ns[2];
+
+    for (int first = 0; first < 2; first++) {
+        spec.stack = first ? 2024 * 12 + 3 - 1 : 2024 * 12 + 4 - 1;
+        g_autoptr(Workload) workload = workload_of(&arch, profile, &spec);
+        const WorkloadOp *op = &workload->ops[0];
+
+        assert_near((double)op->part_ns[SCHEDULE_OP_FORWARD][PROFILE_PART_DP],
+                    gather + (first ? 0.0 : 4 * layers_ns), 1e-5);
+        weight_ns[first] = (double)op->part_ns[SCHEDULE_OP_BACKWARD_WEIGHT][PROFILE_PART_DP];
+    }
+    assert_near(weight_ns[1] - weight_ns[0], (8 - 6) * layers_ns, 1e-5);
+    spec.framework = PLAN_FRAMEWORK_MEGATRON_CORE;
+    g_autoptr(Workload) views = workload_of(&arch, profile, &spec);
+    assert_near((double)views->ops[0].part_ns[SCHEDULE_OP_FORWARD][PROFILE_PART_DP], gather, 1e-5);
 }
 
 /* --- offloaded parameters --- */
@@ -454,6 +488,7 @@ main(int argc, char **argv)
     ADD("gathers-hide-behind-computing", test_gathers_hide_behind_computing);
     ADD("a-full-stream-hides-nothing", test_a_full_stream_hides_nothing);
     ADD("recompute-gathers-again", test_recompute_gathers_again);
+    ADD("fsdp-copies-shards", test_fsdp_copies_shards);
     ADD("offloaded-parameters-are-fetched", test_offloaded_parameters_are_fetched);
     ADD("the-optimizer-of-offloaded-parameters", test_the_optimizer_of_offloaded_parameters);
     ADD("gathered-layers-take-memory", test_gathered_layers_take_memory);

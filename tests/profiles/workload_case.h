@@ -39,6 +39,7 @@ typedef struct {
     int32_t n_ahead; /* prefetch_layers plus one; 0: the framework's */
     bool sequence_parallel;
     Dtype dtype;
+    int32_t stack; /* month of the software; 0: that of the framework's row */
 } PlanSpec;
 
 /* What is 0 in @spec becomes 1 sequence, 1 micro-batch, 512 tokens, 1 slice, gpipe, fp16. */
@@ -60,6 +61,7 @@ plan_of(const ModelArch *arch, const PlanSpec *spec)
     plan->prefetch_layers = spec->n_ahead > 0 ? spec->n_ahead - 1 : PLAN_PREFETCH_AUTO;
     plan->sequence_parallel = spec->sequence_parallel;
     plan->conventions = plan_conventions(spec->framework);
+    plan->conventions.stack = spec->stack;
     g_free(plan->schedule);
     plan->schedule = g_strdup(spec->schedule != NULL ? spec->schedule : "gpipe");
     plan_set_even_stages(plan, model_n_stacked(arch), arch->vocab > 0, SCHEDULE_PLACEMENT_LOOP,
