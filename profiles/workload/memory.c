@@ -456,6 +456,62 @@ deferred_bytes(const WorkloadBuild *build, int32_t rank)
     return workload_build_mul(n, bytes);
 }
 
+/* Bytes of a product's result that are there while the op runs; 0: other ops, and results that the
+ * next op saves. */
+static int64_t
+output_bytes(const ModelOp *op, double element_bytes)
+{
+    if (op->kind != MODEL_OP_GEMM || op->output_stays)
+        return 0;
+    return (int64_t)MIN((double)op->count * (double)op->m * (double)op->n * element_bytes,
+                        (double)MODEL_MAX_BYTES);
+}
+
+/* The most that any op of a part needs while it runs, those that graphs hold and the others apart. */
+static void
+most_transient_bytes(const WorkloadBuild *build, ModelPart part, int64_t layer,
+                     const ModelShape *shape, int64_t *captured, int64_t *eager)
+{
+    const double element = (double)dtype_bytes(dtype_stored(shape->dtype));
+    ModelOp ops[MODEL_MAX_OPS];
+    const size_t n_ops = model_ops(build->arch, part, layer, shape, ops);
+
+    for (size_t i = 0; i < n_ops; i++) {
+        int64_t *most = ops[i].captured ? captured : eager;
+        *most = MAX(*most, output_bytes(&ops[i], element) + MAX(ops[i].forward_transient_bytes,
+                                                                ops[i].backward_transient_bytes));
+    }
+}
+
+/* What CUDA graphs of parts of layers hold on to (cost-model.md 6.3). */
+static int64_t
+graph_bytes(const WorkloadBuild *build, int32_t rank)
+{
+    const Plan *plan = build->plan;
+    const ModelShape shape = workload_build_shape(build, 0, 0);
+    bool known[MODEL_MAX_KINDS] = {false};
+    int64_t captured = 0, eager = 0;
+
+    if (plan->conventions.cuda_graphs == PLAN_GRAPHS_NONE ||
+        plan->conventions.cuda_graphs == PLAN_GRAPHS_ITERATION)
+        return 0;
+    for (guint i = 0; i < plan->stages->len; i++) {
+        const PlanStage *stage = &g_array_index(plan->stages, PlanStage, i);
+
+        if (stage->rank != rank)
+            continue;
+        for (int64_t j = stage->first_layer; j < stage->first_layer + stage->n_layers; j++) {
+            const int kind = model_layer_kind(build->arch, j);
+            if (!known[kind])
+                most_transient_bytes(build, MODEL_PART_LAYER, j, &shape, &captured, &eager);
+            known[kind] = true;
+        }
+        if (stage->head)
+            most_transient_bytes(build, MODEL_PART_HEAD, 0, &shape, &captured, &eager);
+    }
+    return captured == 0 ? 0 : MIN(captured, eager) + model_boundary_bytes(build->arch, &shape);
+}
+
 /* The logits of a micro-batch. */
 static int64_t
 logits_bytes(const WorkloadBuild *build, const ModelShape *shape)
@@ -511,7 +567,7 @@ workload_build_static(const WorkloadBuild *build, const Workload *workload, int3
     static_bytes[TRACE_MEMORY_OPTIMIZER] = state.optimizer_bytes;
     static_bytes[TRACE_MEMORY_BUFFERS] = message_bytes(build, workload, rank);
     static_bytes[TRACE_MEMORY_BUFFERS] += gathered_bytes(build) + deferred_bytes(build, rank);
-    static_bytes[TRACE_MEMORY_BUFFERS] += collected_bytes(build, rank);
+    static_bytes[TRACE_MEMORY_BUFFERS] += collected_bytes(build, rank) + graph_bytes(build, rank);
     static_bytes[TRACE_MEMORY_BUFFERS] +=
         placeholder_bytes(build, rank) + workload_library_bytes(p, &plan->conventions);
 }
@@ -583,7 +639,7 @@ workload_part_bytes(const ModelArch *arch, ModelPart part, int64_t layer, const 
     int64_t late_input = 0, again[2] = {0}; /* of the mixer, of the feed-forward */
 
     for (size_t i = 0; i < n_ops; i++) {
-        int64_t output = 0; /* of a product */
+        int64_t output = output_bytes(&ops[i], element);
 
         sum.saved_bytes += ops[i].saved_bytes;
         sum.late_saved_bytes += ops[i].late ? ops[i].saved_bytes : 0;
@@ -596,11 +652,6 @@ workload_part_bytes(const ModelArch *arch, ModelPart part, int64_t layer, const 
         sum.selective_again_kv_bytes += ops[i].again_kv_bytes;
         again[!whole && ops[i].scope != MODEL_SCOPE_ATTENTION] +=
             ops[i].again_bytes + ops[i].again_kv_bytes;
-        if (ops[i].kind == MODEL_OP_GEMM && !ops[i].output_stays) {
-            double bytes = (double)ops[i].count * (double)ops[i].m * (double)ops[i].n * element;
-
-            output = (int64_t)MIN(bytes, (double)MODEL_MAX_BYTES);
-        }
         sum.forward_transient_bytes =
             MAX(sum.forward_transient_bytes, output + ops[i].forward_transient_bytes);
         sum.backward_transient_bytes =
@@ -869,6 +920,10 @@ workload_build_op_memory(const WorkloadBuild *build, const PlanStage *stage, int
             part->unit_bytes = before;
         }
     }
+    /* A graph's result stays where it is; the next layer's graph reads a copy of it. */
+    if (build->plan->conventions.cuda_graphs == PLAN_GRAPHS_LAYER)
+        workload_build_add(&op->activation_bytes,
+                           workload_build_mul(stage->n_layers, boundary_bytes));
     if (stage->head)
         add_whole_part(build, MODEL_PART_HEAD, 0, &head, whole, op);
     if (whole != NULL)

@@ -91,6 +91,48 @@ test_deferred_gradients_keep_their_operands(void)
 }
 
 /*
+ * Layers of 1024 tokens: results of products in attention 1024 x 3072, of the MLP 1024 x 4096, of the head
+ * 1024 x 51200, a layer's result 1024 x 1024, 2 bytes each.  Graphs have a pool of their own, so that what
+ * their ops need is held beside what the others need, and one gradient of a result.  Graphs of whole layers
+ * keep each one's result besides, from forward to backward.
+ */
+static void
+test_graphs_hold_a_pool(void)
+{
+    g_autoptr(Profile) profile = fixture_profile();
+    ModelArch arch = gpt(8, 51200);
+    const PlanSpec spec = {.degrees = {1, 1, 2, 1, 1, 1},
+                           .micro_batch = 2,
+                           .n_micro_batches = 4,
+                           .framework = PLAN_FRAMEWORK_MEGATRON_CORE};
+    const int64_t unit = 1024 * 1024 * 2;
+    const struct {
+        PlanGraphs graphs;
+        int64_t first, last, kept; /* units: buffers of each rank, activations of a stage */
+    } cases[] = {
+        {PLAN_GRAPHS_ATTENTION, 3 + 1, 3 + 1, 0},
+        {PLAN_GRAPHS_LAYER, 0 + 1, 4 + 1, 4},
+        {PLAN_GRAPHS_ITERATION, 0, 0, 0},
+    };
+    g_autoptr(Plan) plain = plan_of(&arch, &spec);
+    g_autoptr(Workload) without = workload_new(&arch, profile, plain, 0, NULL);
+
+    for (size_t i = 0; i < G_N_ELEMENTS(cases); i++) {
+        g_autoptr(Plan) plan = plan_of(&arch, &spec);
+        plan->conventions.cuda_graphs = cases[i].graphs;
+        g_autoptr(Workload) workload = workload_new(&arch, profile, plan, 0, NULL);
+        for (int32_t rank = 0; rank < 2; rank++) {
+            g_assert_cmpint(owned(workload, rank, TRACE_MEMORY_BUFFERS) -
+                                owned(without, rank, TRACE_MEMORY_BUFFERS),
+                            ==, unit * (rank == 0 ? cases[i].first : cases[i].last));
+            g_assert_cmpint(workload->ops[rank].activation_bytes -
+                                without->ops[rank].activation_bytes,
+                            ==, unit * cases[i].kept);
+        }
+    }
+}
+
+/*
  * torch.distributed.pipelining kept the results of all 4 micro-batches of 2 x 512 tokens, 2 bytes each: of
  * the first stage 1024 elements a token, until PyTorch's PR 153383 of 2025-05; of the last 51200 logits,
  * until torchtitan's PR 1922 of 2025-10.  Without a pipeline none.
@@ -458,6 +500,7 @@ main(int argc, char **argv)
 #define ADD(path, function) g_test_add_func("/profiles/workload_memory/" path, function)
     ADD("groups-of-replicas-each-hold-the-state", test_groups_of_replicas_each_hold_the_state);
     ADD("deferred-gradients-keep-their-operands", test_deferred_gradients_keep_their_operands);
+    ADD("graphs-hold-a-pool", test_graphs_hold_a_pool);
     ADD("pipelines-kept-their-results", test_pipelines_kept_their_results);
     ADD("bytes-per-parameter", test_bytes_per_parameter);
     ADD("fp32-training-takes-16-bytes", test_fp32_training_takes_16_bytes);
