@@ -17,7 +17,7 @@ G_DEFINE_QUARK(validation_error, validation_error)
 
 /* The row with its blanks filled where something stated implies them. */
 static bool
-fill_degrees(MeasuredRow *row, GError **error)
+fill_degrees(MeasuredRow *row, bool is_searched, GError **error)
 {
     const int64_t model_parallel = measured_note_count(row, "model-parallel size", 0);
 
@@ -34,7 +34,7 @@ fill_degrees(MeasuredRow *row, GError **error)
         row->dp = row->n_devices / (row->tp * row->pp * row->cp);
     if (row->dp == 0)
         return validation_unstated(error, "the number of devices is not stated");
-    if (row->micro_batch == 0)
+    if (row->micro_batch == 0 && !is_searched)
         return validation_unstated(error, "micro_batch is not stated");
     if (row->seq_len == 0)
         return validation_unstated(error, "seq is not stated");
@@ -516,7 +516,7 @@ request_of(const MeasuredRow *row, const char *cluster, bool is_searched, GError
         validation_unstated(error, "%s", refused);
         return NULL;
     }
-    if (!fill_degrees(&filled, error))
+    if (!fill_degrees(&filled, is_searched, error))
         return NULL;
     if (source->pipeline_batch > 0 && filled.pp > 1)
         filled.micro_batch = source->pipeline_batch;
