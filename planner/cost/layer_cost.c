@@ -477,14 +477,13 @@ make_uniform_cost(const void *data)
     return cost;
 }
 
-const PlanSlicedCost *
-plan_layer_uniform_cost(PlanMemo *memo, const PlanRequest *request, const PlanLayerShape *shape,
-                        int64_t n_slices)
+static CostKey
+cost_key(const PlanRequest *request, const PlanLayerShape *shape, PlanMemoKind kind,
+         int64_t n_slices)
 {
     const PlanDegrees *d = &shape->degrees;
-    const CostQuestion question = {request, shape, n_slices};
     CostKey key = {
-        .memo = PLAN_MEMO_KEY(CostKey, PLAN_MEMO_LAYER_COST),
+        .memo = PLAN_MEMO_KEY(CostKey, kind),
         .tp = d->tp,
         .cp = d->cp,
         .ep = d->ep,
@@ -496,7 +495,62 @@ plan_layer_uniform_cost(PlanMemo *memo, const PlanRequest *request, const PlanLa
     };
 
     plan_layer_groups(request, d, key.groups);
+    return key;
+}
+
+const PlanSlicedCost *
+plan_layer_uniform_cost(PlanMemo *memo, const PlanRequest *request, const PlanLayerShape *shape,
+                        int64_t n_slices)
+{
+    const CostQuestion question = {request, shape, n_slices};
+    const CostKey key = cost_key(request, shape, PLAN_MEMO_LAYER_COST, n_slices);
+
     return plan_memo_get(memo, &key.memo, make_uniform_cost, &question, g_free);
+}
+
+/* --- whole sequences --- */
+
+/* A cost in the memo: the model's kinds of layers, then all that follows the kinds that a model may
+ * have. */
+#define KINDS_BYTES(n) ((size_t)(n) * sizeof(PlanPartCost))
+#define REST_BYTES (sizeof(PlanLayerCost) - KINDS_BYTES(PLAN_PART_EMBEDDING))
+G_STATIC_ASSERT(offsetof(PlanLayerCost, parts) == 0);
+
+static PlanLayerCost
+whole_cost(const PlanRequest *request, const PlanLayerShape *shape)
+{
+    return slice_cost(request, shape, (Slice){.tokens = request->seq_len});
+}
+
+/* PlanMemoMakeFunc. */
+static void *
+make_whole_cost(const void *data)
+{
+    const CostQuestion *asked = data;
+    const PlanLayerCost cost = whole_cost(asked->request, asked->shape);
+    char *packed = g_malloc(KINDS_BYTES(cost.n_kinds) + REST_BYTES);
+
+    memcpy(packed, cost.parts, KINDS_BYTES(cost.n_kinds));
+    memcpy(packed + KINDS_BYTES(cost.n_kinds), &cost.parts[PLAN_PART_EMBEDDING], REST_BYTES);
+    return packed;
+}
+
+void
+plan_layer_whole_cost(PlanMemo *memo, const PlanRequest *request, const PlanLayerShape *shape,
+                      PlanLayerCost *cost)
+{
+    const CostQuestion question = {request, shape, 1};
+    const size_t n_kinds = (size_t)model_n_kinds(request->arch);
+
+    if (memo == NULL) {
+        *cost = whole_cost(request, shape);
+        return;
+    }
+    const CostKey key = cost_key(request, shape, PLAN_MEMO_WHOLE_COST, 1);
+    const char *packed = plan_memo_get(memo, &key.memo, make_whole_cost, &question, g_free);
+    memcpy(cost->parts, packed, KINDS_BYTES(n_kinds));
+    memset(&cost->parts[n_kinds], 0, KINDS_BYTES(PLAN_PART_EMBEDDING - n_kinds));
+    memcpy(&cost->parts[PLAN_PART_EMBEDDING], packed + KINDS_BYTES(n_kinds), REST_BYTES);
 }
 
 /* --- for dividing layers --- */

@@ -124,6 +124,11 @@ PlanSlicedCost plan_layer_sliced_cost(const PlanRequest *request, const PlanLaye
 const PlanSlicedCost *plan_layer_uniform_cost(PlanMemo *memo, const PlanRequest *request,
                                               const PlanLayerShape *shape, int64_t n_slices);
 
+/* Sets @cost to the costs of @shape on whole sequences: those of plan_layer_uniform_cost() with one slice,
+ * which @memo (nullable) keeps in a quarter of the room, since a space asks for tens of thousands. */
+void plan_layer_whole_cost(PlanMemo *memo, const PlanRequest *request, const PlanLayerShape *shape,
+                           PlanLayerCost *cost);
+
 /* Returns: the state of so many dense and expert parameters of a device. */
 int64_t plan_layer_state_bytes(const PlanRequest *request, const PlanDegrees *degrees,
                                int32_t zero_stage, PlanOffload offload, int64_t dense,

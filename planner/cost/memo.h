@@ -31,6 +31,7 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC(PlanMemo, plan_memo_free)
 typedef enum {
     PLAN_MEMO_FLIGHT,
     PLAN_MEMO_LAYER_COST,
+    PLAN_MEMO_WHOLE_COST,
     PLAN_MEMO_PARTITION,
     PLAN_MEMO_FLOOR
 } PlanMemoKind;

@@ -219,8 +219,8 @@ typedef struct {
     int64_t ep, micro_batch;
     bool sequence_parallel;
     ProfileGroup groups[MODEL_GROUP_N]; /* of the first devices */
-    PlanSlicedCost cost;
-    int64_t index; /* in space->costs; -1: not yet */
+    int64_t index;                      /* in space->costs; -1: not yet */
+    PlanLayerCost costs[];              /* as there */
 } KnownCost;
 
 /* Why combinations were left out, to say so if none is left. */
@@ -340,6 +340,13 @@ plan_space_n_recomputes(const PlanRequest *request, const PlanPoint *point)
     return PLAN_RECOMPUTE_N + (point->degrees.pp > 1 ? 1 : 0);
 }
 
+/* How many costs points of equal layers have. */
+static guint
+n_costs(const PlanSpace *space)
+{
+    return space->n_slices > 1 ? 2 : 1;
+}
+
 static void
 keep_point(Walk *walk, PlanPoint point, GArray *points)
 {
@@ -347,7 +354,7 @@ keep_point(Walk *walk, PlanPoint point, GArray *points)
 
     if (walk->cost->index < 0) {
         walk->cost->index = space->costs->len;
-        g_array_append_val(space->costs, walk->cost->cost);
+        g_array_append_vals(space->costs, walk->cost->costs, n_costs(space));
     }
     point.cost = walk->cost->index;
     g_array_append_val(points, point);
@@ -415,8 +422,8 @@ static void
 add_layouts(Walk *walk, PlanPoint point, int64_t slow_ns)
 {
     PlanSpace *space = walk->space;
-    const PlanLayerCost *cost = &walk->cost->cost.whole;
-    const PlanLayerCost *slice = space->n_slices > 1 ? &walk->cost->cost.slice : cost;
+    const PlanLayerCost *cost = walk->cost->costs;
+    const PlanLayerCost *slice = &cost[n_costs(space) - 1];
 
     walk->chunked.degrees.pp = 0;
     for (guint i = 0; i < walk->chunks->len; i++) {
@@ -455,7 +462,7 @@ add_layouts(Walk *walk, PlanPoint point, int64_t slow_ns)
 static int64_t
 slow_ns(const Walk *walk, const PlanPoint *point)
 {
-    const PlanLayerCost *cost = &walk->cost->cost.whole;
+    const PlanLayerCost *cost = walk->cost->costs;
     PlanPointFamilies all = {0};
     int64_t most_chunks = 1;
     bool slices = false;
@@ -507,7 +514,7 @@ add_savers(Walk *walk, PlanPoint point)
             point.zero_stage = zero;
             point.offload = (PlanOffload)offload;
             if (all_slow_ns == 0)
-                plan_point_bound_bytes(request, &walk->cost->cost.whole, walk->limits->memory_bytes,
+                plan_point_bound_bytes(request, walk->cost->costs, walk->limits->memory_bytes,
                                        &point);
             add_layouts(walk, point, all_slow_ns);
         }
@@ -515,15 +522,18 @@ add_savers(Walk *walk, PlanPoint point)
 }
 
 /* Of whole sequences searches that differ in little have the same. */
-static PlanSlicedCost
-cost_of(const Walk *walk, const PlanLayerShape *shape)
+static void
+set_costs(const Walk *walk, const PlanLayerShape *shape, PlanLayerCost *costs)
 {
     const PlanRequest *request = walk->space->request;
-    const PlanSlicedCost *known = request->memo != NULL && walk->space->n_slices == 1
-                                      ? plan_layer_uniform_cost(request->memo, request, shape, 1)
-                                      : NULL;
 
-    return known != NULL ? *known : plan_layer_sliced_cost(request, shape, walk->slices);
+    if (walk->space->n_slices == 1) {
+        plan_layer_whole_cost(request->memo, request, shape, costs);
+        return;
+    }
+    const PlanSlicedCost cost = plan_layer_sliced_cost(request, shape, walk->slices);
+    costs[0] = cost.whole;
+    costs[1] = cost.slice;
 }
 
 /* Sets walk->cost to that of @point's layers.  False: the degrees forbid the request's slices. */
@@ -550,14 +560,14 @@ find_cost(Walk *walk, const PlanPoint *point)
             memcmp(walk->cost->groups, groups, sizeof groups) == 0)
             return true;
     }
-    walk->cost = g_new(KnownCost, 1);
+    walk->cost = g_malloc(sizeof(KnownCost) + n_costs(walk->space) * sizeof(PlanLayerCost));
     *walk->cost = (KnownCost){
         .ep = shape.degrees.ep,
         .micro_batch = shape.micro_batch,
         .sequence_parallel = shape.sequence_parallel,
-        .cost = cost_of(walk, &shape),
         .index = -1,
     };
+    set_costs(walk, &shape, walk->cost->costs);
     memcpy(walk->cost->groups, groups, sizeof groups);
     g_ptr_array_add(walk->known, walk->cost);
     return true;
@@ -577,7 +587,7 @@ add_orders(Walk *walk, PlanPoint point)
 {
     const PlanSpace *space = walk->space;
     const int64_t n_points = space->n_points, n_candidates = walk->n_candidates;
-    const PlanLayerCost cost = walk->cost->cost.whole;
+    const PlanLayerCost cost = walk->cost->costs[0];
     bool overlaps = false;
 
     add_savers(walk, point);
@@ -813,7 +823,7 @@ plan_space_new(const PlanRequest *request, const PlanSpaceLimits *limits, GError
     space->is_automatic = plan_request_opens_schedule(request);
     space->points = g_array_new(FALSE, FALSE, sizeof(PlanPoint));
     space->chunked = g_array_new(FALSE, FALSE, sizeof(PlanPoint));
-    space->costs = g_array_new(FALSE, FALSE, sizeof(PlanSlicedCost));
+    space->costs = g_array_new(FALSE, FALSE, sizeof(PlanLayerCost));
     space->least_slow_ns = space->least_sliced_ns = INT64_MAX;
     if (!plan_request_check(request, error))
         return NULL;

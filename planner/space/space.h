@@ -35,7 +35,9 @@ typedef struct {
     /* (owned) of PlanPoint: those that have more chunks than are sliced, but bounds of slices that
      * are not above the limit; of all numbers of chunks one, with the most chunks. */
     GArray *chunked;
-    GArray *costs;    /* (owned) of PlanSlicedCost: one for all points of equal layers */
+    /* (owned) of PlanLayerCost, for all points of equal layers together: of a micro-batch, and, where
+     * sequences are sliced, of a slice of it behind that */
+    GArray *costs;
     int64_t n_slices; /* that the request fixes; 1: whole sequences */
     /* What was left out for the limits: candidates that are too slow or too large, and the least
      * bounds of the slow ones and of slicing. */
@@ -62,16 +64,14 @@ bool plan_space_has_family(const PlanSpace *space, const PlanPoint *point,
 static inline const PlanLayerCost *
 plan_space_cost(const PlanSpace *space, const PlanPoint *point)
 {
-    return &g_array_index(space->costs, PlanSlicedCost, point->cost).whole;
+    return &g_array_index(space->costs, PlanLayerCost, point->cost);
 }
 
 /* (borrowed) What they cost on one slice of it; the same pointer where sequences are whole. */
 static inline const PlanLayerCost *
 plan_space_slice_cost(const PlanSpace *space, const PlanPoint *point)
 {
-    const PlanSlicedCost *cost = &g_array_index(space->costs, PlanSlicedCost, point->cost);
-
-    return space->n_slices > 1 ? &cost->slice : &cost->whole;
+    return plan_space_cost(space, point) + (space->n_slices > 1 ? 1 : 0);
 }
 
 /* Returns: how many candidates a family is at @point: each recompute kind that is allowed for all
