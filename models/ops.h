@@ -33,6 +33,8 @@ typedef struct {
     int64_t vocab_multiple; /* of model_arch_padded() */
     Dtype dtype;            /* of weights and activations; quantised formats: see model_ops() */
     bool all_to_all;        /* cp ranks split attention's heads by all-to-all, not its queries */
+    bool
+        torch_ring; /* the ring is PyTorch's: keys and values of all heads, results merged in fp32 */
     bool gathered_kv;       /* cp ranks gather K and V before attention; else these pass a ring */
     bool compiled_loss;     /* the loss is compiled: one buffer more, since it is not in place */
     bool fused_loss;        /* the loss is one kernel, without a copy of the logits in fp32 */
@@ -52,7 +54,7 @@ typedef struct {
                              * products of their own, whose gradients of the input are then added */
     bool quantised_gathers; /* tp ranks quantise their shards of a product's input, and of the
                              * gradient of its result, before they gather them */
-    double rescale_bytes; /* of each number of backward products' results, of kernels that apply
+    double rescale_bytes;   /* of each number of backward products' results, of kernels that apply
                              * the scales to them; 0: the products do so */
     double quantise_bytes;  /* that quantising a number moves; 0: as many as the profile says */
     double transpose_bytes; /* ... more, where products take operands along one dimension alone */

@@ -233,6 +233,14 @@ n_keys(const ModelArch *arch, const ModelShape *shape)
     return before + shape->tokens;
 }
 
+/* Columns of the keys and values that pass between cp ranks. */
+static double
+ring_kv_width(const OpsList *list, const Heads *heads)
+{
+    return list->shape->torch_ring ? (double)(heads->heads * (list->arch->head_dim + heads->v_dim))
+                                   : heads->k_width + heads->v_width;
+}
+
 /* Keys and values of the whole context pass round the ring of cp ranks; in backward again, and
  * their gradients with them  [ring attention, 2310.01889].  Or they are gathered, and the gradients
  * scattered  [Llama 3's, 2407.21783 3.3.2]. */
@@ -244,7 +252,7 @@ add_kv_exchange(OpsList *list, const Heads *heads)
     const ModelComm there = gathers ? MODEL_COMM_ALL_GATHER : MODEL_COMM_RING_EXCHANGE;
     const ModelComm back = gathers ? MODEL_COMM_REDUCE_SCATTER : MODEL_COMM_RING_EXCHANGE;
     double bytes = (double)shape->batch * (double)n_keys(list->arch, shape) *
-                   (heads->k_width + heads->v_width) * list->e;
+                   ring_kv_width(list, heads) * list->e;
 
     ops_add_collective(list, "kv_exchange", MODEL_GROUP_CP, there, there, bytes);
     ops_add_collective(list, "kv_gradient_exchange", MODEL_GROUP_CP, MODEL_COMM_NONE, back, bytes);
@@ -466,6 +474,30 @@ add_attention(OpsList *list, const Heads *heads)
 }
 
 /*
+ * The same in PyTorch, operation by operation, bytes of an element of e (_SDPAMerger, and
+ * _templated_ring_attention_backward()).  Forward: the first result is cast to fp32 (e + 4) and the last one
+ * back (4 + e); each other is cast (e + 4), its difference to the sum (12) is scaled (8) and taken from it (12);
+ * before each but the last K and V of all heads are joined to be sent (2 e).  Backward: gradients in fp32 are
+ * zeroed (4), those of each share are added (8 + e), those of K and V are joined to be sent (8), and cast in
+ * the end (4 + e); K and V are joined again (2 e).
+ */
+static void
+add_torch_merge(OpsList *list, const Heads *heads, double keys)
+{
+    const double steps = (double)list->shape->cp - 1.0, e = list->e;
+    const double q = list->rows * heads->q_width;
+    const double out = list->rows * (double)heads->heads * (double)heads->v_dim;
+    const double kv = (double)list->shape->batch * keys * ring_kv_width(list, heads);
+    const double forward = out * (2.0 * (4.0 + e) + steps * (36.0 + e)) + kv * steps * 2.0 * e;
+    const double backward = (q + kv) * (8.0 + e + (steps + 1.0) * (8.0 + e)) +
+                            kv * ((steps + 1.0) * 8.0 + steps * 2.0 * e);
+    ModelOp *op = ops_add_memory(list, "attention_merge", forward, backward, 0.0,
+                                 5 * (list->shape->cp - 1) + 2, 5 * list->shape->cp + 5);
+
+    op->core_attention = true;
+}
+
+/*
  * What rings of kernels that see one share of K and V each do besides: cp - 1 partial results are
  * scaled and added to the first, read twice and written each; in backward the gradients of queries,
  * keys and values are.  Cut in two chunks, one early and one late, each rank's queries or keys meet
@@ -487,6 +519,10 @@ add_ring_merge(OpsList *list, const Heads *heads)
 
     if (shape->gathered_kv || shape->all_to_all || shape->cp == 1)
         return;
+    if (shape->torch_ring) {
+        add_torch_merge(list, heads, keys / (double)shape->cp);
+        return;
+    }
     ModelOp *op = ops_add_memory(list, "attention_merge", 2.0 * out + steps * (3.0 * out + kv),
                                  steps * (2.5 * q + 2.0 * out + 3.0 * kv), 0.0,
                                  3 * (shape->cp - 1) + 1, 6 * (shape->cp - 1));

@@ -195,7 +195,8 @@ static const PlanFrameworkRules rules_of_terapipe = {
     HOST_OF_LAYER(0.8e-3, 0.40), .fp32_parameters = true, .separate_matrices = true,               \
     .modules = BIT(PLAN_MODULE_OPS), .overlaps_tp_forward = true, .splits_eager_loss = true,       \
     .quantised_gathers = true, .torch_loss = true, .collects_outputs = true,                       \
-    .releases = PLAN_RELEASES_TORCHTITAN, .shards_singly_since = 2024 * 12 + 4 - 1
+    .releases = PLAN_RELEASES_TORCHTITAN, .shards_singly_since = 2024 * 12 + 4 - 1,                \
+    .torch_ring = true
 
 static const PlanFrameworkFacts frameworks[PLAN_FRAMEWORK_N] = {
     /* What our executor does: sends wait for nobody; gradients are reduced after the last op

@@ -366,6 +366,9 @@ typedef struct {
     bool quantised_gathers;
     /* Context-parallel ranks gather all of K and V; else these pass round a ring. */
     bool gathers_kv;
+    /* The ring of cp ranks is PyTorch's (torch.distributed.tensor.experimental._attention): what passes
+     * are keys and values of all heads, as repeat_kv() has made them, and results are merged in fp32. */
+    bool torch_ring;
     /* The vocabulary is padded on devices whose products are slow where rows do not begin at
      * multiples of 16 bytes, whatever the preset says. */
     bool pads_slow_vocab;

@@ -28,6 +28,7 @@ workload_set_conventions(const PlanConventions *conventions, const ProfileParame
     shape->dropout = conventions->dropout;
     shape->all_to_all = conventions->cp_comm == PLAN_CP_A2A;
     shape->gathered_kv = !shape->all_to_all && facts->gathers_kv;
+    shape->torch_ring = facts->torch_ring;
     shape->etp = conventions->expert_tp;
     shape->compiled_loss = conventions->loss == PLAN_LOSS_COMPILED;
     shape->fused_loss = conventions->loss == PLAN_LOSS_FUSED;

@@ -217,6 +217,15 @@ test_rings_merge_results(void)
     g_assert_cmpint(op->n_kernels_backward, ==, 18);
     g_assert_cmpint(op->saved_bytes, ==, 0);
     g_assert_true(op->core_attention);
+    /* PyTorch's: O and the queries have 2 . 1024 . 4096 elements, K and V of all heads 4 times as many. */
+    const int64_t n = 2 * 1024 * 4096;
+    shape.torch_ring = true;
+    op = find_in_layer(arch, 0, &shape, "attention_merge", ops);
+    g_assert_cmpint(op->forward_bytes, ==, n * (2 * 6 + 3 * 38) + 2 * (2 * n) * 3 * 4);
+    g_assert_cmpint(op->backward_bytes, ==, (n + 4 * n) * (10 + 4 * 10) + 4 * n * (4 * 8 + 3 * 4));
+    g_assert_cmpint(find(ops, MODEL_MAX_OPS, "kv_exchange")->comm_bytes, ==,
+                    2 * (4096 + 4096) * 2 * 4096 * 2);
+    shape.torch_ring = false;
     shape.all_to_all = true;
     find_in_layer(arch, 0, &shape, "attention", ops);
     g_assert_null(find(ops, MODEL_MAX_OPS, "attention_merge"));
