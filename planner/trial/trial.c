@@ -4,8 +4,8 @@
 
 #include "base/order.h"
 #include "base/units.h"
-#include "planner/bounds/plan_bound.h"
 #include "planner/partition/partitions.h"
+#include "planner/trial/priced.h"
 
 /* --- outcomes --- */
 
@@ -118,13 +118,13 @@ plan_trial_note_large(PlanTrial *trial, const Plan *plan, int64_t bytes)
 
 /* As plan_trial_note_large(), where it is known what a peak may reach. */
 static void
-note_large_of(PlanTrial *trial, const Plan *plan, const Workload *workload, int64_t bytes)
+note_large_of(PlanTrial *trial, const Plan *plan, const PlanPricedBounds *bounds, int64_t bytes)
 {
     const bool is_least = bytes < trial->outcome->least_bytes;
 
     plan_trial_note_large(trial, plan, bytes);
     if (is_least)
-        trial->outcome->limit_bytes = workload_usable_bytes(&workload->ranks[0]);
+        trial->outcome->limit_bytes = bounds->first_usable_bytes;
 }
 
 bool
@@ -201,40 +201,35 @@ is_rough(const PlanEvaluation *evaluation)
 
 /* As plan_trial_plan(), of a plan that is priced. */
 static PlanTried
-simulate(PlanTrial *trial, const Plan *plan, const Workload *workload, const ScheduleFamily *family,
-         Report **large)
+simulate(PlanTrial *trial, const Plan *plan, PlanPriced *priced, Report **large)
 {
     const bool timeless = trial->evaluation->is_timeless;
     const bool rough = is_rough(trial->evaluation);
     const int64_t limit_ns = rough ? 1 : timeless ? INT64_MAX : trial->limit;
     PlanOutcome *outcome = trial->outcome;
-    const PlanFlight *flight = plan_bound_flight(plan, trial->evaluation->memo);
-    const int64_t bound_ns =
-        MAX(plan_bound_ns(plan, workload, family), plan_bound_path_ns(plan, workload, flight));
-    const int64_t bound_bytes = plan_bound_bytes(plan, workload, flight);
+    const PlanPricedBounds *bounds = plan_priced_bounds(priced);
     const int64_t order = trial->order++;
 
-    if (bound_bytes > plan_trial_most_usable_bytes(workload) && large == NULL) {
+    if (bounds->bytes > bounds->most_usable_bytes && large == NULL) {
         outcome->infeasible++;
-        note_large_of(trial, plan, workload, bound_bytes);
+        note_large_of(trial, plan, bounds, bounds->bytes);
         return PLAN_TRIED_LARGE;
     }
-    if ((timeless ? bound_bytes : bound_ns) > trial->limit) {
+    if ((timeless ? bounds->bytes : bounds->ns) > trial->limit) {
         outcome->pruned++;
-        outcome->least_pruned_ns = MIN(outcome->least_pruned_ns, bound_ns);
+        outcome->least_pruned_ns = MIN(outcome->least_pruned_ns, bounds->ns);
         return PLAN_TRIED_PRUNED;
     }
     outcome->simulated++;
     Report *report = NULL;
     GError *error = NULL;
-    if (!trial->evaluation->evaluate(plan, workload, limit_ns, &report,
-                                     trial->evaluation->user_data, &error)) {
+    if (!plan_priced_evaluate(priced, limit_ns, &report, &error)) {
         plan_trial_note_error(trial, error);
         return PLAN_TRIED_FAILED;
     }
     if (!report->fits) {
         outcome->infeasible++;
-        note_large_of(trial, plan, workload, report->peak_memory_bytes);
+        note_large_of(trial, plan, bounds, report->peak_memory_bytes);
         if (large != NULL)
             *large = report;
         else
@@ -284,16 +279,14 @@ plan_trial_settle(const PlanEvaluation *evaluation, PlanFound *found, GError **e
 PlanTried
 plan_trial_plan(PlanTrial *trial, const Plan *plan, const ScheduleFamily *family, Report **large)
 {
-    const PlanRequest *request = trial->evaluation->space->request;
     GError *error = NULL;
-    g_autoptr(Workload) workload =
-        workload_new(request->arch, request->profile, plan, request->memory_limit_bytes, &error);
+    g_autoptr(PlanPriced) priced = plan_priced_new(trial, plan, family, &error);
 
-    if (workload == NULL) {
+    if (priced == NULL) {
         plan_trial_note_error(trial, error);
         return PLAN_TRIED_FAILED;
     }
-    return simulate(trial, plan, workload, family, large);
+    return simulate(trial, plan, priced, large);
 }
 
 PlanTried

@@ -44,6 +44,72 @@ test_threads_do_not_change_the_answer(void)
     g_clear_pointer(&flights, plan_memo_free);
 }
 
+static int64_t n_simulated;
+
+/* A PlanEvaluateFunc: simulate(), counted. */
+static bool
+count_simulations(const Plan *plan, const Workload *workload, int64_t limit_ns, Report **report,
+                  void *user_data, GError **error)
+{
+    n_simulated++;
+    return simulate(plan, workload, limit_ns, report, user_data, error);
+}
+
+/* Fixes one thing, or changes the memory, and says so: what-if number @i of a request. */
+static bool
+ask_what_if(PlanRequest *request, int i)
+{
+    static const int64_t memories[] = {16000000000, 1300000000, 1000000000, 900000000, 800000000};
+    int64_t *const degrees[] = {&request->pp, &request->tp, &request->dp, &request->micro_batch};
+
+    if (i < 16)
+        *degrees[i / 4] = INT64_C(1) << i % 4;
+    else if (i < 16 + PLAN_RECOMPUTE_N)
+        request->recompute = i - 16;
+    else if (i < 20 + (int)G_N_ELEMENTS(memories))
+        request->memory_limit_bytes = memories[MAX(0, i - 20)];
+    else
+        return false;
+    return true;
+}
+
+/* What-ifs in one memo, after the whole search, whose limit is the lowest, find the plans that they find
+ * alone, and simulate less. */
+static void
+test_what_ifs_share_what_they_simulate(void)
+{
+    g_autoptr(ModelArch) arch = small_arch(8, 0, 50000);
+    g_autoptr(Profile) profile = cluster_of("p3.16xlarge", 8);
+    int64_t n_alone = 0, n_shared = 0;
+
+    flights = plan_memo_new();
+    for (int64_t memory_bytes = 0; memory_bytes < 1000000000; memory_bytes += 900000000) {
+        g_autoptr(PlanMemo) memo = plan_memo_new();
+        for (int i = -1;; i++) {
+            PlanRequest request = request_of(arch, profile, 16);
+            request.memory_limit_bytes = memory_bytes;
+            request.skips_bound = request.is_terse = true;
+            if (i >= 0 && !ask_what_if(&request, i))
+                break;
+            n_simulated = 0;
+            g_autoptr(Plan) alone = plan_search(&request, count_simulations, NULL, NULL);
+            n_alone += n_simulated;
+            request.memo = memo;
+            n_simulated = 0;
+            g_autoptr(Plan) shared = plan_search(&request, count_simulations, NULL, NULL);
+            n_shared += n_simulated;
+            g_assert_true((alone == NULL) == (shared == NULL));
+            g_autofree char *one = alone == NULL ? NULL : text_of(alone);
+            g_autofree char *other = shared == NULL ? NULL : text_of(shared);
+            g_assert_cmpstr(one, ==, other);
+        }
+    }
+    g_test_message("%" G_GINT64_FORMAT " simulations alone, %" G_GINT64_FORMAT " with one memo",
+                   n_alone, n_shared);
+    g_assert_cmpint(n_shared, <, n_alone * 7 / 8);
+    g_clear_pointer(&flights, plan_memo_free);
+}
+
 static void
 test_alternatives_are_the_next_best(void)
 {
@@ -411,6 +477,8 @@ main(int argc, char **argv)
     g_test_init(&argc, &argv, NULL);
     g_test_add_func("/planner/search/threads-do-not-change-the-answer",
                     test_threads_do_not_change_the_answer);
+    g_test_add_func("/planner/search/what-ifs-share-what-they-simulate",
+                    test_what_ifs_share_what_they_simulate);
     g_test_add_func("/planner/search/alternatives-are-the-next-best",
                     test_alternatives_are_the_next_best);
     g_test_add_func("/planner/search/stopped-has-the-first-plan-if-it-waits",
