@@ -347,6 +347,9 @@ typedef struct {
     /* A forward and the backward of another micro-batch are merged, so that overlap_ep can be; and
      * layers or iterations can be captured as CUDA graphs. */
     bool merges_passes, captures_graphs;
+    /* With overlap_ep a schedule says which passes are merged (ScheduleShape.merges); else each pass
+     * costs as if it were, wherever it stands. */
+    bool merges_pairs;
     /* Rows that have come by an all-to-all are sorted by expert, and back, by kernels of their own,
      * and other dispatchers may take its place. */
     bool sorts_received;
@@ -395,7 +398,8 @@ typedef struct {
     /* Collectives of tensor parallelism that overlap do so in forwards alone (torch.compile's pass
      * gains 29 % of a forward and 8 % of a step [asynctp]). */
     bool overlaps_tp_forward;
-    /* The two ops of a pair that a schedule overlaps run one after the other. */
+    /* The two ops of a pair that a schedule overlaps run one after the other, unless passes are
+     * merged. */
     bool pairs_in_turn;
     /* Ranks can be laid over the devices in any order of dimensions, so that a search tries all. */
     bool any_rank_order;

@@ -72,9 +72,10 @@ emit_reverse(ScheduleEmitter *emitter, ScheduleOpKind kind, Walk *walk, const Wa
     walk_next(walk, shape);
 }
 
+/* @pairs  (nullable) gets the forwards that are merged with the backwards behind them */
 static void
 emit_rank(ScheduleEmitter *emitter, const WalkShape *shape, int64_t n_virtual_ids, int64_t warmup,
-          int64_t weight_delay)
+          int64_t weight_delay, GArray *pairs)
 {
     const bool splits = weight_delay >= 0;
     Walk forward = {.group_end = MIN(shape->group, shape->n_micro_batches)};
@@ -83,8 +84,11 @@ emit_rank(ScheduleEmitter *emitter, const WalkShape *shape, int64_t n_virtual_id
     for (int64_t i = 0; i < warmup; i++)
         emit_forward(emitter, &forward, shape);
     for (int64_t i = 0; i < n_virtual_ids; i++) {
-        if (i < n_virtual_ids - warmup)
+        if (i < n_virtual_ids - warmup) {
+            if (pairs != NULL)
+                g_array_append_val(pairs, emitter->n);
             emit_forward(emitter, &forward, shape);
+        }
         emit_reverse(emitter, splits ? SCHEDULE_OP_BACKWARD_INPUT : SCHEDULE_OP_BACKWARD, &backward,
                      shape);
         if (splits && i >= weight_delay)
@@ -148,15 +152,18 @@ schedule_build_interleaved(const ScheduleFamily *family, const ScheduleShape *sh
         .group = (int32_t)MIN(how->group, schedule->n_micro_batches),
     };
     const int64_t least_warmup = safe_warmup(schedule, how, walk.group);
+    if (shape->merges)
+        schedule->overlap_pairs = g_array_new(false, false, sizeof(int64_t));
     for (int32_t rank = 0; rank < schedule->n_ranks; rank++) {
         const int64_t by_rank =
             how->warmup_last + how->warmup_step * (schedule->n_ranks - 1 - rank);
-        const int64_t warmup = MIN(MAX(by_rank, least_warmup), n_virtual_ids);
+        const int64_t warmup = MIN(MAX(by_rank, least_warmup) + shape->merges, n_virtual_ids);
         schedule->rank_begin[rank] = emitter.n;
-        if (walk.n_chunks == 1 && walk.n_slices == 1 && !how->splits)
+        if (walk.n_chunks == 1 && walk.n_slices == 1 && !how->splits && !shape->merges)
             emit_whole(&emitter, walk.n_micro_batches, (int32_t)warmup);
         else
-            emit_rank(&emitter, &walk, n_virtual_ids, warmup, how->splits ? rank : -1);
+            emit_rank(&emitter, &walk, n_virtual_ids, warmup, how->splits ? rank : -1,
+                      schedule->overlap_pairs);
     }
     schedule->rank_begin[schedule->n_ranks] = emitter.n;
     return schedule;
@@ -208,7 +215,7 @@ static int64_t
 in_flight_1f1b(const ScheduleShape *shape, int64_t rank)
 {
     return MIN(shape->n_micro_batches * shape->n_slices,
-               shape->n_ranks - rank + shape->n_slices - 1);
+               shape->n_ranks - rank + shape->n_slices - 1 + shape->merges);
 }
 
 const ScheduleFamily schedule_family_1f1b = {
@@ -216,6 +223,7 @@ const ScheduleFamily schedule_family_1f1b = {
     .summary = "one forward, one backward after a short warm-up (DAPPLE 2007.01045, "
                "PipeDream-flush 2006.09503)",
     .slices = true,
+    .merges = true,
     .seeds_search = true,
     .min_chunks = 1,
     .max_chunks = 1,
@@ -257,6 +265,7 @@ const ScheduleFamily schedule_family_interleaved = {
     .name = "interleaved",
     .summary = "1F1B over several chunks per rank (Megatron-LM, 2104.04473)",
     .groups = true,
+    .merges = true,
     .min_chunks = 2,
     .max_chunks = SCHEDULE_MAX_CHUNKS,
     .sliced = &schedule_family_seq1f1b_interleaved,

@@ -350,6 +350,7 @@ plan_shape(const Plan *plan)
         .n_micro_batches = plan->n_micro_batches,
         .n_slices = plan->slices->len,
         .group = plan->group,
+        .merges = plan_merges_pairs(&plan->conventions, &plan->degrees),
     };
 }
 

@@ -190,6 +190,24 @@ int64_t plan_n_devices(const Plan *plan);
  * the batch, the schedule family accepts the shape.  PLAN_ERROR_INVALID names the key. */
 bool plan_check(const Plan *plan, int64_t n_layers, GError **error);
 
+/* Whether the two ops of every pair run one after the other. */
+static inline bool
+plan_pairs_in_turn(const PlanConventions *conventions)
+{
+    const PlanFrameworkFacts *facts = plan_framework(conventions->framework);
+
+    return facts->pairs_in_turn && !(facts->merges_pairs && conventions->overlap_ep);
+}
+
+/* Whether the schedule of a plan has pairs of a forward and a backward whose experts' collectives
+ * run while the other computes. */
+static inline bool
+plan_merges_pairs(const PlanConventions *conventions, const PlanDegrees *degrees)
+{
+    return conventions->overlap_ep && degrees->ep > 1 &&
+           plan_framework(conventions->framework)->merges_pairs;
+}
+
 /* The shape of the schedule that the plan names. */
 ScheduleShape plan_shape(const Plan *plan);
 

@@ -109,6 +109,16 @@ schedule_shape_check(const ScheduleFamily *family, const ScheduleShape *shape, G
                                family->name, shape->group);
     if (shape->group != 0 && !check_degree(family, "group", shape->group, INT32_MAX, error))
         return false;
+    if (shape->merges && !family->merges && !family->overlaps)
+        return schedule_refuse(error, SHAPE,
+                               "schedule %s has no forwards and backwards of two micro-batches to "
+                               "merge (overlap ep)",
+                               family->name);
+    if (shape->merges && shape->n_slices > 1)
+        return schedule_refuse(error, SHAPE,
+                               "schedule %s merges passes of whole sequences (overlap ep): slices "
+                               "must be 1, got " INT,
+                               family->name, shape->n_slices);
     if (family->check != NULL && !family->check(shape, error))
         return false;
     if (count_ops(family, shape) < 0)

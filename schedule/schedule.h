@@ -81,8 +81,8 @@ typedef struct {
     SchedulePlacement placement;
     ScheduleOp *ops;     /* (owned) all ranks' ops, rank after rank */
     int64_t *rank_begin; /* (owned) n_ranks + 1 indices into ops */
-    /* (owned, nullable) DualPipe: GArray of int64_t indices into ops, ascending; ops i and i+1, a
-     * forward and a backward, run overlapped: simulator/pairs.h. */
+    /* (owned, nullable) DualPipe, and where passes are merged: GArray of int64_t indices into ops,
+     * ascending; ops i and i+1, a forward and a backward, run overlapped: simulator/pairs.h. */
     GArray *overlap_pairs;
 } Schedule;
 
@@ -127,6 +127,9 @@ typedef struct {
     int64_t n_slices;           /* 1 unless the family cuts sequences */
     int64_t group;              /* interleaved: micro-batches per group; 0: n_ranks */
     const ScheduleTimes *times; /* (borrowed, nullable) only read by families that search */
+    /* After the warm-up, which is a forward longer, each forward and the backward behind it are an
+     * overlapped pair  [Megatron-Core: combined_1f1b.py].  Families that have pairs anyway: nothing. */
+    bool merges;
 } ScheduleShape;
 
 typedef struct ScheduleFamily ScheduleFamily;
@@ -139,6 +142,7 @@ struct ScheduleFamily {
     const char *summary;  /* one line with the source */
     bool splits_backward; /* has I and W apart */
     bool overlaps;        /* has overlap_pairs */
+    bool merges;          /* has them where the shape says so */
     bool slices;          /* accepts n_slices > 1 */
     bool forwards_first;  /* every rank runs all forwards, then all backwards */
     bool groups;          /* accepts a group of micro-batches */

@@ -8,11 +8,12 @@
 #include "base/text.h"
 #include "base/units.h"
 
-const char *const trace_stream_names[TRACE_STREAM_N + 1] = {"compute", "send", "receive", "dp",
-                                                            NULL};
+const char *const trace_stream_names[TRACE_STREAM_N + 1] = {"compute", "send", "receive",
+                                                            "dp",      "ep",   NULL};
 
 const char *const trace_event_names[TRACE_EVENT_N + 1] = {
-    "F", "B", "I", "W", "send", "receive", "wait", "dp-reduce", "dp-gather", "optimizer", NULL,
+    "F",    "B",         "I",         "W",         "send",     "receive",
+    "wait", "dp-reduce", "dp-gather", "optimizer", "exchange", NULL,
 };
 
 const char *const trace_memory_names[TRACE_MEMORY_N + 1] = {
@@ -206,7 +207,7 @@ op_shape(const Trace *trace)
 static bool
 has_op(uint8_t kind)
 {
-    return kind <= TRACE_EVENT_WAIT;
+    return kind <= TRACE_EVENT_WAIT || kind == TRACE_EVENT_EXCHANGE;
 }
 
 static void

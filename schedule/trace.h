@@ -22,6 +22,7 @@ typedef enum {
     TRACE_STREAM_SEND, /* pipeline messages leaving */
     TRACE_STREAM_RECEIVE,
     TRACE_STREAM_DP, /* gradient reduction, parameter gathering */
+    TRACE_STREAM_EP, /* experts' exchanges, where another micro-batch computes meanwhile */
     TRACE_STREAM_N,
 } TraceStream;
 
@@ -39,6 +40,7 @@ typedef enum {
     TRACE_EVENT_DP_REDUCE, /* gradients over data-parallel ranks */
     TRACE_EVENT_DP_GATHER, /* parameters, ZeRO */
     TRACE_EVENT_OPTIMIZER,
+    TRACE_EVENT_EXCHANGE, /* rows to experts, back, or their gradients */
     TRACE_EVENT_N,
 } TraceEventKind;
 

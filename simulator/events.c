@@ -5,6 +5,7 @@
 #include "base/host_memory.h"
 #include "base/order.h"
 #include "simulator/memory.h"
+#include "simulator/pairs.h"
 
 /* GArray counts in 32 bits. */
 #define MAX_EVENTS (INT64_C(1) << 31)
@@ -20,6 +21,7 @@ typedef struct {
     guint piece;         /* index into times->pieces of the next one */
     TraceEvent *first;   /* of the (rank, stream) that is being filled */
     bool ties;           /* two events of a stream have equal times: trace_sort() orders them */
+    bool unsorted;       /* memory events of a rank do not ascend */
     /* Of the rank at hand, by position in its order: steps are scattered, so they are read once. */
     SimOpTimes *at; /* (owned) */
 } Writer;
@@ -254,17 +256,58 @@ write_dp(Writer *writer, int32_t rank)
     }
 }
 
+/* What merged pairs exchange with experts.  The exchanges of other ops are within the ops. */
+static void
+write_exchanges(Writer *writer, int32_t rank)
+{
+    const SimProgram *program = writer->program;
+    const int64_t *rank_begin = program->schedule->rank_begin;
+
+    writer->first = writer->event;
+    for (int64_t i = rank_begin[rank]; program->workload->merges_pairs && i < rank_begin[rank + 1];
+         i++) {
+        const uint32_t step = program->step_of[i];
+        int64_t at[2][2];
+        if (!sim_pair_is_first(program, step))
+            continue;
+        const SimOpTimes *times = &writer->at[i - rank_begin[rank]];
+        sim_pair_exchanges(program, sim_pair_at(program, step), times[0].start_ns, times[1].end_ns,
+                           at);
+        for (int op = 1; op >= 0; op--)
+            if (at[op][1] > at[op][0])
+                put(writer, &(TraceEvent){
+                                .start_ns = at[op][0],
+                                .end_ns = at[op][1],
+                                .op = program->schedule->ops[i + op],
+                                .rank = rank,
+                                .peer = -1,
+                                .stream = TRACE_STREAM_EP,
+                                .kind = TRACE_EVENT_EXCHANGE,
+                            });
+    }
+}
+
 static void
 write_memory(Writer *writer, int32_t rank)
 {
     const SimProgram *program = writer->program;
     const int64_t begin = program->schedule->rank_begin[rank];
+    int64_t late_before = 0;
 
     writer->memory = sim_memory_write_static(program, rank, writer->memory);
     for (int64_t i = begin; i < program->schedule->rank_begin[rank + 1]; i++) {
-        const uint32_t cost = program->steps[writer->program->step_of[i]].cost;
-        writer->memory = sim_memory_write_op(program, i, &writer->changes[cost],
-                                             &writer->at[i - begin], rank, writer->memory);
+        const uint32_t step = program->step_of[i], cost = program->steps[step].cost;
+        SimOpTimes at = writer->at[i - begin];
+        int64_t late_bytes = -late_before;
+        /* The first of a pair keeps what it has taken until both end. */
+        late_before = 0;
+        if (sim_pair_is_first(program, step)) {
+            at.end_ns = writer->at[i + 1 - begin].end_ns;
+            late_bytes = late_before = writer->changes[cost].late_bytes;
+            writer->unsorted = true;
+        }
+        writer->memory = sim_memory_write_op(program, i, &writer->changes[cost], &at, late_bytes,
+                                             rank, writer->memory);
     }
 }
 
@@ -279,8 +322,8 @@ count_events(const SimProgram *program, const SimTimes *times)
         const SimCostDetail *detail = &program->details[cost];
         n += program->counts[cost] * (1 + detail->in.exists + detail->out.exists);
     }
-    /* optimizers, pieces of reductions and gatherings */
-    return n + program->schedule->n_ranks + times->pieces->len;
+    /* optimizers, pieces of reductions and gatherings, exchanges of pairs */
+    return n + program->schedule->n_ranks + times->pieces->len + 2 * program->n_pairs;
 }
 
 /* Gives @array @n elements of whatever content. */
@@ -333,6 +376,7 @@ write_rank(Writer *writer, int32_t rank)
         write_messages(writer, rank, TRACE_STREAM_RECEIVE);
     }
     write_dp(writer, rank);
+    write_exchanges(writer, rank);
     if (writer->changes != NULL)
         write_memory(writer, rank);
 }
@@ -354,7 +398,7 @@ sim_events(const SimProgram *program, const SimTimes *times, bool want_memory, G
     g_free(writer.at);
     if (!ok)
         return NULL;
-    if (writer.ties)
+    if (writer.ties || writer.unsorted)
         trace_sort(trace);
     return g_steal_pointer(&trace);
 }

@@ -29,6 +29,7 @@ change_of(const SimProgram *program, int64_t cost)
 
     if (kind == SCHEDULE_OP_FORWARD) {
         change.activations_bytes = op->activation_bytes;
+        change.late_bytes = op->late_activation_bytes;
         change.kv_bytes = op->kv_bytes;
     } else if (kind == SCHEDULE_OP_BACKWARD_WEIGHT) {
         change.free_activations_bytes = op->weight_activation_bytes;
@@ -51,6 +52,27 @@ ahead_of(const SimProgram *program, int64_t i)
     return program->ahead_bytes == NULL ? 0 : program->ahead_bytes[i];
 }
 
+/* --- pairs --- */
+
+/* The pairs of a program, as its steps come by. */
+typedef struct {
+    const SimProgram *program;
+    int64_t next; /* of program->pairs */
+} Pairs;
+
+/* Whether @step is the second op of a pair, so that the first one, the step before, still has all that it
+ * has taken. */
+static inline bool
+is_second(Pairs *pairs, int64_t step)
+{
+    const SimProgram *program = pairs->program;
+
+    if (pairs->next >= program->n_pairs || program->pairs[pairs->next] + 1 != step)
+        return false;
+    pairs->next++;
+    return true;
+}
+
 /* --- limits --- */
 
 static bool
@@ -59,6 +81,8 @@ check_op(const WorkloadOp *op, GError **error)
     int64_t lowest = MIN(op->activation_bytes, MIN(op->kv_bytes, op->kv_gradient_bytes));
 
     lowest = MIN(lowest, op->weight_activation_bytes);
+    lowest = MIN(lowest,
+                 MIN(op->late_activation_bytes, op->activation_bytes - op->late_activation_bytes));
     for (int kind = 0; kind < SCHEDULE_OP_N; kind++)
         lowest = MIN(lowest, op->workspace_bytes[kind]);
     if (lowest < 0)
@@ -120,12 +144,16 @@ typedef struct {
     int64_t hold_bytes; /* at the op's start, kv not counted */
     int64_t net_bytes;  /* after the op, kv not counted */
     int64_t hold_kv, net_kv;
+    int64_t late_bytes;
 } Hold;
 
 typedef struct {
     int64_t level, kv; /* what the ops so far leave */
     int64_t peak, peak_kv, step;
     int64_t next_op, op; /* indices into schedule->ops: of the next step, of the peak */
+    /* What the op before has taken and gives back when it ends; is_second: of the peak. */
+    int64_t taken, taken_kv;
+    bool is_second;
 } Level;
 
 static Hold *
@@ -140,6 +168,7 @@ holds_new(const SimProgram *program)
         holds[cost] = (Hold){
             .hold_bytes = c.activations_bytes + c.workspace_bytes,
             .net_bytes = c.activations_bytes - c.free_activations_bytes,
+            .late_bytes = c.late_bytes,
             .hold_kv = c.kv_bytes,
             .net_kv = c.kv_bytes - c.free_kv_bytes,
         };
@@ -158,8 +187,11 @@ break_down(const SimProgram *program, int32_t rank, const Level *level, SimPeak 
     memcpy(peak->owner_bytes, fixed, sizeof peak->owner_bytes);
     if (level->step < 0)
         return;
-    const int64_t workspace = change_of(program, program->steps[level->step].cost).workspace_bytes +
-                              ahead_of(program, level->op);
+    int64_t workspace = change_of(program, program->steps[level->step].cost).workspace_bytes +
+                        ahead_of(program, level->op);
+    if (level->is_second)
+        workspace += change_of(program, program->steps[level->step - 1].cost).workspace_bytes +
+                     ahead_of(program, level->op - 1);
     peak->owner_bytes[TRACE_MEMORY_WORKSPACE] += workspace;
     peak->owner_bytes[TRACE_MEMORY_KV] += level->peak_kv;
     peak->owner_bytes[TRACE_MEMORY_ACTIVATIONS] +=
@@ -184,20 +216,30 @@ sim_memory_peaks(const SimProgram *program, SimPeak *peaks, GError **error)
                                .next_op = program->schedule->rank_begin[rank],
                                .op = -1};
     }
+    Pairs pairs = {program, 0};
     /* levels hold what the first @step steps leave. */
     for (int64_t step = 0; step < program->n_ops; step++) {
         const SimStep s = program->steps[step];
         const Hold hold = holds[s.cost];
         Level *level = &levels[program->costs[s.cost].rank];
-        const int64_t kv = level->kv + hold.hold_kv;
+        const bool second = is_second(&pairs, step);
+        /* The first of a pair must not yet have what it takes late. */
+        const int64_t late = pairs.next < program->n_pairs && program->pairs[pairs.next] == step
+                                 ? hold.late_bytes
+                                 : 0;
+        const int64_t kv = level->kv + hold.hold_kv + (second ? level->taken_kv : 0);
+        const int64_t ahead = ahead_of(program, level->next_op);
         const int64_t at_start =
-            level->level + hold.hold_bytes + kv + ahead_of(program, level->next_op);
+            level->level + hold.hold_bytes - late + kv + ahead + (second ? level->taken : 0);
         if (at_start > level->peak) {
             level->peak = at_start;
             level->peak_kv = kv;
             level->step = step;
             level->op = level->next_op;
+            level->is_second = second;
         }
+        level->taken = hold.hold_bytes + ahead - hold.net_bytes - late;
+        level->taken_kv = hold.hold_kv - hold.net_kv;
         level->next_op++;
         level->level += hold.net_bytes;
         level->kv += hold.net_kv;
@@ -220,6 +262,7 @@ sim_memory_levels(const SimProgram *program, SimLevel *levels)
 
     for (int32_t rank = 0; rank < n_ranks; rank++)
         now[rank] = static_bytes(program, rank);
+    Pairs pairs = {program, 0};
     for (int64_t step = 0; step < program->n_ops; step++) {
         const uint32_t cost = program->steps[step].cost;
         const Hold hold = holds[cost];
@@ -227,8 +270,17 @@ sim_memory_levels(const SimProgram *program, SimLevel *levels)
         const int64_t level = now[rank];
         now[rank] = level + hold.net_bytes + hold.net_kv;
         const int64_t i = next[rank]++;
+        /* The first of a pair ends with the second. */
+        const int64_t taken =
+            is_second(&pairs, step) ? levels[i - 1].begin_bytes - levels[i - 1].end_bytes : 0;
+        if (taken != 0)
+            levels[i - 1].end_bytes = levels[i - 1].begin_bytes;
+        const int64_t late = pairs.next < program->n_pairs && program->pairs[pairs.next] == step
+                                 ? hold.late_bytes
+                                 : 0;
         levels[i] =
-            (SimLevel){level + hold.hold_bytes + hold.hold_kv + ahead_of(program, i), now[rank]};
+            (SimLevel){level + taken + hold.hold_bytes + hold.hold_kv - late + ahead_of(program, i),
+                       now[rank]};
     }
 }
 
@@ -256,6 +308,10 @@ sim_memory_n_events(const SimProgram *program, const SimMemoryChange *changes)
                          (c->free_kv_bytes != 0);
         n += each * program->counts[cost];
     }
+    for (int64_t k = 0; k < program->n_pairs; k++) {
+        const SimMemoryChange *c = &changes[program->steps[program->pairs[k]].cost];
+        n += c->late_bytes == 0 ? 0 : 1 - (c->activations_bytes == c->late_bytes);
+    }
     for (int64_t i = 0; program->ahead_bytes != NULL && i < program->n_ops; i++) {
         const SimMemoryChange *c = &changes[program->steps[program->step_of[i]].cost];
         n += c->workspace_bytes == 0 && ahead_of(program, i) != 0 ? 2 : 0;
@@ -280,21 +336,23 @@ TraceMemory *
 sim_memory_write_static(const SimProgram *program, int32_t rank, TraceMemory *to)
 {
     for (int owner = 0; owner < TRACE_MEMORY_N; owner++)
-        to = write_one(to, rank, 0, (TraceMemoryOwner)owner, program->workload->ranks[rank].static_bytes[owner]);
+        to = write_one(to, rank, 0, (TraceMemoryOwner)owner,
+                       program->workload->ranks[rank].static_bytes[owner]);
     return to;
 }
 
 TraceMemory *
 sim_memory_write_op(const SimProgram *program, int64_t i, const SimMemoryChange *change,
-                    const SimOpTimes *at, int32_t rank, TraceMemory *to)
+                    const SimOpTimes *at, int64_t late_bytes, int32_t rank, TraceMemory *to)
 {
     const int64_t workspace = change->workspace_bytes + ahead_of(program, i);
 
-    to = write_one(to, rank, at->start_ns, TRACE_MEMORY_ACTIVATIONS, change->activations_bytes);
+    to = write_one(to, rank, at->start_ns, TRACE_MEMORY_ACTIVATIONS,
+                   change->activations_bytes - MAX(0, late_bytes));
     to = write_one(to, rank, at->start_ns, TRACE_MEMORY_KV, change->kv_bytes);
     to = write_one(to, rank, at->start_ns, TRACE_MEMORY_WORKSPACE, workspace);
     to = write_one(to, rank, at->end_ns, TRACE_MEMORY_WORKSPACE, -workspace);
     to = write_one(to, rank, at->end_ns, TRACE_MEMORY_KV, -change->free_kv_bytes);
-    return write_one(to, rank, at->end_ns, TRACE_MEMORY_ACTIVATIONS,
-                     -change->free_activations_bytes);
+    to = write_one(to, rank, at->end_ns, TRACE_MEMORY_ACTIVATIONS, -change->free_activations_bytes);
+    return write_one(to, rank, at->end_ns, TRACE_MEMORY_ACTIVATIONS, MAX(0, -late_bytes));
 }

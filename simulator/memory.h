@@ -20,6 +20,9 @@
  *                                gradient
  *     W                        - weight_activation
  *
+ * An overlapped pair (pairs.h) starts both its ops before either ends, and its forward takes
+ * late_activation when the backward ends.
+ *
  * So after its last op a rank holds its static bytes again.
  *
  * Only the order of a rank's ops decides its peak, not their times: peaks are found in one pass
@@ -66,7 +69,8 @@ void sim_memory_levels(const SimProgram *program, SimLevel *levels);
 /* What ops of one cost allocate and free. */
 typedef struct {
     int64_t activations_bytes, kv_bytes, workspace_bytes; /* + at the op's start */
-    int64_t free_activations_bytes, free_kv_bytes;        /* - at its end, besides the workspace */
+    int64_t late_bytes; /* of activations: + when the pair ends, where it is a pair's forward */
+    int64_t free_activations_bytes, free_kv_bytes; /* - at its end, besides the workspace */
 } SimMemoryChange;
 
 /* Returns: (owned) one per cost. */
@@ -76,8 +80,9 @@ SimMemoryChange *sim_memory_changes(const SimProgram *program);
 int64_t sim_memory_n_events(const SimProgram *program, const SimMemoryChange *changes);
 
 /* Writes the events of @rank at time 0, or of its op @i (into schedule->ops); returns the end of
- * what it wrote. */
+ * what it wrote.  @late_bytes  > 0: what the op does not take at its start; < 0: what the other op of its pair takes
+ * at the end. */
 TraceMemory *sim_memory_write_static(const SimProgram *program, int32_t rank, TraceMemory *to);
 TraceMemory *sim_memory_write_op(const SimProgram *program, int64_t i,
-                                 const SimMemoryChange *change, const SimOpTimes *at, int32_t rank,
-                                 TraceMemory *to);
+                                 const SimMemoryChange *change, const SimOpTimes *at,
+                                 int64_t late_bytes, int32_t rank, TraceMemory *to);

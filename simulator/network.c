@@ -139,7 +139,7 @@ add_pair(SimNetwork *network, const SimProgram *program, const SimPairKind *kind
 
     for (int i = 0; i < 2; i++) {
         const WorkloadOp *op = sim_program_workload_op(program, costs[i]);
-        computing_ns += program->details[costs[i]].op_ns - sim_collectives_ns(program, costs[i]);
+        computing_ns += program->details[costs[i]].op_ns - sim_hidden_ns(program, costs[i]);
         for (int level = 0; level < MODEL_CLUSTER_MAX_LEVELS; level++)
             traffic_bytes[level] += (double)op->traffic_bytes[sim_op_kind(costs[i])][level];
     }

@@ -12,8 +12,7 @@ pair_ns(const SimProgram *program, uint32_t first, uint32_t second)
         return MIN(program->workload->pair_ns, busy[0] + busy[1]);
     if (program->workload->blocking_messages)
         return busy[0] + busy[1];
-    const int64_t collectives[2] = {sim_collectives_ns(program, first),
-                                    sim_collectives_ns(program, second)};
+    const int64_t collectives[2] = {sim_hidden_ns(program, first), sim_hidden_ns(program, second)};
     const int64_t computing = busy[0] + busy[1] - collectives[0] - collectives[1];
 
     return MAX(MAX(computing, collectives[0] + collectives[1]), MAX(busy[0], busy[1]));
@@ -64,8 +63,9 @@ sim_pairs_init(SimProgram *program)
     program->pair_kinds = (SimPairKind *)(void *)g_array_free(kinds, FALSE);
 }
 
-const SimPairKind *
-sim_pair_at(const SimProgram *program, uint32_t step)
+/* Returns: the pair that @step is the first or second op of; -1: none. */
+static int64_t
+pair_of(const SimProgram *program, uint32_t step)
 {
     int64_t begin = 0, end = program->n_pairs;
 
@@ -77,9 +77,40 @@ sim_pair_at(const SimProgram *program, uint32_t step)
         else if (program->pairs[middle] > step)
             end = middle;
         else
-            return &program->pair_kinds[program->kind_of_pair[middle]];
+            return middle;
     }
-    return NULL;
+    return -1;
+}
+
+const SimPairKind *
+sim_pair_at(const SimProgram *program, uint32_t step)
+{
+    const int64_t k = pair_of(program, step);
+
+    return k < 0 ? NULL : &program->pair_kinds[program->kind_of_pair[k]];
+}
+
+bool
+sim_pair_is_first(const SimProgram *program, uint32_t step)
+{
+    const int64_t k = pair_of(program, step);
+
+    return k >= 0 && program->pairs[k] == step;
+}
+
+void
+sim_pair_exchanges(const SimProgram *program, const SimPairKind *kind, int64_t begin_ns,
+                   int64_t end_ns, int64_t at[2][2])
+{
+    const int64_t first_ns =
+        scaled(MIN(sim_hidden_ns(program, kind->first), kind->ns), end_ns - begin_ns, kind->ns);
+    const int64_t second_ns =
+        scaled(MIN(sim_hidden_ns(program, kind->second), kind->ns), end_ns - begin_ns, kind->ns);
+
+    at[0][0] = MAX(end_ns - first_ns, begin_ns + second_ns);
+    at[0][1] = end_ns;
+    at[1][0] = begin_ns;
+    at[1][1] = begin_ns + second_ns;
 }
 
 void

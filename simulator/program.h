@@ -140,6 +140,15 @@ sim_part_ns(const SimProgram *program, int64_t cost)
     return sim_program_workload_op(program, cost)->part_ns[sim_op_kind(cost)];
 }
 
+/* Returns: for how long an op of @cost is in collectives that a pair hides behind its other op. */
+static inline int64_t
+sim_hidden_ns(const SimProgram *program, int64_t cost)
+{
+    return program->workload->merges_pairs
+               ? sim_part_ns(program, cost)[PROFILE_PART_EP]
+               : workload_collectives_ns(sim_program_workload_op(program, cost), sim_op_kind(cost));
+}
+
 /* Returns: how long an op of @cost takes in its collectives, ns. */
 static inline int64_t
 sim_collectives_ns(const SimProgram *program, int64_t cost)

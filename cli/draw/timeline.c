@@ -17,6 +17,7 @@ const TimelineStyle timeline_styles[TIMELINE_KIND_N] = {
     [TIMELINE_MESSAGE] = {"message", 0xcc79a7, 0x000000, "╌", '~'},
     [TIMELINE_WAIT] = {"waiting", 0x9a9a9a, 0x000000, "·", '.'},
     [TIMELINE_DP] = {"data parallel", 0x882255, 0xffffff, "≈", '%'},
+    [TIMELINE_EP] = {"experts' exchange", 0x56b4e9, 0x000000, "≋", '^'},
     [TIMELINE_OPTIMIZER] = {"optimizer", 0xf0e442, 0x000000, "◆", '*'},
 };
 
@@ -34,6 +35,7 @@ kind_of(uint8_t event_kind)
         [TRACE_EVENT_DP_REDUCE] = TIMELINE_DP,
         [TRACE_EVENT_DP_GATHER] = TIMELINE_DP,
         [TRACE_EVENT_OPTIMIZER] = TIMELINE_OPTIMIZER,
+        [TRACE_EVENT_EXCHANGE] = TIMELINE_EP,
     };
 
     return kinds[event_kind];
@@ -137,9 +139,10 @@ timeline_new(const Trace *trace, int64_t min_ns)
     timeline->boxes = g_array_new(FALSE, FALSE, sizeof(TimelineBox));
     for (guint i = 0; i < trace->events->len; i++) {
         const TraceEvent *event = &g_array_index(trace->events, TraceEvent, i);
-        const bool has_op = event->kind <= TRACE_EVENT_WAIT;
+        const bool has_op = event->kind <= TRACE_EVENT_WAIT || event->kind == TRACE_EVENT_EXCHANGE;
+        const bool is_aside = event->stream == TRACE_STREAM_DP || event->stream == TRACE_STREAM_EP;
 
-        if (event->stream != TRACE_STREAM_COMPUTE && event->stream != TRACE_STREAM_DP)
+        if (event->stream != TRACE_STREAM_COMPUTE && !is_aside)
             continue;
         if (event->end_ns <= event->start_ns)
             continue;
@@ -152,7 +155,7 @@ timeline_new(const Trace *trace, int64_t min_ns)
             .chunk = event->op.chunk,
             .rgb = timeline_styles[kind_of(event->kind)].rgb,
             .kind = (uint8_t)kind_of(event->kind),
-            .is_aside = event->stream == TRACE_STREAM_DP,
+            .is_aside = is_aside,
         };
         add_event(&merge, timeline->boxes, box, event->recompute_fraction, min_ns);
     }

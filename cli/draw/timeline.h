@@ -20,6 +20,7 @@ typedef enum {
     TIMELINE_MESSAGE,   /* a blocking send or receive on the compute stream */
     TIMELINE_WAIT,
     TIMELINE_DP, /* data-parallel ranks reduce gradients or gather parameters */
+    TIMELINE_EP, /* rows go to experts or back while another micro-batch computes */
     TIMELINE_OPTIMIZER,
     TIMELINE_KIND_N,
 } TimelineKind;

@@ -62,6 +62,7 @@ class_of(const TraceEvent *event)
         [TRACE_EVENT_DP_REDUCE] = BREAKDOWN_DP,
         [TRACE_EVENT_DP_GATHER] = BREAKDOWN_DP,
         [TRACE_EVENT_OPTIMIZER] = BREAKDOWN_OPTIMIZER,
+        [TRACE_EVENT_EXCHANGE] = BREAKDOWN_MESSAGES,
     };
 
     return classes[event->kind];

@@ -413,11 +413,11 @@ exchange_rows(const ExecLayer *layer, const Exchange *exchange, int64_t row_byte
         sent[i] = (moe->sent[i + 1] - moe->sent[i]) * row_bytes;
         received[i] = (moe->received[i + 1] - moe->received[i]) * row_bytes;
     }
-    exec_comm_all_to_all(layer->comm, EXEC_DIM_EP,
-                         &(ExecExchange){.out = exchange->out,
-                                         .out_bytes = back ? received : sent,
-                                         .in = exchange->in,
-                                         .in_bytes = back ? sent : received});
+    exec_comm_exchange(layer->comm, EXEC_DIM_EP,
+                       &(ExecExchange){.out = exchange->out,
+                                       .out_bytes = back ? received : sent,
+                                       .in = exchange->in,
+                                       .in_bytes = back ? sent : received});
 }
 
 static bool

@@ -48,7 +48,10 @@ exec_stage_run_free(ExecStageRun *run)
         exec_pool_give(run->o.pool, &run->micro_batches[i].memory);
         exec_pool_give(run->o.pool, &run->micro_batches[i].d_memory);
     }
-    exec_stage_op_end(run);
+    for (int i = 0; i < 2; i++) {
+        exec_pool_give(run->o.pool, &run->blocks[i].again);
+        exec_pool_give(run->o.pool, &run->blocks[i].layer);
+    }
     g_free(run->micro_batches);
     g_free(run->slices);
     g_free(run->context);
@@ -316,7 +319,7 @@ exec_stage_forward(ExecStageRun *run, int32_t micro_batch, int32_t slice, const 
         continue;
     if (stage->head)
         head_forward(&op, &common, tokens, losses);
-    exec_stage_op_end(run);
+    exec_stage_op_end(&op);
     return stage->n_layers > 0 ? exec_stage_op_result(&op, 0) : x;
 }
 
@@ -489,14 +492,14 @@ exec_stage_backward(ExecStageRun *run, int32_t micro_batch, int32_t slice, const
         head_backward(&op, split, &common);
     for (int64_t l = stage->n_layers - 1; l >= 0 && run->o.comm->error == NULL; l--)
         layer_backward(&op, l, tokens, split);
-    exec_pool_give(run->o.pool, &run->again);
+    exec_pool_give(run->o.pool, &op.blocks->again);
     if (stage->embedding && open_part(&op, EMBEDDING, EXEC_OPEN_GRADIENTS, &open)) {
         const ExecEmbeddingActivations embedding = exec_stage_op_embedding(&op);
         exec_embedding_weight(&common, &stage->ends, &embedding, tokens, run->o.scratch->d);
         exec_units_close(&open);
         exec_pool_give(run->o.pool, &op.state->embedding);
     }
-    exec_stage_op_end(run);
+    exec_stage_op_end(&op);
     exec_stage_op_give_inputs(run, op.state, stage->n_layers); /* of a stage without layers */
     finish(&op);
     *dx = run->o.scratch->d;
@@ -546,5 +549,5 @@ exec_stage_backward_weight(ExecStageRun *run, int32_t micro_batch, int32_t slice
     }
     for (int64_t l = stage->n_layers - 1; l >= 0 && layer_weight(&op, l); l--)
         continue;
-    exec_stage_op_end(run);
+    exec_stage_op_end(&op);
 }

@@ -172,15 +172,15 @@ at(const ExecBlock *block, int64_t offset)
 static void
 find_activations(const ExecStageOp *op, int64_t l, ExecCutter *inputs, ExecCutter *products)
 {
-    const ExecStageRun *run = op->run;
     const ExecPartBlocks *part = &op->state->parts[l];
     const Dtype storage = op->widths->storage;
 
-    *inputs = *products = (ExecCutter){.block = run->again.data, .storage = storage};
+    *inputs = *products = (ExecCutter){.block = op->blocks->again.data, .storage = storage};
     if (!in_again(op, l))
         inputs->block = at(&part->inputs, boundary_bytes(op));
-    products->block = part->products.data != NULL ? part->products.data
-                                                  : at(&run->again, most(op, again_activations));
+    products->block = part->products.data != NULL
+                          ? part->products.data
+                          : at(&op->blocks->again, most(op, again_activations));
 }
 
 /* Whether F keeps nothing of layer @l but its input, so that all of it passes by. */
@@ -256,7 +256,7 @@ exec_stage_op_layer(const ExecStageOp *op, int64_t l, ExecLayerScratch *scratch)
 
     if (l >= op->stage->n_layers)
         return layer;
-    ExecCutter cutter = {.block = run->layer.data, .storage = op->widths->storage};
+    ExecCutter cutter = {.block = op->blocks->layer.data, .storage = op->widths->storage};
     *scratch = exec_layer_scratch(&shape, &cutter);
     layer.scratch = scratch;
     layer.turns = run->o.scratch->turns[shape.widths->kind];
@@ -305,7 +305,7 @@ exec_stage_op_head(const ExecStageOp *op)
 void *
 exec_stage_op_result(const ExecStageOp *op, int64_t i)
 {
-    return (char *)op->run->o.scratch->d + i * exec_stage_op_result_bytes(op);
+    return (char *)op->results + i * exec_stage_op_result_bytes(op);
 }
 
 /* What comes with results of MTP modules lies with them until a module or the head takes it. */
@@ -333,7 +333,7 @@ ExecMtp
 exec_stage_op_mtp(const ExecStageOp *op, int64_t l, const ExecLayer *layer)
 {
     const ExecLayerShape shape = shape_of(op, l);
-    ExecCutter scratch = {.block = op->run->layer.data, .storage = op->widths->storage};
+    ExecCutter scratch = {.block = op->blocks->layer.data, .storage = op->widths->storage};
     ExecCutter inputs, products;
 
     find_activations(op, l, &inputs, &products);
@@ -386,7 +386,7 @@ static int64_t
 set_scratch(ExecStageOp *op)
 {
     ExecLayerShape shape = shape_of(op, op->stage->n_layers);
-    ExecCutter cutter = {.block = op->run->layer.data, .storage = op->widths->storage};
+    ExecCutter cutter = {.block = op->blocks->layer.data, .storage = op->widths->storage};
 
     op->end_scratch = exec_end_scratch(&shape, &cutter);
     int64_t n_bytes = cutter.n_bytes;
@@ -416,6 +416,8 @@ exec_stage_op(ExecStageRun *run, int32_t micro_batch, int32_t slice, ScheduleOpK
         .slice = exec_stage_slice(run, micro_batch, slice),
         .micro_batch = &run->micro_batches[micro_batch],
         .state = &run->slices[micro_batch * run->o.n_slices + slice],
+        .blocks = &run->blocks[kind != SCHEDULE_OP_FORWARD],
+        .results = kind == SCHEDULE_OP_FORWARD ? run->o.scratch->results : run->o.scratch->d,
     };
 
     op.rows = exec_slice_rows(&op.slice);
@@ -428,18 +430,18 @@ exec_stage_op_begin(ExecStageOp *op, GError **error)
 {
     ExecStageRun *run = op->run;
 
-    if (!take(run, TRACE_MEMORY_WORKSPACE, set_scratch(op), &run->layer, error) ||
-        !take(run, TRACE_MEMORY_WORKSPACE, again_bytes(op), &run->again, error))
+    if (!take(run, TRACE_MEMORY_WORKSPACE, set_scratch(op), &op->blocks->layer, error) ||
+        !take(run, TRACE_MEMORY_WORKSPACE, again_bytes(op), &op->blocks->again, error))
         return false;
     set_scratch(op);
     return true;
 }
 
 void
-exec_stage_op_end(ExecStageRun *run)
+exec_stage_op_end(const ExecStageOp *op)
 {
-    exec_pool_give(run->o.pool, &run->again);
-    exec_pool_give(run->o.pool, &run->layer);
+    exec_pool_give(op->run->o.pool, &op->blocks->again);
+    exec_pool_give(op->run->o.pool, &op->blocks->layer);
 }
 
 /* --- blocks that outlive the op --- */

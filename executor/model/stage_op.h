@@ -34,14 +34,18 @@ typedef struct {
     int32_t n_backward;         /* slices whose B or I has ended */
 } ExecMicroBatchState;
 
+/* During an op: the scratch of the layer at work; with recompute full its activations and the inputs of
+ * its products. */
+typedef struct {
+    ExecBlock layer, again;
+} ExecOpBlocks;
+
 struct ExecStageRun {
     ExecStageOptions o;
     int64_t *context;                   /* (owned) tokens before each slice */
     ExecMicroBatchState *micro_batches; /* (owned) */
     ExecSliceState *slices;             /* (owned) [micro_batch][slice] */
-    /* During an op: the scratch of the layer at work; with recompute full its activations and the
-     * inputs of its products. */
-    ExecBlock layer, again;
+    ExecOpBlocks blocks[2];             /* of a forward, of another op: a pair has both at work */
 };
 
 typedef struct {
@@ -53,6 +57,8 @@ typedef struct {
     int64_t rows;
     ExecMicroBatchState *micro_batch;
     ExecSliceState *state;
+    ExecOpBlocks *blocks;
+    void *results;                /* of a forward, or their gradients: of the stage's scratch */
     ExecLayerScratch end_scratch; /* of embedding and head; there once the op has begun */
 } ExecStageOp;
 
@@ -63,7 +69,7 @@ ExecStageOp exec_stage_op(ExecStageRun *run, int32_t micro_batch, int32_t slice,
 /* Takes what lives only during the op, and gives it back; what a second forward made goes back
  * before that, when the last layer is done.  False on EXEC_ERROR_MEMORY. */
 bool exec_stage_op_begin(ExecStageOp *op, GError **error);
-void exec_stage_op_end(ExecStageRun *run);
+void exec_stage_op_end(const ExecStageOp *op);
 
 /* --- what the stage is --- */
 

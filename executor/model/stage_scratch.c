@@ -83,8 +83,10 @@ cut_scratch(ExecStageScratch *scratch, const ExecScratchOptions *o)
     for (int32_t s = 0; s < o->n_slices; s++)
         tokens = MAX(tokens, o->lengths[s] / w->cp);
     const int64_t rows = o->sequences * tokens;
-    scratch->d = exec_cut_bytes(&cutter, n_results(o->model) * exec_local_rows(w, rows) *
-                                             w->hidden * dtype_bytes(w->storage));
+    const int64_t boundary =
+        n_results(o->model) * exec_local_rows(w, rows) * w->hidden * dtype_bytes(w->storage);
+    scratch->d = exec_cut_bytes(&cutter, boundary);
+    scratch->results = o->overlaps ? exec_cut_bytes(&cutter, boundary) : scratch->d;
     scratch->stats = exec_cut_words(&cutter, w->tp > 1 ? w->tp * 3 * rows : 0);
     scratch->positions = exec_cut_words(&cutter, w->seq_len / w->cp);
     for (int32_t i = 0; i < o->model->n_kinds; i++) {

@@ -220,8 +220,8 @@ read_manifest(const char *path, GError **error)
     checkpoint->seq_len = json_int64(doc, root, "seq_len", 1, JSON_MAX_INT);
     json_ignore(doc, root, "tokens_seen");
     checkpoint->n_parts = json_int64(doc, root, "parts", 1, EXEC_CHECKPOINT_PARTS);
-    checkpoint->optimizer = (PlanOptimizer)json_enum_or(
-        doc, root, "optimizer", plan_optimizer_names, PLAN_OPTIMIZER_ADAMW);
+    checkpoint->optimizer = (PlanOptimizer)json_enum_or(doc, root, "optimizer",
+                                                        plan_optimizer_names, PLAN_OPTIMIZER_ADAMW);
     checkpoint->arch = model_arch_read(doc, json_object(doc, root, "model"));
     const JsonValue *parameters = json_array(doc, root, "parameters");
     for (const JsonValue *v = json_first(parameters); v != NULL; v = json_next(v))

@@ -287,41 +287,57 @@ exec_rank_read_op_times(ExecRank *rank)
     rank->n_op_times = 0;
 }
 
+/* Takes what a forward or a backward needs before it computes, and receives its message. */
 static bool
-run_forward(ExecRank *rank, ScheduleOp op, const ExecStage *stage, GError **error)
+prepare_op(ExecRank *rank, ScheduleOp op, const ExecStage *stage, GError **error)
 {
     ExecStageRun *run = rank->runs[op.chunk];
-    const int64_t at =
-        micro_batch_of(rank, op, stage) * rank->shared->schedule->n_slices + op.slice;
     void *x;
 
-    if (!exec_stage_begin_forward(run, op.micro_batch, op.slice, &x, error) ||
-        (!stage->embedding && !receive(rank, op, stage, -1, x, error)))
-        return false;
-    begin_work(rank, op, stage);
-    const void *y = exec_stage_forward(
-        run, op.micro_batch, op.slice, tokens_of(rank, op, stage),
-        stage->head ? rank->device_losses + at * model_n_losses(rank->shared->arch) : NULL);
-    if (!end_work(rank, TRACE_EVENT_FORWARD, op, error))
-        return false;
-    return stage->head || send(rank, op, stage, 1, y, error);
+    if (op.kind != SCHEDULE_OP_FORWARD)
+        return stage->head || receive(rank, op, stage, 1, exec_stage_gradient(run), error);
+    return exec_stage_begin_forward(run, op.micro_batch, op.slice, &x, error) &&
+           (stage->embedding || receive(rank, op, stage, -1, x, error));
 }
 
+/* @out  (out, borrowed) what it sends */
 static bool
-run_backward(ExecRank *rank, ScheduleOp op, const ExecStage *stage, bool split, GError **error)
+compute_op(ExecRank *rank, ScheduleOp op, const ExecStage *stage, const void **out, GError **error)
 {
     ExecStageRun *run = rank->runs[op.chunk];
     const int32_t *tokens = tokens_of(rank, op, stage);
-    const void *dx;
+    const int64_t at =
+        micro_batch_of(rank, op, stage) * rank->shared->schedule->n_slices + op.slice;
+    const bool splits = op.kind == SCHEDULE_OP_BACKWARD_INPUT && rank->splits_backward;
 
-    if (!stage->head && !receive(rank, op, stage, 1, exec_stage_gradient(run), error))
+    if (op.kind != SCHEDULE_OP_FORWARD)
+        return exec_stage_backward(run, op.micro_batch, op.slice, tokens, splits, out, error);
+    *out = exec_stage_forward(
+        run, op.micro_batch, op.slice, tokens,
+        stage->head ? rank->device_losses + at * model_n_losses(rank->shared->arch) : NULL);
+    return true;
+}
+
+static bool
+send_op(ExecRank *rank, ScheduleOp op, const ExecStage *stage, const void *out, GError **error)
+{
+    if (op.kind == SCHEDULE_OP_FORWARD)
+        return stage->head || send(rank, op, stage, 1, out, error);
+    return stage->embedding || send(rank, op, stage, -1, out, error);
+}
+
+/* A forward or a backward. */
+static bool
+run_pass(ExecRank *rank, ScheduleOp op, const ExecStage *stage, GError **error)
+{
+    const void *out;
+
+    if (!prepare_op(rank, op, stage, error))
         return false;
     begin_work(rank, op, stage);
-    if (!exec_stage_backward(run, op.micro_batch, op.slice, tokens, split, &dx, error))
-        return false;
-    if (!end_work(rank, (TraceEventKind)op.kind, op, error))
-        return false;
-    return stage->embedding || send(rank, op, stage, -1, dx, error);
+    return compute_op(rank, op, stage, &out, error) &&
+           end_work(rank, (TraceEventKind)op.kind, op, error) &&
+           send_op(rank, op, stage, out, error);
 }
 
 static bool
@@ -348,29 +364,127 @@ expect_input(ExecRank *rank, int64_t index, GError **error)
            expect(rank, op, stage, forward ? -1 : 1, error);
 }
 
-bool
-exec_rank_run_op(ExecRank *rank, int64_t index, GError **error)
+/* Says that op @index is at work, and asks who wants to be asked before. */
+static bool
+announce(ExecRank *rank, int64_t index, GError **error)
 {
     const ExecRunOptions *o = &rank->shared->o;
+
+    exec_rank_set_doing(rank, EXEC_DOING_OP, index);
+    return o->before_op == NULL ||
+           o->before_op(rank->rank, rank->step, rank->shared->schedule->ops[index],
+                        o->before_op_data, error);
+}
+
+static bool
+run_op(ExecRank *rank, int64_t index, GError **error)
+{
     const ScheduleOp op = rank->shared->schedule->ops[index];
     const ExecStage *stage = exec_model_stage_of_chunk(rank->model, op.chunk);
 
-    exec_rank_set_doing(rank, EXEC_DOING_OP, index);
-    if (o->before_op != NULL && !o->before_op(rank->rank, rank->step, op, o->before_op_data, error))
+    if (!announce(rank, index, error) || !expect_input(rank, index + 1, error))
         return false;
-    if (!expect_input(rank, index + 1, error))
-        return false;
-    switch ((ScheduleOpKind)op.kind) {
-    case SCHEDULE_OP_FORWARD:
-        return run_forward(rank, op, stage, error);
-    case SCHEDULE_OP_BACKWARD:
-        return run_backward(rank, op, stage, false, error);
-    case SCHEDULE_OP_BACKWARD_INPUT:
-        return run_backward(rank, op, stage, rank->splits_backward, error);
-    case SCHEDULE_OP_BACKWARD_WEIGHT:
-        return run_weight(rank, op, stage, error);
-    case SCHEDULE_OP_N:
-        break;
+    return op.kind == SCHEDULE_OP_BACKWARD_WEIGHT ? run_weight(rank, op, stage, error)
+                                                  : run_pass(rank, op, stage, error);
+}
+
+/* --- pairs --- */
+
+/* One of the two ops of an overlapped pair. */
+typedef struct {
+    ExecRank *rank;
+    ScheduleOp op;
+    const ExecStage *stage;
+    const void *out;
+    GError *error; /* (owned, nullable) */
+} PairOp;
+
+/* ExecTurnFunc.  Where it fails, the other op must not wait for ranks that wait for this one. */
+static void
+compute_in_turn(void *user_data)
+{
+    PairOp *one = user_data;
+
+    if (!compute_op(one->rank, one->op, one->stage, &one->out, &one->error))
+        exec_comm_fail(&one->rank->comm, g_error_copy(one->error));
+}
+
+/* The ops share the time of the pair in proportion to their turns, one after the other, as in a predicted
+ * trace; the exchanges are where they were, but for what is before the end of the one before. */
+static void
+note_pair(ExecRank *rank, const PairOp pair[2], int64_t begin_ns, int64_t end_ns,
+          const int64_t busy_ns[2])
+{
+    const GArray *exchanges = exec_turns_exchanges(rank->turns);
+    const double all = (double)MAX(1, busy_ns[0] + busy_ns[1]);
+    const int64_t middle_ns =
+        begin_ns + (int64_t)((double)(end_ns - begin_ns) * ((double)busy_ns[0] / all));
+    int64_t last_ns = begin_ns;
+
+    for (int i = 0; i < 2; i++) {
+        rank->op_times[2 * rank->n_op_times] = i == 0 ? begin_ns : middle_ns;
+        rank->op_times[2 * rank->n_op_times + 1] = i == 0 ? middle_ns : end_ns;
+        rank->op_events[rank->n_op_times++] = rank->events->len;
+        exec_rank_add_event(rank, TRACE_STREAM_COMPUTE, (TraceEventKind)pair[i].op.kind, 0, 0,
+                            pair[i].op, -1, 0);
     }
-    g_return_val_if_reached(false);
+    for (guint i = 0; i < exchanges->len; i++) {
+        const ExecTurnExchange *x = &g_array_index(exchanges, ExecTurnExchange, i);
+        exec_rank_add_event(rank, TRACE_STREAM_EP, TRACE_EVENT_EXCHANGE, MAX(x->begin_ns, last_ns),
+                            x->end_ns, pair[x->op].op, -1, 0);
+        last_ns = x->end_ns;
+    }
+}
+
+/* Ops @index and @index + 1.  Both messages come before, and leave after. */
+static bool
+run_pair(ExecRank *rank, int64_t index, GError **error)
+{
+    g_autoptr(GError) failed = NULL;
+    PairOp pair[2];
+    int64_t busy_ns[2];
+
+    for (int i = 0; i < 2; i++) {
+        const ScheduleOp op = rank->shared->schedule->ops[index + i];
+        pair[i] = (PairOp){rank, op, exec_model_stage_of_chunk(rank->model, op.chunk), NULL, NULL};
+        if (!announce(rank, index + i, error) || !expect_input(rank, index + i + 1, error) ||
+            !prepare_op(rank, op, pair[i].stage, error))
+            return false;
+    }
+    const int64_t begin_ns = exec_now_ns();
+    exec_turns_run(rank->turns, compute_in_turn, &pair[0], compute_in_turn, &pair[1], busy_ns);
+    note_pair(rank, pair, begin_ns, exec_now_ns(), busy_ns);
+    for (int i = 0; i < 2; i++) {
+        if (pair[i].error != NULL && failed == NULL) {
+            exec_rank_set_doing(rank, EXEC_DOING_OP, index + i);
+            failed = g_steal_pointer(&pair[i].error);
+        }
+        g_clear_error(&pair[i].error);
+    }
+    if (failed != NULL) {
+        g_clear_error(&rank->comm.error);
+        g_propagate_error(error, g_steal_pointer(&failed));
+        return false;
+    }
+    if (!exec_comm_check(&rank->comm, error))
+        return false;
+    for (int i = 0; i < 2; i++)
+        if (!send_op(rank, pair[i].op, pair[i].stage, pair[i].out, error))
+            return false;
+    return true;
+}
+
+bool
+exec_rank_run_next(ExecRank *rank, int64_t *index, GError **error)
+{
+    const GArray *pairs = rank->shared->schedule->overlap_pairs;
+    const int64_t i = *index;
+
+    while (rank->turns != NULL && rank->next_pair < pairs->len &&
+           g_array_index(pairs, int64_t, rank->next_pair) < i)
+        rank->next_pair++;
+    const bool is_pair = rank->turns != NULL && rank->next_pair < pairs->len &&
+                         g_array_index(pairs, int64_t, rank->next_pair) == i;
+    *index += is_pair ? 2 : 1;
+    return is_pair ? run_pair(rank, i, error) : run_op(rank, i, error);
 }

@@ -310,6 +310,9 @@ exec_rank_prepare(ExecRank *rank, GError **error)
         reads_tokens |= stage->embedding || stage->head || stage->ends.token_unit >= 0;
     }
     index_rows(rank, &max_sequences);
+    if (shared->schedule->overlap_pairs != NULL &&
+        plan_merges_pairs(&plan->conventions, &plan->degrees))
+        rank->comm.turns = rank->turns = exec_turns_new();
     if (!exec_stage_scratch_init(&rank->scratch,
                                  &(ExecScratchOptions){
                                      .model = rank->model,
@@ -318,6 +321,7 @@ exec_rank_prepare(ExecRank *rank, GError **error)
                                      .sequences = max_sequences,
                                      .lengths = &g_array_index(plan->slices, int64_t, 0),
                                      .n_slices = (int32_t)plan->slices->len,
+                                     .overlaps = rank->turns != NULL,
                                  },
                                  error))
         return false;
@@ -350,6 +354,7 @@ exec_rank_clear(ExecRank *rank)
     exec_units_free(rank->units);
     exec_model_free(rank->model);
     exec_comm_clear(&rank->comm);
+    exec_turns_free(rank->turns);
     exec_pool_free(rank->pool);
     exec_device_transport_free(rank->device_transport);
     exec_shared_withdraw_device(rank->shared);

@@ -239,8 +239,9 @@ run_step(ExecRank *rank, GError **error)
                      rank->pipeline, begin);
     if (rank->units != NULL)
         exec_units_begin_step(rank->units);
-    for (int64_t op = exec_rank_ops(rank, &end); op < end; op++)
-        if (!exec_rank_run_op(rank, op, error))
+    rank->next_pair = 0;
+    for (int64_t op = exec_rank_ops(rank, &end); op < end;)
+        if (!exec_rank_run_next(rank, &op, error))
             return false;
     if (!exec_rank_reduce_gradients(rank, error) || !sum_losses(rank, &loss, error))
         return false;

@@ -26,6 +26,8 @@ typedef struct {
     ExecStageScratch scratch;
     ExecTransport transport; /* of tensors in the backend's memory */
     ExecComm comm;
+    ExecTurns *turns; /* (owned, nullable) of overlapped pairs; NULL: there are none, or in turn */
+    guint next_pair;  /* of Schedule.overlap_pairs, from which on this step's are looked for */
     int64_t *sequences;      /* (owned) of each micro-batch */
     int64_t *micro_batch_at; /* (owned) the row of tokens at which each micro-batch begins */
     int64_t *slice_at;       /* (owned) the token of this rank at which each slice begins */
@@ -114,8 +116,9 @@ bool exec_rank_gathers_aside(const ExecRank *rank);
  * each sends its own copy or shard; or, where the plan's conventions say so, they share the work
  * (plan.h: scatter_gather_p2p, broadcast_p2p).  All of it becomes events of the trace. */
 
-/* Runs op @index of the schedule.  While it computes, what the next op receives is on its way. */
-bool exec_rank_run_op(ExecRank *rank, int64_t index, GError **error);
+/* Runs op @index of the schedule, or the overlapped pair that it is the first of, and moves @index behind
+ * that.  While it computes, what the next op receives is on its way. */
+bool exec_rank_run_next(ExecRank *rank, int64_t *index, GError **error);
 
 /* Writes the times of this step's ops into their events; after the backend's synchronize(), because
  * a device is not waited for between its ops. */

@@ -197,6 +197,21 @@ check_splits_we_know(const ModelArch *arch, const Plan *plan, GError **error)
     return true;
 }
 
+/* Checks that the device and the state allow ops to compute in turns, where the plan's do. */
+static bool
+check_pairs(const Plan *plan, const char *device, GError **error)
+{
+    if (!plan_merges_pairs(&plan->conventions, &plan->degrees))
+        return true;
+    if (exec_device_kind(device)->is_gpu)
+        return refuse(error, "--overlap ep on GPUs (conventions.overlap_ep)");
+    if (plan->zero_stage >= 2)
+        return refuse(error,
+                      "--overlap ep with --zero 2 or 3 (what an op has whole belongs to one op "
+                      "at a time)");
+    return true;
+}
+
 /* Checks that tp, cp and ep divide what they split. */
 static bool
 check_split(const ModelArch *arch, const Plan *plan, GError **error)
@@ -307,7 +322,8 @@ static bool
 check_plan(const ModelArch *arch, const Plan *plan, const char *device, bool here, GError **error)
 {
     if (!check_model(arch, plan, device, error) || !check_splits_we_know(arch, plan, error) ||
-        !check_numbers(plan, error) || !plan_check(plan, model_n_stacked(arch), error) ||
+        !check_pairs(plan, device, error) || !check_numbers(plan, error) ||
+        !plan_check(plan, model_n_stacked(arch), error) ||
         (here && !check_machine(arch, plan, error)) || !check_split(arch, plan, error))
         return false;
     if (plan->seq_len > arch->max_seq_len)
@@ -356,6 +372,10 @@ check_transport(const ExecRunOptions *options, GError **error)
 
     if (kind->is_nccl)
         return check_nccl(options, error);
+    /* MPI is told that one thread calls it. */
+    if (kind->in_processes && !kind->without_mpi &&
+        plan_merges_pairs(&options->plan->conventions, &options->plan->degrees))
+        return refuse(error, "--overlap ep with --transport mpi (expected local or tcp)");
     if (kind->in_processes && !kind->without_mpi)
         return exec_plugin_symbol("mpi", EXEC_MPI_PLUGIN, "transport mpi", error) != NULL;
     if (kind->name != NULL)

@@ -9,6 +9,7 @@ enum {
     TAG_BARRIER = -3,
     TAG_ALL_TO_ALL = -4,
     TAG_BROADCAST = -5,
+    TAG_EXCHANGE = -6, /* in two halves: whole ones may come in between */
 };
 
 /* --- adding --- */
@@ -136,10 +137,10 @@ give_oneself(ExecTransport *transport, const void *from, void *to, int64_t n_byt
         memcpy(to, from, (size_t)n_bytes);
 }
 
-/* Round d: to the member d places on, from the one d places back: not all send to one at once. */
-bool
-exec_wire_all_to_all(ExecTransport *transport, const ExecGroup *group, const ExecExchange *exchange,
-                     GError **error)
+/* Round d: to the member d places on: not all send to one at once. */
+static bool
+post_pieces(ExecTransport *transport, const ExecGroup *group, int64_t tag,
+            const ExecExchange *exchange, GError **error)
 {
     const char *out = exchange->out;
     char *in = exchange->in;
@@ -150,19 +151,51 @@ exec_wire_all_to_all(ExecTransport *transport, const ExecGroup *group, const Exe
                  in + exec_piece_begin(exchange->in_bytes, own), exchange->out_bytes[own]);
     for (int32_t d = 1; d < group->n; d++) {
         const int32_t to = (own + d) % group->n;
-        if (!transport->wire->post(transport, group->ranks[to], TAG_ALL_TO_ALL,
+        if (!transport->wire->post(transport, group->ranks[to], tag,
                                    out + exec_piece_begin(exchange->out_bytes, to),
                                    exchange->out_bytes[to], error))
             return false;
     }
+    return true;
+}
+
+/* Round d: from the one d places back. */
+static bool
+take_pieces(ExecTransport *transport, const ExecGroup *group, int64_t tag,
+            const ExecExchange *exchange, GError **error)
+{
+    char *in = exchange->in;
+
     for (int32_t d = 1; d < group->n; d++) {
-        const int32_t from = (own + group->n - d) % group->n;
-        if (!transport->wire->take(transport, group->ranks[from], TAG_ALL_TO_ALL, EXEC_TAKE_COPY,
+        const int32_t from = (group->index + group->n - d) % group->n;
+        if (!transport->wire->take(transport, group->ranks[from], tag, EXEC_TAKE_COPY,
                                    in + exec_piece_begin(exchange->in_bytes, from),
                                    exchange->in_bytes[from], error))
             return false;
     }
     return true;
+}
+
+bool
+exec_wire_all_to_all(ExecTransport *transport, const ExecGroup *group, const ExecExchange *exchange,
+                     GError **error)
+{
+    return post_pieces(transport, group, TAG_ALL_TO_ALL, exchange, error) &&
+           take_pieces(transport, group, TAG_ALL_TO_ALL, exchange, error);
+}
+
+bool
+exec_wire_begin_exchange(ExecTransport *transport, const ExecGroup *group,
+                         const ExecExchange *exchange, GError **error)
+{
+    return post_pieces(transport, group, TAG_EXCHANGE, exchange, error);
+}
+
+bool
+exec_wire_end_exchange(ExecTransport *transport, const ExecGroup *group,
+                       const ExecExchange *exchange, GError **error)
+{
+    return take_pieces(transport, group, TAG_EXCHANGE, exchange, error);
 }
 
 /* A binomial tree: counted from the root, member v hears from v without its highest bit, and then

@@ -56,6 +56,10 @@ bool exec_wire_all_gather(ExecTransport *transport, const ExecGroup *group, Dtyp
                           int64_t n, GError **error);
 bool exec_wire_all_to_all(ExecTransport *transport, const ExecGroup *group,
                           const ExecExchange *exchange, GError **error);
+bool exec_wire_begin_exchange(ExecTransport *transport, const ExecGroup *group,
+                              const ExecExchange *exchange, GError **error);
+bool exec_wire_end_exchange(ExecTransport *transport, const ExecGroup *group,
+                            const ExecExchange *exchange, GError **error);
 bool exec_wire_broadcast(ExecTransport *transport, const ExecGroup *group, int32_t root, void *data,
                          int64_t n_bytes, GError **error);
 bool exec_wire_barrier(ExecTransport *transport, const ExecGroup *group, GError **error);
@@ -64,4 +68,5 @@ bool exec_wire_barrier(ExecTransport *transport, const ExecGroup *group, GError 
 #define EXEC_WIRE_COLLECTIVES                                                                      \
     .all_reduce = exec_wire_all_reduce, .reduce_scatter = exec_wire_reduce_scatter,                \
     .all_gather = exec_wire_all_gather, .all_to_all = exec_wire_all_to_all,                        \
+    .begin_exchange = exec_wire_begin_exchange, .end_exchange = exec_wire_end_exchange,            \
     .broadcast = exec_wire_broadcast

@@ -1,5 +1,6 @@
 #include "executor/transport/comm.h"
 
+#include "executor/device/clock.h"
 #include "schedule/rank_order.h"
 
 /* A rank of a stage. */
@@ -158,6 +159,25 @@ exec_comm_all_to_all(ExecComm *comm, ExecDim dim, const ExecExchange *exchange)
     else if (comm->error == NULL)
         comm->backend->ops->copy(comm->backend, (size_t)exchange->out_bytes[0], exchange->out,
                                  exchange->in);
+}
+
+void
+exec_comm_exchange(ExecComm *comm, ExecDim dim, const ExecExchange *exchange)
+{
+    const bool in_turns = comm->turns != NULL && exec_turns_at_work(comm->turns);
+    const ExecGroup *group = &comm->groups[dim];
+
+    if (!in_turns || !begin(comm, dim) || comm->transport->ops->begin_exchange == NULL) {
+        exec_comm_all_to_all(comm, dim, exchange);
+        return;
+    }
+    const int64_t begin_ns = exec_now_ns();
+    const bool begun =
+        comm->transport->ops->begin_exchange(comm->transport, group, exchange, &comm->error);
+    exec_turns_pass(comm->turns);
+    if (begun && comm->error == NULL)
+        comm->transport->ops->end_exchange(comm->transport, group, exchange, &comm->error);
+    exec_turns_note(comm->turns, begin_ns, exec_now_ns());
 }
 
 void

@@ -23,6 +23,7 @@
 #pragma once
 
 #include "executor/transport/transport.h"
+#include "executor/transport/turns.h"
 #include "models/arch.h"
 #include "schedule/plan.h"
 
@@ -42,6 +43,7 @@ typedef struct {
     ExecGroup groups[EXEC_DIM_N];
     int32_t *members[EXEC_DIM_N]; /* (owned) */
     GError *error;                /* (owned, nullable) the first failure */
+    ExecTurns *turns; /* (borrowed, nullable) of the rank's overlapped pairs; NULL: it has none */
 } ExecComm;
 
 void exec_comm_init(ExecComm *comm, const ModelArch *arch, const Plan *plan, ExecBackend *backend,
@@ -63,6 +65,9 @@ void exec_comm_reduce_scatter(ExecComm *comm, ExecDim dim, Dtype dtype, int64_t 
 void exec_comm_all_gather(ExecComm *comm, ExecDim dim, Dtype dtype, int64_t n, void *data);
 /* Where the group has one rank, it copies what the rank gives to itself. */
 void exec_comm_all_to_all(ExecComm *comm, ExecDim dim, const ExecExchange *exchange);
+
+/* The same; where the rank is at work on an overlapped pair, the other op computes meanwhile. */
+void exec_comm_exchange(ExecComm *comm, ExecDim dim, const ExecExchange *exchange);
 
 /* Moves on messages that are under way (ExecTransportOps.poll), between pieces of computing. */
 void exec_comm_poll(ExecComm *comm);

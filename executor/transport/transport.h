@@ -99,6 +99,13 @@ typedef struct {
     /* Pieces may have any lengths, 0 too; out and in must not overlap. */
     bool (*all_to_all)(ExecTransport *transport, const ExecGroup *group,
                        const ExecExchange *exchange, GError **error);
+    /* (optional, both or none; NULL: use all_to_all()) The two halves of such an exchange: after the
+     * first one @exchange->out may change, the second waits until all has come.  Other collectives may
+     * be called in between; exchanges end in the order in which they have begun. */
+    bool (*begin_exchange)(ExecTransport *transport, const ExecGroup *group,
+                           const ExecExchange *exchange, GError **error);
+    bool (*end_exchange)(ExecTransport *transport, const ExecGroup *group,
+                         const ExecExchange *exchange, GError **error);
     /* Copies @data of the member with index @root to all members. */
     bool (*broadcast)(ExecTransport *transport, const ExecGroup *group, int32_t root, void *data,
                       int64_t n_bytes, GError **error);

@@ -180,7 +180,7 @@ plan_flight_get(PlanMemo *memo, const ScheduleFamily *family, const ScheduleShap
     const Question question = {family, shape};
     const struct {
         PlanMemoKey memo;
-        int64_t family, n_ranks, n_chunks, n_micro_batches, n_slices, group;
+        int64_t family, n_ranks, n_chunks, n_micro_batches, n_slices, group, merges;
     } key = {
         .memo = PLAN_MEMO_KEY(key, PLAN_MEMO_FLIGHT),
         .family = (int64_t)(intptr_t)family,
@@ -189,6 +189,7 @@ plan_flight_get(PlanMemo *memo, const ScheduleFamily *family, const ScheduleShap
         .n_micro_batches = shape->n_micro_batches,
         .n_slices = shape->n_slices,
         .group = shape->group,
+        .merges = shape->merges,
     };
 
     return plan_memo_get(memo, &key.memo, make_flight, &question, flight_free);

@@ -246,7 +246,7 @@ bound_new(const Plan *plan, const Workload *workload, const ScheduleFamily *fami
         .plan = plan,
         .workload = workload,
         .splits = family->splits_backward,
-        .overlaps = family->overlaps,
+        .overlaps = family->overlaps || plan_merges_pairs(&plan->conventions, &plan->degrees),
         .shape = {.n_ranks = workload->n_ranks,
                   .n_chunks = (int32_t)plan->degrees.vpp,
                   .placement = family->placement},
@@ -384,8 +384,10 @@ plan_bound_path_ns(const Plan *plan, const Workload *workload, const PlanFlight 
 const PlanFlight *
 plan_bound_flight(const Plan *plan, PlanMemo *memo)
 {
-    const ScheduleShape shape = plan_shape(plan);
+    ScheduleShape shape = plan_shape(plan);
 
+    /* A merged forward takes its memory while a backward gives back as much. */
+    shape.merges = false;
     return plan_flight_get(memo, schedule_family_find(plan->schedule, NULL), &shape);
 }
 

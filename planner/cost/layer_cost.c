@@ -57,7 +57,8 @@ plan_layer_query(const PlanRequest *request, const PlanLayerShape *shape, int64_
         .rank = first,
         .overlap_tp = request->conventions.overlap_tp,
         .overlap_tp_forward = plan_framework(request->conventions.framework)->overlaps_tp_forward,
-        .overlap_ep = request->conventions.overlap_ep,
+        .overlap_ep = request->conventions.overlap_ep &&
+                      !plan_framework(request->conventions.framework)->merges_pairs,
     };
 
     for (int i = 0; i < MODEL_GROUP_N; i++)
@@ -236,7 +237,7 @@ hidden_s(const PlanRequest *request, const PassCosts *costs, const PlanPartCost 
 {
     double slack = 0.0;
 
-    if (plan_framework(request->conventions.framework)->pairs_in_turn)
+    if (plan_pairs_in_turn(&request->conventions))
         return 0.0;
     for (int kind = 0; kind < PLAN_RECOMPUTE_N; kind++)
         slack = fmax(slack, part->host_slack_s[kind]);

@@ -82,7 +82,17 @@ plan_point_shape(const PlanRequest *request, const PlanPoint *point, const Sched
                            .n_chunks = point->degrees.vpp,
                            .n_micro_batches = point->n_micro_batches,
                            .n_slices = n_slices,
-                           .group = plan_point_group(request, point, family)};
+                           .group = plan_point_group(request, point, family),
+                           .merges = plan_merges_pairs(&request->conventions, &point->degrees)};
+}
+
+/* Whether ops of @family run overlapped in pairs, so that they hide collectives. */
+static inline bool
+plan_point_overlaps(const PlanRequest *request, const PlanDegrees *degrees,
+                    const ScheduleFamily *family)
+{
+    return family->overlaps ||
+           (family->merges && plan_merges_pairs(&request->conventions, degrees));
 }
 
 /* The most sequences of a replica that are regrouped: of more, the gain does not show. */

@@ -130,7 +130,7 @@ int64_t
 plan_space_order_ns(const PlanRequest *request, const PlanLayerCost *cost, const PlanPoint *point,
                     bool overlaps)
 {
-    const bool hides = overlaps && !plan_framework(request->conventions.framework)->pairs_in_turn;
+    const bool hides = overlaps && !plan_pairs_in_turn(&request->conventions);
     double work_s = 0.0;
 
     /* Least costs of several kinds of nodes, sums over slices and measured times do not say what

@@ -88,6 +88,7 @@ refusal_of_family(const PlanSpace *space, const PlanPoint *point, int64_t vpp)
         .n_chunks = MAX(vpp, family->min_chunks),
         .n_micro_batches = point->n_micro_batches,
         .n_slices = 1,
+        .merges = plan_merges_pairs(&space->request->conventions, &point->degrees),
     };
     g_autoptr(GError) local = NULL;
 
@@ -272,7 +273,7 @@ chunks_of(const PlanSpace *space, const PlanPoint *point)
         chunks.slices = chunks.slices || sliced;
         const PlanPointFamilies one = plan_point_family(family);
         chunks.families.splits_backward |= one.splits_backward;
-        chunks.families.overlaps |= one.overlaps;
+        chunks.families.overlaps |= plan_point_overlaps(space->request, &point->degrees, family);
         chunks.families.bidirectional |= one.bidirectional;
     }
     return chunks;

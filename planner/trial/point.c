@@ -408,9 +408,11 @@ is_large_family(const FamilyTrial *f)
 static void
 set_flight(FamilyTrial *f)
 {
-    const ScheduleShape shape = plan_point_shape(f->input.request, f->trial->point, f->family,
-                                                 f->trial->evaluation->space->n_slices);
+    ScheduleShape shape = plan_point_shape(f->input.request, f->trial->point, f->family,
+                                           f->trial->evaluation->space->n_slices);
 
+    shape.merges =
+        false; /* a merged forward takes its memory while a backward gives back as much */
     f->input.flight = plan_flight_get(f->trial->evaluation->memo, f->family, &shape);
 }
 

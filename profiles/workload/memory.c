@@ -356,6 +356,26 @@ message_bytes(const WorkloadBuild *build, const Workload *workload, int32_t rank
     return forward + backward;
 }
 
+/* degas's executor: what a forward passes on, apart from what the backward that it is merged with does. */
+static int64_t
+merged_bytes(const WorkloadBuild *build, int32_t rank)
+{
+    int64_t most = 0;
+
+    if (!plan_merges_pairs(&build->plan->conventions, &build->plan->degrees) ||
+        !build->facts->row_blocks)
+        return 0;
+    for (guint i = 0; i < build->plan->stages->len; i++) {
+        const PlanStage *stage = &g_array_index(build->plan->stages, PlanStage, i);
+        const int64_t n = 1 + model_n_mtp_before(build->arch, stage->first_layer + stage->n_layers);
+        for (int32_t class_ = 0; stage->rank == rank && class_ < build->n_classes; class_++) {
+            const ModelShape shape = workload_build_shape(build, class_, 0);
+            most = MAX(most, n * model_boundary_bytes(build->arch, &shape));
+        }
+    }
+    return most;
+}
+
 /* Of a device: one for each group that it communicates in. */
 static double
 n_communicators(const PlanDegrees *d)
@@ -565,7 +585,8 @@ workload_build_static(const WorkloadBuild *build, const Workload *workload, int3
     static_bytes[TRACE_MEMORY_WEIGHTS] = state.weights_bytes;
     static_bytes[TRACE_MEMORY_GRADIENTS] = state.gradients_bytes;
     static_bytes[TRACE_MEMORY_OPTIMIZER] = state.optimizer_bytes;
-    static_bytes[TRACE_MEMORY_BUFFERS] = message_bytes(build, workload, rank);
+    static_bytes[TRACE_MEMORY_BUFFERS] =
+        message_bytes(build, workload, rank) + merged_bytes(build, rank);
     static_bytes[TRACE_MEMORY_BUFFERS] += gathered_bytes(build) + deferred_bytes(build, rank);
     static_bytes[TRACE_MEMORY_BUFFERS] += collected_bytes(build, rank) + graph_bytes(build, rank);
     static_bytes[TRACE_MEMORY_BUFFERS] +=
@@ -643,6 +664,7 @@ workload_part_bytes(const ModelArch *arch, ModelPart part, int64_t layer, const 
 
         sum.saved_bytes += ops[i].saved_bytes;
         sum.late_saved_bytes += ops[i].late ? ops[i].saved_bytes : 0;
+        sum.late_again_bytes += ops[i].late ? ops[i].again_bytes : 0;
         sum.late_backward_bytes = MAX(sum.late_backward_bytes, ops[i].late_backward_bytes);
         sum.saved_kv_bytes += ops[i].saved_kv_bytes;
         sum.saved_state_bytes += ops[i].saved_state_bytes;
@@ -705,6 +727,11 @@ workload_kept_bytes(const WorkloadPartBytes *part, PlanRecompute recompute, bool
                 : part->forward_transient_bytes,
         .backward_workspace_bytes =
             once - again_late + part->backward_transient_bytes + boundary_bytes,
+        .late_kept_bytes =
+            recompute == PLAN_RECOMPUTE_FULL
+                ? 0
+                : part->late_saved_bytes -
+                      (recompute == PLAN_RECOMPUTE_SELECTIVE ? part->late_again_bytes : 0),
         .late_backward_bytes =
             part->late_backward_bytes > 0 ? again_late + part->late_backward_bytes : 0,
         .input_workspace_bytes = input - CLAMP(part->weight_saved_bytes - kept, 0, input),
@@ -882,6 +909,7 @@ workload_build_op_memory(const WorkloadBuild *build, const PlanStage *stage, int
     int64_t saved[MODEL_MAX_KINDS] = {0};
     bool known[MODEL_MAX_KINDS] = {false};
     int64_t state_bytes = 0;
+    int32_t n_late = 0; /* layers so far that take some of what they keep late */
 
     stage_bytes(build, stage, class_, slice, &shape, bytes, known);
     for (int kind = 0; kind < MODEL_MAX_KINDS; kind++) {
@@ -912,6 +940,9 @@ workload_build_op_memory(const WorkloadBuild *build, const PlanStage *stage, int
             workload_build_add(&kept.input_workspace_bytes, before);
         }
         workload_build_add(&state_bytes, kept.state_bytes);
+        n_late += kept.late_kept_bytes > 0;
+        if (n_late > 2)
+            workload_build_add(&op->late_activation_bytes, kept.late_kept_bytes);
         add_embedded(build, layer, whole);
         add_whole_part(build, MODEL_PART_LAYER, layer, &kept, whole, op);
         if (whole != NULL) {

@@ -103,6 +103,7 @@ typedef struct {
     int64_t passing_transient_bytes;
     /* Of late ops (ModelOp): what of saved_bytes they save, and what they take in a backward. */
     int64_t late_saved_bytes, late_backward_bytes;
+    int64_t late_again_bytes; /* of late_saved_bytes, what selective recompute does not keep */
     int64_t early_saved_for_weight_bytes; /* inputs of products that are saved by ops that are not
                                              late */
     /* What degas's executor takes for such a layer as scratch, within the transients of B and of I; in a
@@ -122,6 +123,7 @@ typedef struct {
     /* While an F, a B or an I runs, beyond what it finds.  Where an I leaves more than it finds,
      * the difference is allocated when it begins and is not part of input_workspace_bytes. */
     int64_t forward_workspace_bytes, backward_workspace_bytes, input_workspace_bytes;
+    int64_t late_kept_bytes; /* of kept_bytes, what F takes when it comes to the layer */
     int64_t
         late_backward_bytes; /* beyond that, while the backward of the layer itself is at work */
     /* The part of input_workspace_bytes that holds, recomputed, what only input gradients read. */

@@ -330,7 +330,8 @@ build_workload(WorkloadBuild *build, int64_t memory_limit_bytes, GError **error)
     g_assert(locations[0].device != NULL);
     workload->blocking_messages = !plan->conventions.overlap_pp;
     workload->overlap_dp = plan->conventions.overlap_dp;
-    workload->pair_ns = build->facts->pairs_in_turn ? -1 : 0;
+    workload->merges_pairs = plan_merges_pairs(&plan->conventions, &plan->degrees);
+    workload->pair_ns = build->facts->pairs_in_turn && !workload->merges_pairs ? -1 : 0;
     workload->overlap_gather = plan_framework_gathers_ahead(&plan->conventions);
     workload->interference_fraction = build->profile->parameters.interference_fraction;
     workload->message_interference_fraction =

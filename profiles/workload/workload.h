@@ -46,6 +46,9 @@ typedef struct {
     float traffic_bytes[SCHEDULE_OP_N][MODEL_CLUSTER_MAX_LEVELS];
     WorkloadMessage forward_message, backward_message; /* to the next stage, to the one before */
     int64_t activation_bytes;
+    /* Of these, what F takes only behind its first two layers with experts: a backward that it is merged with
+     * has given back as much by then, or more. */
+    int64_t late_activation_bytes;
     int64_t
         weight_activation_bytes; /* kept from I to W; above activation_bytes with full recompute */
     int64_t kv_bytes;
@@ -114,6 +117,7 @@ typedef struct {
     /* How long two overlapped ops take (simulator/pairs.h).  0: as long as what they compute and
      * their collectives say; < 0: they run one after the other, or plain op times do not say. */
     int64_t pair_ns;
+    bool merges_pairs;          /* what overlapped ops hide are the collectives of experts alone */
     WorkloadLinks *links;       /* (owned, nullable) NULL: messages are delays that share nothing */
     WorkloadPrefetch *prefetch; /* (owned, nullable) NULL: no op holds weights for later ops */
     int64_t op_overhead_ns; /* measured: what the executor needs for each op besides computing */

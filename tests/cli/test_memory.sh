@@ -163,6 +163,8 @@ if [ -z "$LONG" ] || [ "$LONG" = corners ]; then
     rare "experts, recompute none" $P --schedule 1f1b --zero 0 --recompute none
     peaks "experts, ep 2, recompute full" --gpus 4 --dp 2 --ep 2 --tp 1 --pp 2 --slices off \
         --schedule zb-h1 --zero 0 --recompute full
+    peaks "experts, merged passes" --gpus 2 --dp 2 --ep 2 --tp 1 --pp 1 --slices off --schedule 1f1b --zero 1 \
+        --recompute none --overlap ep,pp
     experts 192 1 768
     rare "experts behind a dense layer, recompute full" $P --schedule 1f1b --zero 0 \
         --recompute full
@@ -332,6 +334,13 @@ END
                     --pp 2 --slices off --schedule $schedule --zero 0 --recompute $recompute
             done
         done
+        # Two ops of a rank at a time.
+        for schedule in 1f1b "interleaved --vpp 2" dualpipe "dualpipev --vpp 2"; do
+            peaks "experts, ep 2, $schedule, merged passes" --gpus 4 --dp 2 --ep 2 --tp 1 --pp 2 --slices off \
+                --schedule $schedule --zero 0 --recompute none --overlap ep,pp
+        done
+        peaks "experts, ep 2, 1f1b, merged passes, recompute full" --gpus 4 --dp 2 --ep 2 --tp 1 --pp 2 \
+            --slices off --schedule 1f1b --zero 0 --recompute full --overlap ep,pp
         # Modules that split backwards repeat, with shared experts besides.
         sed -i 's/"top_k":2/"top_k":2,"n_shared":1/' "$W/model.json"
         profile || report 1 "profile with shared experts" "$(cat "$W/err")"

@@ -307,4 +307,42 @@ if [ -w /dev/full ]; then
 fi
 [ ! -e "$W/no" ]
 report $? "nothing was created on the way"
+# --- merged passes ---
+cat >"$W/experts.json" <<'END'
+{"format":"degas-model","version":1,"name":"tiny-experts","family":"llama","n_layers":4,"hidden":32,"n_heads":2,"ffn_hidden":48,
+ "vocab":128,"max_seq_len":64,"tied_embeddings":false,"experts":{"n_experts":4,"top_k":2,"ffn_hidden":48}}
+END
+merged="$W/experts.json local-cpu --gpus 4 --dp 2 --ep 2 --tp 1 --pp 2 --global-batch 16 --micro-batch 2 --dtype fp32 --slices off"
+# shellcheck disable=SC2086
+{
+    runs 0 "a plan with merged passes" plan $merged --zero 1 --schedule 1f1b --overlap ep,pp -o "$W/merged.json"
+    runs 0 "simulated, with a timeline" simulate "$W/merged.json" --trace "$W/predicted-merged.json"
+    runs 0 "run, with gradients of one device" run "$W/merged.json" --steps 2 --verify --trace "$W/measured-merged.json"
+    runs 0 "the same between processes" run "$W/merged.json" --steps 1 --verify --transport tcp
+    json "both traces have the same pairs; in the predicted one exchanges are beside the other op" "
+def of(path):
+    events = [e for e in json.load(open(path))['traceEvents'] if e['ph'] == 'X']
+    ops = {(e['pid'], e['args']['op']): e for e in events if e['tid'] == 0 and e['cat'] in ('F', 'B')}
+    moved = [e for e in events if e['tid'] == 4]
+    assert moved and all(e['cat'] == 'exchange' for e in moved)
+    return ops, moved
+ops, moved = of('$W/predicted-merged.json')
+pairs = {(e['pid'], e['args']['op']) for e in moved}
+# Of 4 micro-batches rank 0 warms up by 2 forwards, rank 1 by 1.
+assert pairs == {(0, o) for o in ('F2.0', 'F3.0', 'B0.0', 'B1.0')} | {
+    (1, o) for o in ('F1.0', 'F2.0', 'F3.0', 'B0.0', 'B1.0', 'B2.0')}, pairs
+for e in moved:
+    own = ops[e['pid'], e['args']['op']]
+    assert e['ts'] + e['dur'] <= own['ts'] + 2e-3 or own['ts'] + own['dur'] <= e['ts'] + 2e-3, (e, own)
+_, moved = of('$W/measured-merged.json')
+ops = {p: {e['args']['op'] for e in moved if e['pid'] == p} for p in {e['pid'] for e in moved}}
+assert {frozenset(o) for o in ops.values()} == {
+    frozenset(o for q, o in pairs if q == p) for p in (0, 1)}, ops" "$W/merged.json"
+    fails 2 "no forwards and backwards of two micro-batches to merge" "a schedule without pairs" \
+        simulate $merged --zero 0 --schedule zb-h1 --overlap ep,pp
+    runs 0 "a plan that cannot be run" plan $merged --zero 2 --schedule 1f1b --overlap ep,pp -o "$W/merged2.json"
+    fails 1 "cannot execute --overlap ep with --zero 2" "is refused by name" run "$W/merged2.json" --steps 1
+    fails 1 "cannot execute --overlap ep with --transport mpi" "MPI is called by one thread" \
+        run "$W/merged.json" --steps 1 --transport mpi
+}
 finish

@@ -285,9 +285,9 @@ P
     report $? "one job, its faster row, and a plan no slower than predicted" "$output"
 fi
 
-for words in "--overlap dp,ep" "--cuda-graphs layer" "--dispatcher deepep"; do
+for words in "--framework fsdp --overlap dp,ep" "--cuda-graphs layer" "--dispatcher deepep"; do
     # shellcheck disable=SC2086
-    fails 2 "${words%% *}: " "degas's own executor has no $words" \
+    fails 2 "--[a-z-]*: .*\(merge\|graphs\|dispatcher\)" "there is no $words" \
         simulate llama3-8b dgx-h100 --gpus 8 --global-batch 8 $words
 done
 

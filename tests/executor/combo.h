@@ -30,6 +30,7 @@ typedef struct {
     bool sequence_parallel, scatter_p2p, broadcast_p2p;
     bool pads_vocab; /* 128 columns on every tp rank: the first has all 29 tokens */
     const char *schedule;
+    bool merges; /* forwards and backwards of two micro-batches compute in turns */
     int64_t n_micro_batches, micro_batch;
     bool uneven;       /* every second micro-batch has one sequence more */
     int64_t slices[4]; /* tokens; those after the last are 0 */
@@ -144,6 +145,7 @@ combo_plan(const Combo *c)
     plan->prefetch_layers = c->prefetch_layers;
     plan->conventions.pads_vocab = c->pads_vocab;
     plan->conventions.optimizer = c->optimizer;
+    plan->conventions.overlap_ep = c->merges;
     plan->conventions.recompute_modules = c->modules;
     plan->conventions.recompute_layers = c->recompute_layers;
     plan->conventions.recompute_method =
@@ -192,7 +194,7 @@ combo_text(const Combo *c)
         "%d ep %d "
         "in "
         "%s, "
-        "%s, "
+        "%s%s, "
         "%d x %d%s, slices %d,%d,%d,%d, %s, recompute %s%s %x %d%s, zero %d, %d ahead, offload "
         "%s%s",
         model_family_names[c->family], c->tied ? " tied" : "", c->mixed ? " mixed" : "",
@@ -204,12 +206,12 @@ combo_text(const Combo *c)
         c->sequence_parallel ? " sp" : "", c->scatter_p2p ? " scatter" : "",
         c->broadcast_p2p ? " broadcast" : "", c->pads_vocab ? " padded" : "", (int)c->cp,
         (int)c->pp, (int)c->vpp, (int)c->ep, plan_rank_order_names[c->rank_order], c->schedule,
-        (int)c->n_micro_batches, (int)c->micro_batch, c->uneven ? " uneven" : "", (int)c->slices[0],
-        (int)c->slices[1], (int)c->slices[2], (int)c->slices[3], dtype_names[c->dtype],
-        plan_recompute_names[c->recompute], c->recompute_varies ? " and others" : "", c->modules,
-        (int)c->recompute_layers, c->recompute_block ? " block" : "", c->zero_stage,
-        (int)c->prefetch_layers, plan_offload_names[c->offload],
-        c->offload_parameters ? " with parameters" : "");
+        c->merges ? " merged" : "", (int)c->n_micro_batches, (int)c->micro_batch,
+        c->uneven ? " uneven" : "", (int)c->slices[0], (int)c->slices[1], (int)c->slices[2],
+        (int)c->slices[3], dtype_names[c->dtype], plan_recompute_names[c->recompute],
+        c->recompute_varies ? " and others" : "", c->modules, (int)c->recompute_layers,
+        c->recompute_block ? " block" : "", c->zero_stage, (int)c->prefetch_layers,
+        plan_offload_names[c->offload], c->offload_parameters ? " with parameters" : "");
 }
 
 static inline bool

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "executor/transport/local.h"
+#include "executor/transport/turns.h"
 #include "tests/executor/hub_peers.h"
 
 static bool
@@ -280,6 +281,105 @@ test_all_reduce_of_bf16_moves_half_the_bytes(void)
     clear_peers(peers, G);
 }
 
+/* --- exchanges in two halves --- */
+
+/* Two exchanges are under way at once, a whole one between their halves. */
+static bool
+exchange_in_halves(ExecTransport *transport, float *data, int64_t n, GError **error)
+{
+    enum {
+        G = 3
+    };
+    const ExecGroup group = everyone(transport);
+    const int64_t bytes[G] = {4, 4, 4};
+    float out[3][G], in[3][G];
+    ExecExchange x[3];
+
+    for (int k = 0; k < 3; k++) {
+        for (int r = 0; r < G; r++)
+            out[k][r] = (float)(100 * k + 10 * transport->rank + r);
+        x[k] = (ExecExchange){out[k], bytes, in[k], bytes};
+    }
+    if (!transport->ops->begin_exchange(transport, &group, &x[0], error) ||
+        !transport->ops->begin_exchange(transport, &group, &x[1], error))
+        return false;
+    memset(out, 0, sizeof out[0]); /* what was given may change */
+    if (!transport->ops->all_to_all(transport, &group, &x[2], error) ||
+        !transport->ops->end_exchange(transport, &group, &x[0], error) ||
+        !transport->ops->end_exchange(transport, &group, &x[1], error))
+        return false;
+    for (int k = 0; k < 3; k++)
+        for (int r = 0; r < G && k * G + r < n; r++)
+            data[k * G + r] = in[k][r];
+    return true;
+}
+
+static void
+test_exchanges_in_halves(void)
+{
+    enum {
+        G = 3
+    };
+    g_autoptr(ExecLocalHub) hub = exec_local_hub_new(G, 10);
+    Peer peers[16];
+
+    run_peers(hub, peers, G, 3 * G, exchange_in_halves);
+    for (int32_t r = 0; r < G; r++) {
+        g_assert_no_error(peers[r].error);
+        for (int k = 0; k < 3; k++)
+            for (int from = 0; from < G; from++)
+                g_assert_cmpfloat((double)peers[r].data[k * G + from], ==,
+                                  (double)(100 * k + 10 * from + r));
+    }
+    clear_peers(peers, G);
+}
+
+/* --- turns --- */
+
+/* An op that notes its letter and then passes the turn, several times. */
+typedef struct {
+    ExecTurns *turns;
+    GString *log;
+    char letter;
+    int n;
+} Talker;
+
+static void
+talk(void *user_data)
+{
+    Talker *t = user_data;
+
+    for (int i = 0; i < t->n; i++) {
+        g_string_append_c(t->log, t->letter);
+        exec_turns_pass(t->turns);
+    }
+    g_string_append_c(t->log, (char)g_ascii_toupper(t->letter));
+}
+
+/* The order follows from how often each passes alone; who is left goes on by itself. */
+static void
+test_ops_take_turns(void)
+{
+    static const struct {
+        int n[2];
+        const char *expect;
+    } cases[] = {{{2, 2}, "ababAB"}, {{0, 2}, "AbbB"}, {{3, 1}, "abaBaA"}, {{1, 3}, "abAbbB"}};
+
+    for (size_t k = 0; k < G_N_ELEMENTS(cases); k++)
+        for (int again = 0; again < 20; again++) {
+            g_autoptr(ExecTurns) turns = exec_turns_new();
+            g_autoptr(GString) log = g_string_new(NULL);
+            Talker a = {turns, log, 'a', cases[k].n[0]}, b = {turns, log, 'b', cases[k].n[1]};
+            int64_t busy_ns[2];
+            g_assert_false(exec_turns_at_work(turns));
+            exec_turns_run(turns, talk, &a, talk, &b, busy_ns);
+            g_assert_false(exec_turns_at_work(turns));
+            g_assert_cmpstr(log->str, ==, cases[k].expect);
+            g_assert_cmpint(busy_ns[0], >=, 0);
+            g_assert_cmpint(busy_ns[1], >=, 0);
+        }
+}
+
 int
 main(int argc, char **argv)
 {
@@ -293,6 +393,8 @@ main(int argc, char **argv)
                     test_all_reduce_is_deterministic);
     g_test_add_func("/executor/transport/all-to-all-delivers-uneven-pieces",
                     test_all_to_all_delivers_uneven_pieces);
+    g_test_add_func("/executor/transport/exchanges-in-halves", test_exchanges_in_halves);
+    g_test_add_func("/executor/transport/ops-take-turns", test_ops_take_turns);
     g_test_add_func("/executor/transport/broadcast-reaches-all", test_broadcast_reaches_all);
     g_test_add_func("/executor/transport/bf16-sums-round-to-nearest-even",
                     test_bf16_sums_round_to_nearest_even);

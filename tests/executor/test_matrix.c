@@ -314,6 +314,61 @@ test_layers_are_repeated_together(void)
     g_assert_cmpint(n_run, >=, 50);
 }
 
+/* Passes of two micro-batches that compute in turns, in every family that merges them, beside what divides a
+ * layer, moves its state or computes it again. */
+static void
+test_merged_passes(void)
+{
+    static const struct {
+        const char *schedule;
+        int64_t pp, vpp;
+    } pipelines[] = {{"1f1b", 1, 1},
+                     {"1f1b", 2, 1},
+                     {"interleaved", 2, 2},
+                     {"dualpipe", 2, 2},
+                     {"dualpipev", 2, 2}};
+    static const Feature at_work[] = {with_dp,        with_tp,
+                                      with_sp,        with_cp,
+                                      with_ep4,       with_zero1,
+                                      with_zero2,     with_full,
+                                      with_selective, with_kinds,
+                                      with_mtp,       with_bf16,
+                                      with_padding,   with_uneven_batches};
+    static const char *const varieties[] = {NULL, "share-of-all", "latent"};
+    int n_run = 0;
+
+    for (size_t p = 0; p < G_N_ELEMENTS(pipelines); p++)
+        for (size_t i = 0; i < G_N_ELEMENTS(at_work); i++) {
+            Combo c = combo_default();
+            const char *variety = varieties[(p + i) % G_N_ELEMENTS(varieties)];
+            with_experts(&c);
+            c.n_shared = (int64_t)(i % 2);
+            c.first_dense = (int64_t)(i % 3 == 1);
+            for (size_t v = 0; variety != NULL && v < G_N_ELEMENTS(kinds_varieties); v++)
+                if (strcmp(kinds_varieties[v].name, variety) == 0)
+                    c.variety = 1 + (int)v;
+            at_work[i](&c);
+            c.modules =
+                c.recompute == PLAN_RECOMPUTE_SELECTIVE
+                    ? (i + p) % 2 == 0 ? 1u << PLAN_MODULE_MOE : 1u << PLAN_MODULE_MOE_ACTIVATION
+                    : 0;
+            if (c.dp * c.tp * c.cp < 2)
+                c.dp = 2;
+            c.ep = MAX(c.ep, 2);
+            c.schedule = pipelines[p].schedule;
+            c.pp = pipelines[p].pp;
+            c.vpp = pipelines[p].vpp;
+            c.n_micro_batches = 6;
+            c.merges = true;
+            if (!combo_supported(&c))
+                continue;
+            combo_check(&c);
+            n_run++;
+        }
+    g_test_message("%d combinations", n_run);
+    g_assert_cmpint(n_run, >=, 50);
+}
+
 /* --- schedules --- */
 
 /* Every family, with two chunks where it has chunks, two slices where it slices, beside tp 2; with
@@ -423,6 +478,18 @@ with_some_repeated(Combo c, const Dice *dice)
     return c;
 }
 
+/* @c, or half the time that its experts are on several ranks, with merged passes, likewise. */
+static Combo
+with_some_merged(Combo c, const Dice *dice)
+{
+    Combo other = c;
+
+    other.merges = true;
+    return c.ep > 1 && random_at(dice->seed + 4, dice->n_drawn) % 2 == 0 && combo_supported(&other)
+               ? other
+               : c;
+}
+
 /* At most 16 ranks; what contradicts itself is drawn again. */
 static Combo
 roll_combo(Dice *dice)
@@ -471,7 +538,9 @@ roll_combo(Dice *dice)
         c.prefetch_layers = (int32_t)roll(dice, 5) - 1;
         c.pads_vocab = roll(dice, 3) == 0;
         if (c.dp * c.tp * c.cp * c.pp <= 16 && c.dp * c.tp * c.cp * c.pp > 1 && combo_supported(&c))
-            return with_some_repeated(with_some_modules(with_some_attention(c, dice), dice), dice);
+            return with_some_merged(
+                with_some_repeated(with_some_modules(with_some_attention(c, dice), dice), dice),
+                dice);
     }
 }
 
@@ -648,6 +717,7 @@ main(int argc, char **argv)
     g_test_add_func("/executor/matrix/every-module-is-repeated", test_every_module_is_repeated);
     g_test_add_func("/executor/matrix/layers-are-repeated-together",
                     test_layers_are_repeated_together);
+    g_test_add_func("/executor/matrix/merged-passes", test_merged_passes);
     g_test_add_func("/executor/matrix/every-schedule", test_every_schedule);
     g_test_add_func("/executor/matrix/every-rank-order", test_every_rank_order);
     g_test_add_func("/executor/matrix/random-combinations", test_random_combinations);

@@ -58,6 +58,11 @@ test_refuses_shapes(void)
          SCHEDULE_ERROR_LIMIT,
          "microbatches is 9223372036854775807"},
         {"dualpipe", {3, 2, 8, 1, 0, NULL}, SCHEDULE_ERROR_SHAPE, "must be even"},
+        {"zb-h1",
+         {4, 1, 8, 1, 0, NULL, true},
+         SCHEDULE_ERROR_SHAPE,
+         "no forwards and backwards of two micro-batches to merge"},
+        {"1f1b", {4, 1, 8, 2, 0, NULL, true}, SCHEDULE_ERROR_SHAPE, "merges passes of whole"},
         {"dualpipe", {4, 2, 6, 1, 0, NULL}, SCHEDULE_ERROR_SHAPE, "microbatches at least 2 * pp"},
         {"dualpipev", {4, 2, 7, 1, 0, NULL}, SCHEDULE_ERROR_SHAPE, "at least 2 * pp"},
         {"dualpipev", {4, 1, 8, 1, 0, NULL}, SCHEDULE_ERROR_SHAPE, "vpp must be 2, got 1"},
@@ -420,6 +425,34 @@ test_dualpipe_memory(void)
         }
 }
 
+/* One more forward to warm up; then pairs of a forward and a backward of different micro-batches, as many as
+ * there are forwards left  [Megatron-Core: combined_1f1b.py, get_pp_rank_microbatches()]. */
+static void
+test_merged_pairs(void)
+{
+    for (int64_t p = 1; p <= 8; p++)
+        for (int64_t v = 1; v <= 3; v++)
+            for (int64_t m = p; m <= 3 * p; m += p) {
+                const ScheduleShape shape = {p, v, m, 1, 0, NULL, true};
+                g_autoptr(GError) error = NULL;
+                g_autoptr(Schedule) s =
+                    schedule_new(v == 1 ? "1f1b" : "interleaved", &shape, &error);
+                int64_t n_pairs = 0;
+                g_assert_no_error(error);
+                g_assert_true(schedule_check(s, &error));
+                for (int64_t r = 0; r < p; r++) {
+                    const int64_t usual = v == 1 ? p - 1 - r : 2 * (p - 1 - r) + (v - 1) * p;
+                    const int64_t warmup = MIN(m * v, usual + 1);
+                    for (int64_t i = 0; i < m * v - warmup; i++)
+                        g_assert_cmpint(g_array_index(s->overlap_pairs, int64_t, n_pairs++), ==,
+                                        s->rank_begin[r] + warmup + 2 * i);
+                    if (v == 1)
+                        g_assert_cmpint(peak_in_flight(s, (int32_t)r), ==, MIN(m, p - r + 1));
+                }
+                g_assert_cmpint(s->overlap_pairs->len, ==, n_pairs);
+            }
+}
+
 static void
 test_peak_counts_weight_gradients(void)
 {
@@ -499,6 +532,7 @@ main(int argc, char **argv)
     g_test_add_func("/schedule/schedule/zero-bubble-closed-forms", test_zero_bubble_closed_forms);
     g_test_add_func("/schedule/schedule/controlled-memory", test_controlled_memory);
     g_test_add_func("/schedule/schedule/dualpipe-memory", test_dualpipe_memory);
+    g_test_add_func("/schedule/schedule/merged-pairs", test_merged_pairs);
     g_test_add_func("/schedule/schedule/peak-counts-weight-gradients",
                     test_peak_counts_weight_gradients);
     g_test_add_func("/schedule/schedule/families-pass-the-checker", test_families_pass_the_checker);
