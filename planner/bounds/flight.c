@@ -155,7 +155,12 @@ static void *
 make_flight(const void *data)
 {
     const ScheduleFamily *family = ((const Question *)data)->family;
-    const ScheduleShape *shape = ((const Question *)data)->shape;
+    const ScheduleShape *asked = ((const Question *)data)->shape;
+    /* A merged forward takes its memory while a backward gives back as much, so that there is at least what
+     * there is without; but ops have another order. */
+    ScheduleShape plain = *asked;
+    plain.merges = false;
+    const ScheduleShape *shape = &plain;
     PlanFlight *flight = flight_new((int32_t)shape->n_ranks, (int32_t)shape->n_chunks);
     int64_t n_ops;
 
@@ -170,7 +175,8 @@ make_flight(const void *data)
         return flight;
     for (int32_t r = 0; r < schedule->n_ranks; r++)
         walk_rank(schedule, r, flight);
-    flight->paths = plan_order_paths_new(schedule);
+    if (!asked->merges)
+        flight->paths = plan_order_paths_new(schedule);
     return flight;
 }
 

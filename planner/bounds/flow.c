@@ -40,7 +40,8 @@ receive_ns(const PlanFlowShop *shop, int32_t stage, int32_t slice, ScheduleOpKin
 static int64_t
 op_ns(const PlanFlowShop *shop, int32_t stage, int32_t slice, ScheduleOpKind kind)
 {
-    return plan_sum_ns(op_at(shop, stage, slice)->time_ns[kind], shop->workload->op_overhead_ns);
+    return plan_sum_ns(workload_least_ns(shop->workload, op_at(shop, stage, slice), kind),
+                       shop->workload->op_overhead_ns);
 }
 
 /* Of the op's rank: with the messages that it blocks in. */

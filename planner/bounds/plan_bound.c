@@ -34,14 +34,20 @@ rank_at(const Bound *bound, int32_t chain, int32_t stage)
     return schedule_rank_of_stage(&bound->shape, stage, chain);
 }
 
+static int64_t
+least_ns(const Bound *bound, const WorkloadOp *op, ScheduleOpKind kind)
+{
+    return workload_least_ns(bound->workload, op, kind);
+}
+
 /* Times of both passes with the op's overhead; an unsplit B, or its halves. */
 static int64_t
 backward_ns(const Bound *bound, const WorkloadOp *op)
 {
     const int64_t overhead = bound->workload->op_overhead_ns;
-    const int64_t whole = op->time_ns[SCHEDULE_OP_BACKWARD] + overhead;
-    const int64_t halves = op->time_ns[SCHEDULE_OP_BACKWARD_INPUT] +
-                           op->time_ns[SCHEDULE_OP_BACKWARD_WEIGHT] + 2 * overhead;
+    const int64_t whole = least_ns(bound, op, SCHEDULE_OP_BACKWARD) + overhead;
+    const int64_t halves = least_ns(bound, op, SCHEDULE_OP_BACKWARD_INPUT) +
+                           least_ns(bound, op, SCHEDULE_OP_BACKWARD_WEIGHT) + 2 * overhead;
 
     return bound->splits ? MIN(whole, halves) : whole;
 }
@@ -50,23 +56,25 @@ backward_ns(const Bound *bound, const WorkloadOp *op)
 static int64_t
 gradient_ns(const Bound *bound, const WorkloadOp *op)
 {
-    const int64_t whole = op->time_ns[SCHEDULE_OP_BACKWARD];
+    const int64_t whole = least_ns(bound, op, SCHEDULE_OP_BACKWARD);
 
     return bound->workload->op_overhead_ns +
-           (bound->splits ? MIN(whole, op->time_ns[SCHEDULE_OP_BACKWARD_INPUT]) : whole);
+           (bound->splits ? MIN(whole, least_ns(bound, op, SCHEDULE_OP_BACKWARD_INPUT)) : whole);
 }
 
 static int64_t
 forward_ns(const Bound *bound, const WorkloadOp *op)
 {
-    return op->time_ns[SCHEDULE_OP_FORWARD] + bound->workload->op_overhead_ns;
+    return least_ns(bound, op, SCHEDULE_OP_FORWARD) + bound->workload->op_overhead_ns;
 }
 
-/* The most of both passes that overlapped pairs hide: a pair computes all that its ops compute. */
+/* The most of both passes that overlapped pairs hide: a pair computes all that its ops compute.  Where passes are
+ * merged it is left out of their times. */
 static int64_t
 hidden_ns(const Bound *bound, const WorkloadOp *op)
 {
-    if (!bound->overlaps || bound->workload->blocking_messages || bound->workload->pair_ns < 0)
+    if (!bound->overlaps || bound->workload->blocking_messages || bound->workload->pair_ns < 0 ||
+        bound->workload->merges_pairs)
         return 0;
     return plan_sum_ns(workload_collectives_ns(op, SCHEDULE_OP_FORWARD),
                        MAX(workload_collectives_ns(op, SCHEDULE_OP_BACKWARD),
@@ -191,7 +199,7 @@ fill_chain(const Bound *bound, int32_t chain, Stage *stages)
                     plan_sum_ns(stage->chain_ns, plan_product_ns(bound->counts[c], chained));
                 stage->longest_backward_ns =
                     MAX(stage->longest_backward_ns,
-                        op->time_ns[SCHEDULE_OP_BACKWARD] + w->op_overhead_ns);
+                        least_ns(bound, op, SCHEDULE_OP_BACKWARD) + w->op_overhead_ns);
             }
     }
     /* drain so far counts from the end of the op; the rank is busy with the send after it. */
@@ -246,7 +254,7 @@ bound_new(const Plan *plan, const Workload *workload, const ScheduleFamily *fami
         .plan = plan,
         .workload = workload,
         .splits = family->splits_backward,
-        .overlaps = family->overlaps || plan_merges_pairs(&plan->conventions, &plan->degrees),
+        .overlaps = family->overlaps,
         .shape = {.n_ranks = workload->n_ranks,
                   .n_chunks = (int32_t)plan->degrees.vpp,
                   .placement = family->placement},
@@ -339,7 +347,7 @@ least_op(const Bound *bound, int32_t chain, int32_t stage)
                                                      workspace[SCHEDULE_OP_BACKWARD_INPUT])
                                                : workspace[SCHEDULE_OP_BACKWARD];
         for (int kind = 0; kind < SCHEDULE_OP_N; kind++)
-            lower(&least.time_ns[kind], op->time_ns[kind]);
+            lower(&least.time_ns[kind], least_ns(bound, op, (ScheduleOpKind)kind));
         lower(&least.message_ns[0], op->forward_message.ns);
         lower(&least.message_ns[1], op->backward_message.ns);
         lower(&least.kept_bytes[0], plan_sum_ns(op->activation_bytes, op->kv_bytes));
@@ -384,10 +392,8 @@ plan_bound_path_ns(const Plan *plan, const Workload *workload, const PlanFlight 
 const PlanFlight *
 plan_bound_flight(const Plan *plan, PlanMemo *memo)
 {
-    ScheduleShape shape = plan_shape(plan);
+    const ScheduleShape shape = plan_shape(plan);
 
-    /* A merged forward takes its memory while a backward gives back as much. */
-    shape.merges = false;
     return plan_flight_get(memo, schedule_family_find(plan->schedule, NULL), &shape);
 }
 

@@ -94,7 +94,6 @@ stage_times(const PlanSketchInput *input, bool of_slice, const PlanSketchStage *
     const PlanLayerCost *cost = of_slice ? input->slice : cost_at(input, stage->rank);
     const double fraction = of_slice ? 1.0 / (double)input->n_slices : 1.0;
     const PlanPoint *point = input->point;
-    const bool overlaps = plan_point_overlaps(input->request, &point->degrees, input->family);
     StageTimes t = {0};
 
     for (int i = 0; i < PLAN_PART_N; i++) {
@@ -105,7 +104,7 @@ stage_times(const PlanSketchInput *input, bool of_slice, const PlanSketchStage *
         if (n == 0.0)
             continue;
         /* Overlapped pairs hide what is gathered too, and gathers far ahead hide behind others. */
-        if (point->zero_stage >= 3 && i < PLAN_PART_EMBEDDING && !overlaps &&
+        if (point->zero_stage >= 3 && i < PLAN_PART_EMBEDDING && !input->family->overlaps &&
             plan_sketch_prefetch(input->request, input->cost) <= 1) {
             const PlanRequest *request = input->request;
             const Gathering g = {fraction * point->gather_s[i], fraction * point->scatter_s[i],
@@ -119,7 +118,7 @@ stage_times(const PlanSketchInput *input, bool of_slice, const PlanSketchStage *
         t.backward_s += n * one.backward_s;
         t.gradient_s += n * one.gradient_s;
         t.weight_s += n * one.weight_s;
-        t.hidden_s += overlaps ? n * part->hidden_s : 0.0;
+        t.hidden_s += input->family->overlaps ? n * part->hidden_s : 0.0;
     }
     return t;
 }

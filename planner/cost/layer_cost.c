@@ -230,6 +230,21 @@ collectives_s(const ProfileCost *cost)
            cost->part_s[PROFILE_PART_EP] + cost->part_s[PROFILE_PART_DP];
 }
 
+/* Whether ops may be merged for their exchanges with experts, whatever the degrees. */
+static bool
+merges(const PlanRequest *request)
+{
+    return request->conventions.overlap_ep &&
+           plan_framework(request->conventions.framework)->merges_pairs;
+}
+
+/* What a pass takes at the least: without the exchanges that a pair may hide. */
+static double
+least_s(const PlanRequest *request, const ProfileCost *cost)
+{
+    return profile_cost_s(cost) - (merges(request) ? cost->part_s[PROFILE_PART_EP] : 0.0);
+}
+
 /* What overlapping the two ops of a pair may hide: collectives, behind which ZeRO 3's may hide what
  * the host takes longer; nothing where they run in turn. */
 static double
@@ -237,7 +252,7 @@ hidden_s(const PlanRequest *request, const PassCosts *costs, const PlanPartCost 
 {
     double slack = 0.0;
 
-    if (plan_pairs_in_turn(&request->conventions))
+    if (plan_pairs_in_turn(&request->conventions) || merges(request))
         return 0.0;
     for (int kind = 0; kind < PLAN_RECOMPUTE_N; kind++)
         slack = fmax(slack, part->host_slack_s[kind]);
@@ -266,19 +281,19 @@ set_times(const PlanRequest *request, const PlanLayerShape *shape, const Profile
     set_accumulation(request, shape, *query, &costs.backward, part);
     set_slack(&costs, part);
     part->hidden_s = hidden_s(request, &costs, part);
-    part->forward_s = profile_cost_s(&costs.forward);
-    part->backward_s = profile_cost_s(&costs.backward);
-    part->weight_s = profile_cost_s(&costs.weight);
+    part->forward_s = least_s(request, &costs.forward);
+    part->backward_s = least_s(request, &costs.backward);
+    part->weight_s = least_s(request, &costs.weight);
     /* Modelled halves never take less than the whole; measured ones may. */
     if (profile->measurements->len > 0)
-        part->backward_s = fmin(part->backward_s, profile_cost_s(&costs.input) + part->weight_s);
+        part->backward_s = fmin(part->backward_s, least_s(request, &costs.input) + part->weight_s);
     if (!is_slice(request, query)) {
         const ProfileSlicedFloors floors = profile_cost_sliced_floors(profile, query);
         part->sliced_forward_s = floors.forward_s;
         part->sliced_backward_s = floors.backward_s;
         part->sliced_core_s = floors.selective_s;
     }
-    part->input_s = fmin(profile_cost_s(&costs.input), profile_cost_s(&costs.backward));
+    part->input_s = fmin(least_s(request, &costs.input), least_s(request, &costs.backward));
     for (int kind = PLAN_RECOMPUTE_SELECTIVE; is_layer && kind < PLAN_RECOMPUTE_N; kind++) {
         part->recompute_s[kind] = recompute_s(&costs.backward, &costs.again[kind]);
         part->input_recompute_s[kind] = recompute_s(&costs.input, &costs.again[kind]);

@@ -86,15 +86,6 @@ plan_point_shape(const PlanRequest *request, const PlanPoint *point, const Sched
                            .merges = plan_merges_pairs(&request->conventions, &point->degrees)};
 }
 
-/* Whether ops of @family run overlapped in pairs, so that they hide collectives. */
-static inline bool
-plan_point_overlaps(const PlanRequest *request, const PlanDegrees *degrees,
-                    const ScheduleFamily *family)
-{
-    return family->overlaps ||
-           (family->merges && plan_merges_pairs(&request->conventions, degrees));
-}
-
 /* The most sequences of a replica that are regrouped: of more, the gain does not show. */
 #define PLAN_POINT_MAX_REGROUPED 16
 

@@ -273,7 +273,7 @@ chunks_of(const PlanSpace *space, const PlanPoint *point)
         chunks.slices = chunks.slices || sliced;
         const PlanPointFamilies one = plan_point_family(family);
         chunks.families.splits_backward |= one.splits_backward;
-        chunks.families.overlaps |= plan_point_overlaps(space->request, &point->degrees, family);
+        chunks.families.overlaps |= one.overlaps;
         chunks.families.bidirectional |= one.bidirectional;
     }
     return chunks;

@@ -172,6 +172,13 @@ workload_collectives_ns(const WorkloadOp *op, ScheduleOpKind kind)
            op->part_ns[kind][PROFILE_PART_EP] + op->part_ns[kind][PROFILE_PART_DP];
 }
 
+/* Returns: how long an op of @kind takes at the least, ns: without the exchanges that a pair may hide. */
+static inline int64_t
+workload_least_ns(const Workload *workload, const WorkloadOp *op, ScheduleOpKind kind)
+{
+    return op->time_ns[kind] - (workload->merges_pairs ? op->part_ns[kind][PROFILE_PART_EP] : 0);
+}
+
 /* What @op's stage sends after its forward, or after its backward. */
 static inline const WorkloadMessage *
 workload_message(const WorkloadOp *op, bool forward)
