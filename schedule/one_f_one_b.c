@@ -199,13 +199,21 @@ schedule_group(const ScheduleShape *shape)
 
 /* --- families --- */
 
+/* Both messages of a pair leave at its end: a rank whose pairs give the next rank's one a forward and wait for its
+ * backward would wait for each of them, were it not two forwards ahead. */
+static int64_t
+merged_step(const ScheduleShape *shape)
+{
+    return shape->merges ? 2 : 1;
+}
+
 static Schedule *
 build_1f1b(const ScheduleFamily *family, const ScheduleShape *shape, GError **error)
 {
     const ScheduleInterleaving how = {
         .group = shape->n_micro_batches,
         .warmup_last = shape->n_slices - 1,
-        .warmup_step = 1,
+        .warmup_step = merged_step(shape),
     };
 
     return schedule_build_interleaved(family, shape, &how, error);
@@ -215,7 +223,7 @@ static int64_t
 in_flight_1f1b(const ScheduleShape *shape, int64_t rank)
 {
     return MIN(shape->n_micro_batches * shape->n_slices,
-               shape->n_ranks - rank + shape->n_slices - 1 + shape->merges);
+               merged_step(shape) * (shape->n_ranks - 1 - rank) + shape->n_slices + shape->merges);
 }
 
 const ScheduleFamily schedule_family_1f1b = {

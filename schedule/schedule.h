@@ -127,8 +127,9 @@ typedef struct {
     int64_t n_slices;           /* 1 unless the family cuts sequences */
     int64_t group;              /* interleaved: micro-batches per group; 0: n_ranks */
     const ScheduleTimes *times; /* (borrowed, nullable) only read by families that search */
-    /* After the warm-up, which is a forward longer, each forward and the backward behind it are an
-     * overlapped pair  [Megatron-Core: combined_1f1b.py].  Families that have pairs anyway: nothing. */
+    /* After the warm-up, which is a forward longer and has two for each later rank, each forward and the
+     * backward behind it are an overlapped pair  [Megatron-Core: combined_1f1b.py].  Families that have
+     * pairs anyway: nothing. */
     bool merges;
 } ScheduleShape;
 

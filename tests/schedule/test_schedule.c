@@ -425,7 +425,7 @@ test_dualpipe_memory(void)
         }
 }
 
-/* One more forward to warm up; then pairs of a forward and a backward of different micro-batches, as many as
+/* Two forwards to warm up for each rank behind this one, and one more; then pairs of a forward and a backward of different micro-batches, as many as
  * there are forwards left  [Megatron-Core: combined_1f1b.py, get_pp_rank_microbatches()]. */
 static void
 test_merged_pairs(void)
@@ -441,13 +441,13 @@ test_merged_pairs(void)
                 g_assert_no_error(error);
                 g_assert_true(schedule_check(s, &error));
                 for (int64_t r = 0; r < p; r++) {
-                    const int64_t usual = v == 1 ? p - 1 - r : 2 * (p - 1 - r) + (v - 1) * p;
+                    const int64_t usual = 2 * (p - 1 - r) + (v - 1) * p;
                     const int64_t warmup = MIN(m * v, usual + 1);
                     for (int64_t i = 0; i < m * v - warmup; i++)
                         g_assert_cmpint(g_array_index(s->overlap_pairs, int64_t, n_pairs++), ==,
                                         s->rank_begin[r] + warmup + 2 * i);
                     if (v == 1)
-                        g_assert_cmpint(peak_in_flight(s, (int32_t)r), ==, MIN(m, p - r + 1));
+                        g_assert_cmpint(peak_in_flight(s, (int32_t)r), ==, MIN(m, 2 * (p - r)));
                 }
                 g_assert_cmpint(s->overlap_pairs->len, ==, n_pairs);
             }
