@@ -287,7 +287,7 @@ fi
 
 for words in "--framework fsdp --overlap dp,ep" "--cuda-graphs layer" "--dispatcher deepep"; do
     # shellcheck disable=SC2086
-    fails 2 "--[a-z-]*: .*\(merge\|graphs\|dispatcher\)" "there is no $words" \
+    fails 2 "--[a-z-]*: .*\(merge\|captures\|alltoall\)" "there is no $words" \
         simulate llama3-8b dgx-h100 --gpus 8 --global-batch 8 $words
 done
 

@@ -9,7 +9,8 @@
 static inline Schedule *
 build(const char *family, int64_t p, int64_t m, int64_t slices)
 {
-    const ScheduleShape shape = {p, 1, m, slices, 0, NULL};
+    const ScheduleShape shape = {
+        .n_ranks = p, .n_chunks = 1, .n_micro_batches = m, .n_slices = slices};
     g_autoptr(GError) error = NULL;
     Schedule *schedule = schedule_new(family, &shape, &error);
 
