@@ -176,7 +176,81 @@ SPOIL(spoil_state, (plan->degrees.tp = 2, plan->degrees.dp = 1, arch->mixer = MO
                     arch->state = (ModelState){
                         .n_heads = 2, .n_key_heads = 1, .key_dim = 4, .value_dim = 4, .chunk = 8}))
 SPOIL(spoil_mtp, (arch->mtp.n = 1, arch->positions = MODEL_POSITIONS_LEARNED))
+SPOIL(spoil_mtp_width, (arch->mtp.n = 1, arch->hidden = 15, arch->n_heads = 4, plan->degrees.tp = 2,
+                        plan->degrees.dp = 1))
+SPOIL(spoil_mtp_norm,
+      (arch->mtp.n = 1, arch->positions = MODEL_POSITIONS_ROTARY, arch->embedding_norm = true))
+SPOIL(spoil_table, (arch->positions = MODEL_POSITIONS_LEARNED, arch->position_rows = 20))
+SPOIL(spoil_indexer_heads,
+      (arch->positions = MODEL_POSITIONS_ROTARY, arch->indexer = (ModelIndexer){1, 2, 8}))
+SPOIL(spoil_instances, (plan->conventions.optimizer_instances = 2, plan->zero_stage = 1))
+SPOIL(spoil_deferred, plan->conventions.deferred_gradients = 2)
+/* On GPUs. */
+SPOIL(gpu_state, (arch->mixer = MODEL_MIXER_MAMBA2,
+                  arch->state = (ModelState){
+                      .n_heads = 2, .n_key_heads = 1, .key_dim = 4, .value_dim = 4, .chunk = 8}))
+SPOIL(gpu_indexer, (arch->indexer = (ModelIndexer){1, 4, 8}))
+SPOIL(gpu_residual, arch->residual_scale = 0.5)
+SPOIL(gpu_activation, arch->activation = MODEL_ACTIVATION_RELU2)
+SPOIL(gpu_norm, arch->norm = MODEL_NORM_PLAIN)
+SPOIL(gpu_logits_scale, arch->logits_scale = 0.5)
+SPOIL(gpu_logits_cap, arch->logits_cap = 30)
+SPOIL(gpu_mtp, (arch->mtp.n = 1, arch->positions = MODEL_POSITIONS_ROTARY))
+SPOIL(gpu_muon, plan->conventions.optimizer = PLAN_OPTIMIZER_MUON)
+#define EXPERTS(...)                                                                               \
+    arch->experts = (ModelExperts)                                                                 \
+    {                                                                                              \
+        .n_experts = 4, .top_k = 2, .ffn_hidden = 12, .router_scale = 1, __VA_ARGS__               \
+    }
+SPOIL(gpu_softmax_all, EXPERTS(.router_scores = MODEL_ROUTER_SOFTMAX_ALL))
+SPOIL(gpu_sigmoid, EXPERTS(.router_scores = MODEL_ROUTER_SIGMOID))
+SPOIL(gpu_router_scale, (EXPERTS(.n_shared = 0), arch->experts.router_scale = 2))
+SPOIL(gpu_latent, EXPERTS(.latent = 8))
+SPOIL(gpu_shared_gate, EXPERTS(.n_shared = 1, .shared_gate = true))
+SPOIL(gpu_router_bias, EXPERTS(.router_bias = true))
+SPOIL(gpu_merged,
+      (EXPERTS(.n_shared = 0), arch->family = MODEL_FAMILY_LLAMA, arch->qkv_bias = false,
+       plan->degrees.ep = 2, plan->conventions.overlap_ep = true))
+#undef EXPERTS
 #undef SPOIL
+
+/* What is refused before a device is opened. */
+static void
+test_gpus_refuse_by_name(void)
+{
+    static const struct {
+        Spoil spoil;
+        const char *says;
+    } cases[] = {
+        {gpu_state, "mixers with a state on GPUs"},
+        {gpu_indexer, "an indexer of sparse attention"},
+        {gpu_residual, "scaled residuals"},
+        {gpu_activation, "activations but SwiGLU and GELU"},
+        {gpu_norm, "norms without shift or scale"},
+        {gpu_logits_scale, "scaled logits"},
+        {gpu_logits_cap, "capped logits"},
+        {gpu_mtp, "MTP modules"},
+        {gpu_muon, "Muon"},
+        {gpu_softmax_all, "router_scores softmax-all (only softmax)"},
+        {gpu_sigmoid, "router_scores sigmoid (only softmax)"},
+        {gpu_router_scale, "models whose router_scale is not 1"},
+        {gpu_latent, "latent experts"},
+        {gpu_shared_gate, "a gate of shared experts"},
+        {gpu_router_bias, "experts with biases"},
+        {gpu_merged, "--overlap ep on GPUs"},
+    };
+
+    for (size_t i = 0; i < G_N_ELEMENTS(cases); i++) {
+        ModelArch arch = model(true);
+        g_autoptr(Plan) plan = plan_of(&split_job, arch.n_layers);
+        g_autoptr(GError) error = NULL;
+        cases[i].spoil(&arch, plan);
+        g_assert_false(exec_plan_supported(&arch, plan, "cuda", &error));
+        g_assert_error(error, EXEC_ERROR, EXEC_ERROR_UNSUPPORTED);
+        if (strstr(error->message, cases[i].says) == NULL)
+            g_error("%s: %s", cases[i].says, error->message);
+    }
+}
 
 static void
 test_refuses_by_name(void)
@@ -196,6 +270,12 @@ test_refuses_by_name(void)
         {spoil_indexer, "an indexer of sparse attention on cp ranks"},
         {spoil_state, "states whose key heads tp does not divide"},
         {spoil_mtp, "MTP modules beside learned positions"},
+        {spoil_mtp_width, "MTP modules whose width tp does not divide"},
+        {spoil_mtp_norm, "MTP modules beside a norm of the embedding"},
+        {spoil_table, "sequences that are longer than the table of positions"},
+        {spoil_indexer_heads, "an indexer whose heads are shorter than what of them is rotated"},
+        {spoil_instances, "optimizer state that several groups of replicas hold"},
+        {spoil_deferred, "weight gradients of the head after the last backward"},
     };
 
     for (size_t i = 0; i < G_N_ELEMENTS(cases); i++) {
@@ -286,6 +366,7 @@ main(int argc, char **argv)
     g_test_add_func("/executor/faults/a-loss-without-bounds-stops-the-run",
                     test_a_loss_without_bounds_stops_the_run);
     g_test_add_func("/executor/faults/refuses-by-name", test_refuses_by_name);
+    g_test_add_func("/executor/faults/gpus-refuse-by-name", test_gpus_refuse_by_name);
     g_test_add_func("/executor/faults/refuses-other-transports-and-devices",
                     test_refuses_other_transports_and_devices);
     g_test_add_func("/executor/faults/refuses-what-the-machine-cannot-hold",

@@ -372,7 +372,7 @@ test_merged_passes(void)
 /* --- schedules --- */
 
 /* Every family, with two chunks where it has chunks, two slices where it slices, beside tp 2; with
- * every way to recompute. */
+ * every way to recompute; of attention, of mixers with a state, and with MTP modules. */
 static void
 test_every_schedule(void)
 {
@@ -392,6 +392,16 @@ test_every_schedule(void)
             g_test_message("%s, recompute %s", c.schedule, plan_recompute_names[recompute]);
             g_assert_true(combo_supported(&c));
             combo_check(&c);
+            /* A mixer with a state beside attention; MTP modules. */
+            Combo other = c;
+            other.state = 1 + (int)((i + (size_t)recompute) % STATES_N);
+            other.n_layers = 4;
+            g_assert_true(combo_supported(&other));
+            combo_check(&other);
+            other = c;
+            other.mtp = 1 + (int64_t)(i % 2);
+            g_assert_true(combo_supported(&other));
+            combo_check(&other);
         }
 }
 

@@ -283,6 +283,55 @@ test_muon_equals_plain_trainer(void)
         }
 }
 
+/* Losses of a run of @c with Muon (owned). */
+static double *
+muon_losses(const Combo *c)
+{
+    const ModelArch arch = combo_arch(c);
+    g_autoptr(Plan) plan = combo_plan(c);
+    g_autoptr(GError) error = NULL;
+    g_auto(ExecRunResult) result = {0};
+    ExecRunOptions options = combo_options(c, &arch, plan);
+
+    options.n_steps = N_STEPS;
+    options.verify = false;
+    options.learning_rate = (float)PEAK;
+    options.decay_steps = DECAY_STEPS;
+    options.clip_norm = 1;
+    g_assert_true(exec_run(&options, &result, &error));
+    g_assert_no_error(error);
+    return g_steal_pointer(&result.losses);
+}
+
+/* With MTP modules, and beside each mixer with a state, split runs stay on one device's path. */
+static void
+test_muon_of_every_kind(void)
+{
+    for (int kind = 0; kind <= STATES_N; kind++)
+        for (int variant = 0; variant < 4; variant++) {
+            Combo one = combo_default();
+            one.family = MODEL_FAMILY_LLAMA;
+            one.optimizer = PLAN_OPTIMIZER_MUON;
+            one.n_layers = 4;
+            one.state = kind;
+            one.mtp = kind == 0 ? 1 + variant % 2 : 0;
+            one.n_micro_batches = 4;
+            Combo c = one;
+            c.dp = variant == 1 ? 1 : 2;
+            c.n_micro_batches = 4 / c.dp;
+            c.tp = variant == 1 || variant == 3 ? 2 : 1;
+            c.pp = variant == 2 ? 2 : 1;
+            c.zero_stage = variant == 0 ? 1 : variant == 2 ? 3 : variant == 3 ? 2 : 0;
+            g_autofree char *text = combo_text(&c);
+            g_autofree double *expected = muon_losses(&one), *losses = muon_losses(&c);
+            double worst = 0;
+            for (int i = 0; i < N_STEPS; i++)
+                worst = fmax(worst, fabs(losses[i] - expected[i]));
+            g_test_message("%s: %.1e", text, worst);
+            g_assert_cmpfloat(worst, <=, 1e-6);
+        }
+}
+
 /* Singular values of what comes out are between 0.68 and 1.21 where those that come in are not tiny
  * [Jordan et al. 2024]: rows of the smaller side are nearly orthogonal. */
 static void
@@ -451,6 +500,7 @@ main(int argc, char **argv)
     g_test_add_func("/executor/optimize/training-equals-plain-trainer",
                     test_training_equals_plain_trainer);
     g_test_add_func("/executor/optimize/muon-equals-plain-trainer", test_muon_equals_plain_trainer);
+    g_test_add_func("/executor/optimize/muon-of-every-kind", test_muon_of_every_kind);
     g_test_add_func("/executor/optimize/muon-orthogonalises", test_muon_orthogonalises);
     g_test_add_func("/executor/optimize/training-on-a-gpu", test_training_on_a_gpu);
     g_test_add_func("/executor/optimize/clipping-downloads-one-number",
