@@ -607,10 +607,18 @@ fail_rank_3(int32_t rank, int64_t step, ScheduleOp op, void *user_data, GError *
 }
 
 static void
+with_merged_passes(Combo *c)
+{
+    with_ep4(c);
+    c->merges = true;
+    c->n_micro_batches = 4;
+}
+
+static void
 test_failure_inside_a_layer_stops_all(void)
 {
-    static const Feature dimensions[] = {with_tp4, with_sp,    with_cp,
-                                         with_ep4, with_zero2, with_zero3};
+    static const Feature dimensions[] = {with_tp4,   with_sp,    with_cp,           with_ep4,
+                                         with_zero2, with_zero3, with_merged_passes};
 
     for (size_t i = 0; i < G_N_ELEMENTS(dimensions); i++) {
         Combo c = combo_default();
