@@ -168,7 +168,8 @@ test_reduction_in_fp32(void)
  * ZeRO 3 over 4 copies inside a node, fp16.  A gather: 3/4 of 2 bytes per parameter at 100 GB/s, 3
  * steps of 1 us for each of 4 matrices.  DeepSpeed of 2021 waits for it and copies: 3 passes over
  * the tensor at 1 TB/s.  Backward gathers again, once more for what is computed again, and
- * scatters.
+ * scatters.  FSDP hides all of that, but for its copies at 1 TB/s: of two gathers 2 + 2 bytes each, of
+ * gradients 2 read and 4 written.
  */
 static void
 test_zero3_waits_for_every_gather(void)
@@ -194,7 +195,8 @@ test_zero3_waits_for_every_gather(void)
                 1e-6);
     spec.framework = PLAN_FRAMEWORK_FSDP;
     prefetched = workload_of(&arch, profile, &spec);
-    g_assert_cmpint(prefetched->ops[0].part_ns[SCHEDULE_OP_BACKWARD][PROFILE_PART_DP], ==, 0);
+    assert_near((double)prefetched->ops[0].part_ns[SCHEDULE_OP_BACKWARD][PROFILE_PART_DP],
+                4e9 * 14.0 * n / 1e12, 1e-6);
 }
 
 /* The two ends of the pipeline add their gradients of the shared table, whose 1000 rows Megatron
