@@ -256,7 +256,101 @@ try_slicings(PlanTrial *trial, const GPtrArray *slicings, Plan *plan, const Sche
         g_array_unref(plan->slices);
         plan->slices = g_array_copy(slices);
         sum_ops += n_ops(plan);
-        try_slices(trial, plan, family);
+        if (i >= LEAST_SLICINGS) {
+            try_slices(trial, plan, family);
+            continue;
+        }
+        /* In all rank orders: what is too slow in the first one may be the best in another. */
+        trial->outcome->considered++;
+        plan_trial_orders(trial, plan, family, NULL);
+        lower_limit(trial);
+    }
+}
+
+/* --- chunks that recompute --- */
+
+/* Slicings that are tried with a part of the chunks, each of at least half as many slices again as the one
+ * before, since more hold less; and simulations of one. */
+#define MAX_PARTLY 4
+#define MAX_PARTLY_STEPS 6
+
+/* (owned) [rank] what its peak may reach; 0: no limit. */
+static int64_t *
+usable_bytes(const PlanTrial *trial, const Plan *plan)
+{
+    const PlanRequest *request = trial->evaluation->space->request;
+    g_autoptr(Workload) workload =
+        workload_new(request->arch, request->profile, plan, request->memory_limit_bytes, NULL);
+    int64_t *usable = g_new0(int64_t, (size_t)plan->degrees.pp);
+
+    for (int32_t r = 0; workload != NULL && r < workload->n_ranks; r++)
+        usable[r] = workload_usable_bytes(&workload->ranks[r]);
+    return usable;
+}
+
+/* Has so many more chunks of each rank that is too large in @report recompute by the next slower kind as
+ * make it fit if what they keep is nothing: the first ones, of which most is in flight.  Returns false where
+ * a rank has no chunk left. */
+static bool
+slow_chunks(const PlanRequest *request, const Report *report, const int64_t *usable, Plan *plan)
+{
+    const int64_t pp = plan->degrees.pp, vpp = plan->degrees.vpp;
+
+    for (int64_t r = 0; r < pp; r++) {
+        const ReportRank *rank = &g_array_index(report->ranks, ReportRank, (guint)r);
+        const int64_t excess = rank->peak_memory_bytes - usable[r];
+        const int64_t part = MAX(1, rank->memory_bytes[TRACE_MEMORY_ACTIVATIONS] / MAX(1, vpp));
+        int64_t n = usable[r] > 0 && excess > 0 ? (excess + part - 1) / part : 0;
+        for (int64_t chunk = 0; chunk < vpp && n > 0; chunk++) {
+            PlanStage *stage = &g_array_index(plan->stages, PlanStage, (guint)(chunk * pp + r));
+            const int slower = plan_request_slower_recompute(request, (int)stage->recompute);
+            if (slower < 0)
+                continue;
+            stage->recompute = (PlanRecompute)slower;
+            n--;
+        }
+        if (n > 0)
+            return false;
+    }
+    return true;
+}
+
+/* Tries some slicings with no more recompute than memory asks for: none, and where a rank is too large
+ * by its simulation, some of its chunks. */
+static void
+try_partly(PlanTrial *trial, const GPtrArray *slicings, const Plan *like,
+           const ScheduleFamily *family)
+{
+    const PlanRequest *request = trial->evaluation->space->request;
+    g_autofree int64_t *usable = NULL;
+    guint least = 2; /* slices of the next one */
+    int n_tried = 0;
+
+    for (guint i = 0; i < slicings->len && n_tried < MAX_PARTLY; i++) {
+        g_autoptr(Plan) plan = plan_copy(like);
+        const GArray *slices = slicings->pdata[i];
+        bool goes_on = true;
+        if (slices->len < least ||
+            !plan_space_has_family(trial->evaluation->space, trial->point, family, slices->len) ||
+            plan_evaluation_is_stopped(trial->evaluation))
+            continue;
+        n_tried++;
+        least = slices->len + (slices->len + 1) / 2;
+        g_array_unref(plan->slices);
+        plan->slices = g_array_copy((GArray *)slices);
+        for (guint k = 0; k < plan->stages->len; k++)
+            g_array_index(plan->stages, PlanStage, k).recompute =
+                (PlanRecompute)plan_request_fastest_recompute(request);
+        if (usable == NULL)
+            usable = usable_bytes(trial, plan);
+        for (int step = 0; step < MAX_PARTLY_STEPS && goes_on; step++) {
+            Report *large = NULL;
+            trial->outcome->considered++;
+            goes_on = plan_trial_plan(trial, plan, family, &large) == PLAN_TRIED_LARGE &&
+                      large != NULL && slow_chunks(request, large, usable, plan);
+            report_free(large);
+        }
+        lower_limit(trial);
     }
 }
 
@@ -425,6 +519,24 @@ try_coarse(PlanTrial *trial, PlanCoarseGrid **grid, const Plan *plan, const Sche
     }
 }
 
+/* Tries the best plan found in the other rank orders in which layers cost the same. */
+static void
+try_orders(PlanTrial *trial)
+{
+    const PlanFound *best = best_found(trial);
+    uint32_t orders = plan_point_orders(trial->point);
+
+    if (best == NULL || (orders & (orders - 1)) == 0)
+        return;
+    g_autoptr(Plan) plan = plan_copy(best->plan);
+    const ScheduleFamily *family = schedule_family_find(plan->schedule, NULL);
+    orders &= ~(UINT32_C(1) << plan->degrees.rank_order);
+    for (; orders != 0; orders &= orders - 1) {
+        plan->degrees.rank_order = g_bit_nth_lsf(orders, -1);
+        try_slices(trial, plan, family);
+    }
+}
+
 /* --- all of a point --- */
 
 /* Gives @plan the balanced partition if @point says so.  Returns false if that is the even one. */
@@ -479,10 +591,18 @@ plan_evaluate_slices(const PlanEvaluation *evaluation, const PlanPoint *point, i
             plan_trial_note_error(&trial, error);
             return;
         }
+        const int64_t n_large = outcome->infeasible;
         try_slicings(&trial, slicings, plan, family);
+        /* One kind for all is more recompute than is needed, or less. */
+        if ((recompute != plan_request_fastest_recompute(request) ||
+             outcome->infeasible > n_large) &&
+            request->recompute == PLAN_AUTO && request->rules == NULL && !evaluation->is_timeless)
+            try_partly(&trial, slicings, plan, family);
         if (point->degrees.pp > 1 && !evaluation->is_timeless && !evaluation->slices_briefly)
             try_coarse(&trial, &coarse, plan, family);
     }
     if (granularity > 0 && !evaluation->is_timeless)
         improve_slices(&trial, granularity);
+    if (!evaluation->is_timeless)
+        try_orders(&trial);
 }

@@ -5,6 +5,7 @@
 #include "planner/slices/coarse.h"
 #include "planner/slices/grid.h"
 #include "planner/trial/slices.h"
+#include "schedule/rank_order.h"
 #include "tests/planner/search_case.h"
 
 #define CELLS 8
@@ -299,6 +300,124 @@ test_estimates_are_what_pricing_all_gives(void)
     plan_run_clear(&run);
 }
 
+/* (owned, nullable) the best sliced plan at the points of @request that are even. */
+static Plan *
+best_sliced(const PlanRequest *request, int recompute, int64_t limit_bytes)
+{
+    const PlanSpaceLimits limits = {limit_bytes, INT64_MAX, INT64_MAX, request->vpp};
+    PlanRequest one = *request;
+    PlanOutcome outcome;
+    PlanRun run;
+    Plan *best = NULL;
+
+    one.recompute = recompute;
+    one.memory_limit_bytes = limit_bytes;
+    g_autoptr(PlanSpace) space = plan_space_new(&one, &limits, NULL);
+    g_assert_nonnull(space);
+    plan_run_init(&run, &one, space, simulate, NULL);
+    plan_outcome_init(&outcome);
+    for (guint i = 0; i < space->points->len; i++) {
+        const PlanPoint *point = &g_array_index(space->points, PlanPoint, i);
+        if (!point->is_balanced)
+            plan_evaluate_slices(&run.evaluation, point, INT64_MAX, &outcome);
+    }
+    g_ptr_array_sort(outcome.found, plan_found_compare);
+    if (outcome.found->len > 0)
+        best = plan_copy(((PlanFound *)outcome.found->pdata[0])->plan);
+    plan_outcome_clear(&outcome);
+    plan_run_clear(&run);
+    return best;
+}
+
+static PlanRequest
+chunks_of(const ModelArch *arch, const Profile *profile, const PlanDegrees *d)
+{
+    static const char *const interleaved[] = {"seq1f1b-interleaved", NULL};
+    PlanRequest request = request_of(arch, profile, 4 * d->dp);
+
+    request.slices_mode = PLAN_SLICES_AUTO;
+    request.schedules = interleaved;
+    request.dp = d->dp;
+    request.tp = d->tp;
+    request.pp = d->pp;
+    request.vpp = d->vpp;
+    request.cp = d->cp;
+    request.micro_batch = 1;
+    request.zero_stage = 0;
+    request.rank_order = PLAN_AUTO;
+    return request;
+}
+
+static int64_t
+peak_bytes(const Plan *plan)
+{
+    int64_t most = 0;
+
+    for (guint r = 0; r < plan->predicted->ranks->len; r++)
+        most = MAX(most, g_array_index(plan->predicted->ranks, ReportRank, r).peak_memory_bytes);
+    return most;
+}
+
+/* Where memory is between what slices need with full recompute and with none, some chunks recompute, and the
+ * plan is faster than with one kind for all. */
+static void
+test_chunks_of_slices_recompute_for_themselves(void)
+{
+    static const PlanDegrees degrees = {.dp = 1, .tp = 1, .pp = 4, .vpp = 5, .cp = 1, .ep = 1};
+    g_autoptr(ModelArch) arch = wide_arch(8192);
+    g_autoptr(Profile) profile = cluster_of("dgx-a100-80g", 4);
+    const PlanRequest request = chunks_of(arch, profile, &degrees);
+    int n_full = 0;
+
+    flights = plan_memo_new();
+    g_autoptr(Plan) none = best_sliced(&request, PLAN_RECOMPUTE_NONE, INT64_C(1) << 40);
+    g_autoptr(Plan) full = best_sliced(&request, PLAN_RECOMPUTE_FULL, INT64_C(1) << 40);
+    const int64_t limit_bytes = (peak_bytes(none) + 2 * peak_bytes(full)) / 3;
+    g_autoptr(Plan) best = best_sliced(&request, PLAN_AUTO, limit_bytes);
+    g_assert_nonnull(best);
+    g_assert_cmpint(peak_bytes(best), <=, limit_bytes);
+    for (guint k = 0; k < best->stages->len; k++)
+        n_full += g_array_index(best->stages, PlanStage, k).recompute == PLAN_RECOMPUTE_FULL;
+    g_assert_cmpint(n_full, >, 0);
+    g_assert_cmpint(n_full, <, (int)best->stages->len);
+    for (int kind = 0; kind < PLAN_RECOMPUTE_N; kind++) {
+        g_autoptr(Plan) alike = best_sliced(&request, kind, limit_bytes);
+        if (alike != NULL)
+            g_assert_cmpint(best->predicted->iteration_ns, <, alike->predicted->iteration_ns);
+    }
+    g_clear_pointer(&flights, plan_memo_free);
+}
+
+/* Replicas and stages on two nodes, long messages: a sliced plan is no faster in another order of ranks. */
+static void
+test_no_other_rank_order_of_slices_is_faster(void)
+{
+    static const PlanDegrees degrees = {.dp = 8, .tp = 1, .pp = 2, .vpp = 2, .cp = 1, .ep = 1};
+    g_autoptr(ModelArch) arch = small_arch(4, 0, 0);
+    g_autoptr(Profile) profile = cluster_of("p3.16xlarge", 16);
+    g_autoptr(GError) error = NULL;
+    int n_slower = 0;
+
+    arch->max_seq_len = 32768;
+    const PlanRequest request = chunks_of(arch, profile, &degrees);
+    flights = plan_memo_new();
+    g_autoptr(Plan) best = best_sliced(&request, PLAN_AUTO, INT64_C(1) << 40);
+    for (int order = 0; order < PLAN_RANK_ORDER_N; order++) {
+        g_autoptr(Plan) plan = plan_copy(best);
+        g_autoptr(Report) report = NULL;
+        plan->degrees.rank_order = order;
+        if (!plan_rank_order_check(&plan->degrees, &plan->conventions, NULL))
+            continue;
+        g_autoptr(Workload) workload = workload_new(arch, profile, plan, 0, &error);
+        g_assert_no_error(error);
+        g_assert_true(simulate(plan, workload, INT64_MAX, &report, NULL, NULL));
+        g_assert_cmpint(report->iteration_ns, >=, best->predicted->iteration_ns);
+        n_slower += report->iteration_ns > best->predicted->iteration_ns;
+    }
+    g_assert_cmpint(n_slower, >, 0);
+    g_clear_pointer(&flights, plan_memo_free);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -313,5 +432,9 @@ main(int argc, char **argv)
                     test_micro_batches_stay_as_asked);
     g_test_add_func("/planner/search-slices/estimates-are-what-pricing-all-gives",
                     test_estimates_are_what_pricing_all_gives);
+    g_test_add_func("/planner/search-slices/chunks-recompute-for-themselves",
+                    test_chunks_of_slices_recompute_for_themselves);
+    g_test_add_func("/planner/search-slices/no-other-rank-order-is-faster",
+                    test_no_other_rank_order_of_slices_is_faster);
     return g_test_run();
 }
