@@ -22,9 +22,10 @@ typedef struct {
 } Module;
 
 static const char *const norms[] = {"norm1", "norm2", NULL};
-/* The first products behind them, each of which keeps the norm's result. */
+/* The first products behind them, each of which keeps the norm's result: of both halves; of the second. */
 static const char *const behind_norms[] = {"qkv",    "q",      "kv_down", "mixer_in",
                                            "mlp_up", "router", NULL};
+static const char *const behind_norm2[] = {"mlp_up", "router", NULL};
 static const char *const mlp[] = {"mlp_input", "mlp_up",     "mlp_gate", "mlp_activation",
                                   "mlp_down",  "mlp_output", NULL};
 static const char *const mlp_until_kept[] = {"mlp_input", "mlp_up", "mlp_gate", "mlp_activation",
@@ -72,15 +73,38 @@ has_name(const char *const *names, const char *name)
     return false;
 }
 
-/* The modules of @set that the layer has. */
+static bool
+has_op(const OpsList *list, const char *name)
+{
+    for (size_t i = 0; i < list->n; i++)
+        if (strcmp(list->ops[i].name, name) == 0)
+            return true;
+    return false;
+}
+
+/* Whether module @m frees what @op keeps.  Where results alone are normed a first product reads the layer's input as
+ * it is. */
+static bool
+frees(const OpsList *list, int m, const ModelOp *op)
+{
+    if (modules[m].core)
+        return op->core_attention;
+    return has_name(modules[m].freed, op->name) &&
+           (m != MODEL_MODULE_LAYERNORM ||
+            has_op(list, has_name(behind_norm2, op->name) ? "norm2" : "norm1"));
+}
+
+/* The modules of @set that the layer has.  degas's executor keeps the norms of parallel blocks. */
 static uint32_t
 present(const OpsList *list, uint32_t set)
 {
     uint32_t found = 0;
 
+    if (list->shape->row_blocks && list->arch->blocks != MODEL_BLOCKS_SERIAL)
+        set &= ~(UINT32_C(1) << MODEL_MODULE_LAYERNORM);
     for (int m = 0; m < MODEL_MODULE_N; m++)
         for (size_t i = 0; (set & ~found) >> m & 1 && i < list->n; i++)
-            if (modules[m].core || has_name(modules[m].freed, list->ops[i].name))
+            if (modules[m].core || frees(list, m, &list->ops[i]))
                 found |= UINT32_C(1) << m;
     return found;
 }
@@ -109,7 +133,7 @@ ops_set_modules(OpsList *list)
                                            : module->again;
             if ((module->core && op->core_attention) || has_name(again, op->name))
                 op->again_fraction = 1.0;
-            if ((module->core && op->core_attention) || has_name(module->freed, op->name))
+            if (frees(list, m, op))
                 freed |= module->frees;
         }
         const int64_t input = op->saved_for_weight_bytes;

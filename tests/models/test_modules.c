@@ -143,6 +143,26 @@ test_repetition_ends_with_what_is_read(void)
     g_assert_cmpfloat_with_epsilon(f.flops, 4.0 * (double)(S * H * F), 1e-3);
 }
 
+/* Where results alone are normed, products read the layer's input as it is, and nothing is freed; degas's own
+ * executor keeps the norms of parallel blocks, others repeat both, or the one that both halves read. */
+static void
+test_norms_that_are_there(void)
+{
+    ModelArch arch = dense();
+
+    arch.norm_place = MODEL_NORM_PLACE_POST;
+    g_assert_cmpint(freed(&arch, BIT(MODEL_MODULE_LAYERNORM)).bytes, ==, 0);
+    g_assert_cmpint(freed(&arch, BIT(MODEL_MODULE_LAYERNORM)).n_again, ==, 0);
+    arch.norm_place = MODEL_NORM_PLACE_SANDWICH;
+    g_assert_cmpint(freed(&arch, BIT(MODEL_MODULE_LAYERNORM)).bytes, ==, 2 * S * H * E);
+    arch.norm_place = MODEL_NORM_PLACE_PRE;
+    arch.blocks = MODEL_BLOCKS_PARALLEL;
+    g_assert_cmpint(freed(&arch, BIT(MODEL_MODULE_LAYERNORM)).bytes, ==, 2 * S * H * E);
+    g_assert_cmpint(freed_of(&arch, BIT(MODEL_MODULE_LAYERNORM), true).bytes, ==, 0);
+    arch.blocks = MODEL_BLOCKS_PARALLEL_ONE_NORM;
+    g_assert_cmpint(freed(&arch, BIT(MODEL_MODULE_LAYERNORM)).bytes, ==, S * H * E);
+}
+
 /* A module that the layer has not does nothing. */
 static void
 test_absent_modules_do_nothing(void)
@@ -162,6 +182,7 @@ main(int argc, char **argv)
     g_test_add_func("/models/modules/free-and-repeat", test_modules);
     g_test_add_func("/models/modules/repetition-ends-with-what-is-read",
                     test_repetition_ends_with_what_is_read);
+    g_test_add_func("/models/modules/norms-that-are-there", test_norms_that_are_there);
     g_test_add_func("/models/modules/absent", test_absent_modules_do_nothing);
     return g_test_run();
 }
