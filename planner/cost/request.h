@@ -69,7 +69,8 @@ typedef struct {
     int64_t near_tp, near_pp;
     PlanMemo *memo;   /* (borrowed, nullable) shared with other searches; NULL: its own */
     PlanMemo *beside; /* (borrowed, nullable) where memo is NULL: of plan_memo_new_beside() */
-    /* Nobody asks how much faster a plan could be: slices are not bounded, and lower_bound_s is NaN. */
+    /* Nobody asks how much faster a plan could be: slices are not bounded, nor are points sliced that only
+     * their bounds point at, and lower_bound_s is NaN. */
     bool skips_bound;
 } PlanRequest;
 

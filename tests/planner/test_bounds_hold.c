@@ -37,6 +37,10 @@ typedef struct {
     bool is_odd;   /* tensor parallelism over numbers that do not divide a node's devices */
 } Family;
 
+/* Of the 10 000 draws of make test-long, the first ones that see wrong formulas that 400 do not see
+ * (docs/bounds.md). */
+static const int biting_draws[] = {1932, 2082, 2369};
+
 static const Family plan_families[] = {
     {.name = "anything", .share = 30},
     {.name = "two kinds of devices", .share = 6, .is_plain = true, .is_mixed = true},
@@ -296,9 +300,9 @@ draw_plain(uint32_t *state, const Family *family, Drawn *drawn)
     };
 }
 
-/* Whether a plan of @kind was drawn that exists; its bounds are checked. */
+/* Whether a plan of @kind was drawn that exists; its bounds are checked.  @number: of the draw, for messages. */
 static bool
-check_random_plan(uint32_t *state, const Family *kind, int64_t *n_close)
+check_random_plan(uint32_t *state, const Family *kind, int number, int64_t *n_close)
 {
     g_auto(Drawn) drawn = {0};
 
@@ -370,8 +374,6 @@ check_random_plan(uint32_t *state, const Family *kind, int64_t *n_close)
     const int64_t sliced_ns = plan_point_sliced_ns(&request, cost, &point);
     const PlanFloorAsked asked = {flights, &request, &point, cost, counts, memory_bytes};
     const int64_t floor_ns = plan_floor_ns(&asked, &plan->micro_batch, 1, INT64_MAX);
-    g_assert_cmpint(sliced_ns, <=, report->iteration_ns);
-    g_assert_cmpint(floor_ns, <=, report->iteration_ns);
     /* Its own cell alone, which is nearer, and one that has it somewhere inside. */
     const int64_t k = plan->slices->len;
     int64_t longest = 0;
@@ -384,29 +386,45 @@ check_random_plan(uint32_t *state, const Family *kind, int64_t *n_close)
                                 share / (1.0 + 0.01 * (double)(draw(state) % 100)),
                                 fmin(1.0, share * (1.0 + 0.01 * (double)(draw(state) % 100)))};
     const int64_t own_ns = plan_floor_cell_ns(&asked, plan->micro_batch, &own);
-    g_assert_cmpint(own_ns, <=, report->iteration_ns);
-    g_assert_cmpint(plan_floor_cell_ns(&asked, plan->micro_batch, &wide), <=, report->iteration_ns);
-    g_assert_cmpint(floor_ns, <=, own_ns);
+    const int64_t wide_ns = plan_floor_cell_ns(&asked, plan->micro_batch, &wide);
+    const int64_t most_ns = MAX(MAX(sliced_ns, floor_ns), MAX(own_ns, wide_ns));
+    if (most_ns > report->iteration_ns || floor_ns > own_ns)
+        g_test_fail_printf(
+            "draw %d of %s: bounds %" G_GINT64_FORMAT ", %" G_GINT64_FORMAT ", %" G_GINT64_FORMAT
+            ", %" G_GINT64_FORMAT " ns, the plan takes %" G_GINT64_FORMAT,
+            number, kind->name, sliced_ns, floor_ns, own_ns, wide_ns, report->iteration_ns);
     *n_close += own_ns > report->iteration_ns / 10 * 8;
     return true;
+}
+
+/* Draws plan number @n: the same whatever was drawn before. */
+static void
+check_draw(int n, int64_t *n_close)
+{
+    const Family *family = plan_families;
+    uint32_t state = 77u + 2654435761u * (uint32_t)n;
+    bool is_drawn = false;
+
+    for (int32_t at = n % 100; at >= family->share; family++)
+        at -= family->share;
+    while (!is_drawn) {
+        /* One memo for one model. */
+        flights = plan_memo_new();
+        is_drawn = check_random_plan(&state, family, n, n_close);
+        g_clear_pointer(&flights, plan_memo_free);
+    }
 }
 
 static void
 test_bounds_hold(void)
 {
     const int n_plans = g_test_slow() ? 10000 : 400;
-    uint32_t state = 77;
     int64_t n_close = 0;
 
-    for (int n = 0; n < n_plans;) {
-        const Family *family = plan_families;
-        /* One memo for one model. */
-        flights = plan_memo_new();
-        for (int32_t at = n % 100; at >= family->share; family++)
-            at -= family->share;
-        n += check_random_plan(&state, family, &n_close);
-        g_clear_pointer(&flights, plan_memo_free);
-    }
+    for (int n = 0; n < n_plans; n++)
+        check_draw(n, &n_close);
+    for (size_t i = 0; i < G_N_ELEMENTS(biting_draws) && !g_test_slow(); i++)
+        check_draw(biting_draws[i], &n_close);
     g_test_message("%d plans, %" G_GINT64_FORMAT " at most a quarter above their bound", n_plans,
                    n_close);
     g_assert_cmpint(n_close, >, n_plans / 100);
