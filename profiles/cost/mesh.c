@@ -107,13 +107,16 @@ static ProfileGroup
 widest(const ProfileMesh *mesh, ProfileGroup group, int64_t rank, bool is_pair)
 {
     const PlanDegrees *d = mesh->degrees;
+    const int64_t n = plan_stage_devices(d), run = plan_stage_run(d);
+    int64_t begin = group.first; /* of the run that device i lies in */
     ProfileGroup best = group;
     size_t outermost = level_of(mesh->cluster, &group);
 
     /* None spans more than the outermost level. */
-    for (int64_t i = 1; i < plan_stage_devices(d) && outermost + 1 < mesh->cluster->levels->len;
-         i++) {
-        group.first = plan_stage_device(d, rank, i);
+    for (int64_t i = 1; i < n && outermost + 1 < mesh->cluster->levels->len; i++) {
+        if (i % run == 0)
+            begin = plan_stage_device(d, rank, i);
+        group.first = begin + i % run;
         if (!is_pair && !begins_group(&group, group.first))
             continue;
         const size_t level = level_of(mesh->cluster, &group);
