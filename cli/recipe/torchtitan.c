@@ -169,8 +169,7 @@ read_rest(Recipe *recipe, int64_t tp)
     recipe_string(s, "activation_checkpoint.selective_ac_option", NULL);
     if (strcmp(mode, "none") != 0 && strcmp(mode, "full") != 0) {
         recipe->excused = "recompute";
-        recipe_note(s, "activation checkpointing \"%s\" is costed as its policy of ops",
-                    mode);
+        recipe_note(s, "activation checkpointing \"%s\" is costed as its policy of ops", mode);
         mode = "selective";
     }
     recipe_flag(recipe, "recompute", "%s", mode);

@@ -92,7 +92,8 @@ const OptionInfo request_options[] = {
      "fused (all), norms (the norms alone), eager (none)",
      .words = kernels},
     {"loss", "L",
-     "compute the loss over a split vocabulary by L: plain (PyTorch's operations), compiled, fused; "
+     "compute the loss over a split vocabulary by L: plain (PyTorch's operations), compiled, "
+     "fused; "
      "default: as the framework does",
      .words = plan_loss_names},
     {"cp-comm-type", "C",

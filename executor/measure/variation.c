@@ -83,9 +83,9 @@ compare_rows(const Timing *a, const Timing *b)
 {
     const ProfileMeasurement *x = &a->key, *y = &b->key;
 
-    return x->pass != y->pass       ? ORDER(x->pass, y->pass)
-           : x->batch != y->batch   ? ORDER(x->batch, y->batch)
-           : x->tokens != y->tokens ? ORDER(x->tokens, y->tokens)
+    return x->pass != y->pass         ? ORDER(x->pass, y->pass)
+           : x->batch != y->batch     ? ORDER(x->batch, y->batch)
+           : x->tokens != y->tokens   ? ORDER(x->tokens, y->tokens)
            : x->context != y->context ? ORDER(x->context, y->context)
                                       : g_strcmp0(x->kind, y->kind);
 }

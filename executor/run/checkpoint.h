@@ -48,10 +48,10 @@ typedef struct {
     int64_t step; /* steps done */
     uint64_t seed;
     int64_t global_batch, seq_len; /* with step and seed they say which data comes next */
-    int64_t n_parts;    /* EXEC_CHECKPOINT_PARTS; 1 of a run without the optimizer's step */
-    ModelArch *arch;    /* (owned, nullable) NULL while the checkpoint is being written */
+    int64_t n_parts;         /* EXEC_CHECKPOINT_PARTS; 1 of a run without the optimizer's step */
+    ModelArch *arch;         /* (owned, nullable) NULL while the checkpoint is being written */
     PlanOptimizer optimizer; /* whose moments these are */
-    GArray *parameters; /* of ExecCheckpointParameter, by name */
+    GArray *parameters;      /* of ExecCheckpointParameter, by name */
 } ExecCheckpoint;
 
 void exec_checkpoint_free(ExecCheckpoint *checkpoint);

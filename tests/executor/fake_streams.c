@@ -46,7 +46,7 @@ typedef struct {
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
-static int64_t n_waits; /* under the mutex */
+static int64_t n_waits;               /* under the mutex */
 static _Thread_local Stream *at_work; /* whose task this thread runs */
 
 int64_t
@@ -351,7 +351,8 @@ happen(void *data)
 
     pthread_mutex_lock(&mutex);
     if (fake_knob("device_us", 0) > 0)
-        event->at = (struct timespec){at_work->spent_us / 1000000, at_work->spent_us % 1000000 * 1000};
+        event->at =
+            (struct timespec){at_work->spent_us / 1000000, at_work->spent_us % 1000000 * 1000};
     else
         clock_gettime(CLOCK_MONOTONIC, &event->at);
     event->n_done++;

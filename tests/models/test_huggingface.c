@@ -155,12 +155,9 @@ test_what_is_left_out_is_said(void)
     static const struct {
         const char *name, *expect; /* NULL: nothing */
     } cases[] = {
-        {"gpt2", NULL},
-        {"llama3-8b", NULL},
-        {"mistral-7b", NULL},
-        {"qwen2-7b", NULL}, /* use_sliding_window is false */
-        {"qwen3-30b-a3b", NULL},
-        {"deepseek-v3", "num_nextn_predict_layers 1"},
+        {"gpt2", NULL},          {"llama3-8b", NULL},
+        {"mistral-7b", NULL},    {"qwen2-7b", NULL}, /* use_sliding_window is false */
+        {"qwen3-30b-a3b", NULL}, {"deepseek-v3", "num_nextn_predict_layers 1"},
     };
 
     for (size_t i = 0; i < G_N_ELEMENTS(cases); i++) {

@@ -139,9 +139,9 @@ test_between_rows_the_law_holds(void)
 /* A row off the law pulls its neighbours, not the far end. */
 /* A model whose layers are of two kinds that differ in a window. */
 #define TWO_KINDS(first, second, pattern)                                                          \
-    "{\"format\":\"degas-model\",\"version\":1,\"name\":\"two\",\"family\":\"llama\","                \
-    "\"n_layers\":4,\"hidden\":64,\"n_heads\":4,\"vocab\":512,\"max_seq_len\":1024,\"kinds\":{\""     \
-    first "\":{\"ffn_hidden\":128},\"" second "\":{\"ffn_hidden\":128,\"window\":32}},"             \
+    "{\"format\":\"degas-model\",\"version\":1,\"name\":\"two\",\"family\":\"llama\","             \
+    "\"n_layers\":4,\"hidden\":64,\"n_heads\":4,\"vocab\":512,\"max_seq_len\":1024,\"kinds\":{"    \
+    "\"" first "\":{\"ffn_hidden\":128},\"" second "\":{\"ffn_hidden\":128,\"window\":32}},"       \
     "\"layers\":\"" pattern "\"}"
 
 static ModelArch *
@@ -221,9 +221,9 @@ test_files_keep_kinds(void)
     g_autoptr(Profile) read = fixture_parse(text, &error);
     g_assert_no_error(error);
     g_assert_cmpuint(read->measurements->len, ==, 3);
-    assert_near(forward_s(read, read->measured_arch, MODEL_PART_LAYER, 3, 100,
-                          PROFILE_SOURCE_MEASURED),
-                2e-3, 1e-12);
+    assert_near(
+        forward_s(read, read->measured_arch, MODEL_PART_LAYER, 3, 100, PROFILE_SOURCE_MEASURED),
+        2e-3, 1e-12);
 }
 
 /* In another model the windows are called "full" and come first. */
