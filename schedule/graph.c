@@ -228,7 +228,7 @@ static Neighbours *
 neighbours_new(const Schedule *schedule)
 {
     const int32_t n_stages = schedule_n_stages(schedule);
-    Neighbours *all = g_new(Neighbours, (size_t)schedule->n_ranks * (size_t)schedule->n_chunks);
+    Neighbours *all = g_new0(Neighbours, (size_t)schedule->n_ranks * (size_t)schedule->n_chunks);
 
     for (int32_t rank = 0; rank < schedule->n_ranks; rank++)
         for (int32_t chunk = 0; chunk < schedule->n_chunks; chunk++) {

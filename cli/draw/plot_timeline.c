@@ -95,7 +95,7 @@ layout_rows(Layout *layout)
     for (size_t i = 0; i < layout->n_panels; i++)
         n_ranks += layout->panels[i].source->trace->n_ranks;
     const int32_t every = (int32_t)((n_ranks + MAX_ROWS - 1) / MAX_ROWS);
-    const int row_px = (int)CLAMP(ROWS_HEIGHT * every / n_ranks, every > 1 ? 2 : 5, 30);
+    const int row_px = (int)CLAMP(ROWS_HEIGHT * every / MAX(n_ranks, 1), every > 1 ? 2 : 5, 30);
     int y = layout->height;
 
     for (size_t i = 0; i < layout->n_panels; i++) {

@@ -181,6 +181,7 @@ activate(ExecResultGate kind, int64_t n, Piece *p)
         const float s = kind == EXEC_GATE_PLAIN ? 1.0f : p->act[i]; /* the sigmoid */
         switch (kind) {
         case EXEC_GATE_PLAIN:
+            /* NOLINTNEXTLINE(clang-analyzer-core.uninitialized.Assign): exec_row_load() fills z */
             p->act[i] = p->z[i];
             p->slope[i] = 1.0f;
             break;

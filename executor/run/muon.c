@@ -59,6 +59,7 @@ exec_muon_orthogonalise(ExecBackend *backend, int64_t rows, int64_t cols, float 
     double squares = 0;
 
     for (int64_t i = 0; i < rows * cols; i++)
+        /* NOLINTNEXTLINE(clang-analyzer-core.UndefinedBinaryOperatorResult): filled by who calls */
         squares += (double)x[i] * (double)x[i];
     if (!(squares > 0))
         return;

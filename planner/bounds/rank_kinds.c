@@ -46,6 +46,7 @@ plan_rank_kinds(const PlanRequest *request, const PlanPoint *point, int32_t *kin
         const ProfileMesh mesh = plan_layer_mesh(request, &d);
         for (int64_t r = 0; r < d.pp; r++) {
             const int32_t kind = kind_of_rank(request, &mesh, r);
+            /* NOLINTNEXTLINE(clang-analyzer-core.UndefinedBinaryOperatorResult): of the first order */
             kinds[r] = is_first || kinds[r] == kind ? kind : -1;
         }
         is_first = false;

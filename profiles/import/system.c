@@ -199,7 +199,7 @@ simumax_node(JsonDoc *doc, const JsonValue *networks, int64_t per_node, ModelClu
         const char *name;
         int64_t group;
     } kinds[] = {{"intra_node_pcie_2x", 2}, {"intra_node_pcie_4x", 4}, {"intra_node_pcie_8x", 8}};
-    double shares[G_N_ELEMENTS(kinds)], best = 0.0;
+    double shares[G_N_ELEMENTS(kinds)] = {0}, best = 0.0;
     int64_t group = 1;
 
     if (!json_bool_or(doc, networks, "intra_with_pcie", false))

@@ -6,7 +6,9 @@
 
 emulated=$(dirname "$(readlink -f "$DEGAS")")/emulated
 printf '{"format":"degas-model","version":1,"name":"tiny","family":"gpt","n_layers":1,"hidden":16,"ffn_hidden":16,
-    "n_heads":2,"vocab":16,"max_seq_len":64}' >"$W/tiny.json"
+    "n_heads":2,"vocab":16,"max_seq_len":16}' >"$W/tiny.json"
+# Three lengths of slices, so that one lies between the others.
+sed 's/"max_seq_len":16/"max_seq_len":64/' "$W/tiny.json" >"$W/three.json"
 printf '{"format":"degas-model","version":1,"name":"head64","family":"llama","n_layers":1,"hidden":64,"ffn_hidden":16,
     "n_heads":1,"vocab":16,"max_seq_len":16}' >"$W/head64.json"
 
@@ -18,7 +20,7 @@ in_file() {
 
 # --- on the CPU ---
 
-runs 0 "a small profile" profile "$W/tiny.json" --quick --budget 60 --tp 1 --concurrency 1 -o "$W/p.json"
+runs 0 "a small profile" profile "$W/three.json" --quick --budget 60 --tp 1 --concurrency 1 -o "$W/p.json"
 has '^layer_gemm  *forward' "ops by kind are shown"
 has '^between shapes, layer forward, tp 1: off by' "the fit's error is shown"
 for op in layer embedding head optimizer p2p all_reduce all_gather reduce_scatter broadcast copy_h2d copy_d2h copy_d2d \
@@ -38,7 +40,7 @@ in_file '"op": "head",.*"batch": 1,' "micro-batches of 1"
 in_file '"op": "head",.*"batch": 4,' "micro-batches of 4"
 ! grep -q '"batch": 2,' "$W/p.json"
 report $? "on a CPU those between are interpolated"
-runs 0 "it is a cluster" plan "$W/tiny.json" "$W/p.json" --gpus 1 --global-batch 1 --dtype fp32 --framework degas
+runs 0 "it is a cluster" plan "$W/three.json" "$W/p.json" --gpus 1 --global-batch 1 --dtype fp32 --framework degas
 runs 0 "it can be shown" show "$W/p.json"
 
 "$DEGAS" profile "$W/tiny.json" --slices 16 --budget 600 --concurrency 1 -o "$W/long.json" >"$W/out" 2>"$W/err" &
