@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "base/parallel.h"
 #include "profiles/cost/cost.h"
 #include "profiles/workload/ops.h"
 
@@ -94,6 +95,39 @@ interval_end(int64_t begin)
     return MIN(tiles, begin + MAX(1, begin / FEW_FRACTION));
 }
 
+/* How many intervals a thread prices at a time. */
+#define PRICED_AT_ONCE 4
+
+/* Intervals whose prices do not depend on each other. */
+typedef struct {
+    const Question *asked;
+    const Segment *segment;
+    int64_t begin; /* rows after which the first interval begins */
+    ProfileQuery queries[MODEL_MAX_KINDS];
+    ProfileSliceFloor *layers; /* Prices.layers */
+} Pricing;
+
+/* ParallelFunc: prices the PRICED_AT_ONCE intervals from number @piece times as many on. */
+static void
+price_intervals(int64_t piece, void *user_data)
+{
+    const Pricing *pricing = user_data;
+    const Segment *segment = pricing->segment;
+    const guint first = (guint)piece * PRICED_AT_ONCE;
+
+    for (guint at = first; at < MIN(first + PRICED_AT_ONCE, segment->n_intervals); at++)
+        for (int32_t k = 0; k < segment->n_layers; k++) {
+            ProfileQuery query = pricing->queries[k];
+            query.shape.tokens = (at == 0 ? pricing->begin : segment->ends[at - 1]) + 1;
+            const ProfileSliceFloors floors =
+                profile_cost_slice_floors(pricing->asked->request->profile, &query);
+            ProfileSliceFloor *layer =
+                &pricing->layers[(at * (guint)segment->n_layers + (guint)k) * N_PASSES];
+            layer[0] = floors.forward;
+            layer[1] = floors.backward;
+        }
+}
+
 /* Prices the @segment's intervals, which begin after @begin rows, at device @first. */
 static void
 fill_prices(const Question *asked, const Segment *segment, int64_t begin, int64_t first,
@@ -101,27 +135,19 @@ fill_prices(const Question *asked, const Segment *segment, int64_t begin, int64_
 {
     const ModelArch *arch = asked->request->arch;
     const int32_t n_kinds = segment->n_layers;
-    ProfileQuery queries[MODEL_MAX_KINDS];
+    const int64_t n_pieces = (segment->n_intervals + PRICED_AT_ONCE - 1) / PRICED_AT_ONCE;
+    Pricing pricing = {.asked = asked, .segment = segment, .begin = begin};
 
     for (int k = 0; k < n_kinds; k++) {
-        queries[k] = query_of(asked, first, MAX(0, model_first_of_kind(arch, k)));
+        pricing.queries[k] = query_of(asked, first, MAX(0, model_first_of_kind(arch, k)));
         for (int i = 0; i < N_PASSES; i++) {
             prices->attention_s[k][i] = profile_cost_sliced_attention_floor_s(
-                asked->request->profile, &queries[k], passes[i]);
+                asked->request->profile, &pricing.queries[k], passes[i]);
         }
     }
-    prices->layers =
+    pricing.layers = prices->layers =
         g_new(ProfileSliceFloor, (size_t)segment->n_intervals * (size_t)n_kinds * N_PASSES);
-    for (guint at = 0; at < segment->n_intervals; at++) {
-        for (int k = 0; k < n_kinds; k++) {
-            ProfileSliceFloor *layer = &prices->layers[(at * (guint)n_kinds + (guint)k) * N_PASSES];
-            queries[k].shape.tokens = (at == 0 ? begin : segment->ends[at - 1]) + 1;
-            const ProfileSliceFloors floors =
-                profile_cost_slice_floors(asked->request->profile, &queries[k]);
-            layer[0] = floors.forward;
-            layer[1] = floors.backward;
-        }
-    }
+    parallel_each(n_pieces, asked->request->threads, price_intervals, &pricing);
 }
 
 static Key
