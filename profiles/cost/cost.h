@@ -1,79 +1,18 @@
 /*
- * profiles/cost/cost.h - what one op, one layer or one optimizer step takes, measured or modelled.
+ * profiles/cost/cost.h - what a layer, the embedding, the head or a step of the optimizer takes,
+ * measured or modelled.
  *
  * The room profiles/cost/ answers in seconds (double) what something takes on a device of a
- * profile's cluster: here what is computed, in collective.h what is communicated, in measured.h
- * what lies between measured rows, and in mesh.h which devices form the groups of a plan.  The
- * rooms workload/ and import/, and the planner, ask here; the workload rounds once to nanoseconds.
- * Formulas and their sources: docs/cost-model.md.
- *
- *   products       max(FLOPs / rate(m, n, k), bytes / memory rate) + launch; the rate follows from
- *                  tiles and waves
- *   attention      one fused kernel: FLOPs at its own share of peak; else two batched products and
- *                  the traffic of the softmax between them
- *   memory-bound   bytes / (share of the memory's rate) + launch  [roofline: Williams 2009]
- *   host           an op takes no less than the host needs to launch its kernels
+ * profile's cluster: here parts of a model, the sums of their ops; in op.h what one op computes, in
+ * collective.h what is communicated, in measured.h what lies between measured rows, and in mesh.h
+ * which devices form the groups of a plan.  The rooms workload/ and import/, and the planner, ask
+ * here; the workload rounds once to nanoseconds.  Formulas and their sources: docs/cost-model.md.
  *
  * Thread-safety: pure.
  */
 #pragma once
 
-#include "profiles/cost/collective.h"
-
-typedef enum {
-    PROFILE_SOURCE_MODELLED,
-    PROFILE_SOURCE_INTERPOLATED, /* between measured shapes */
-    PROFILE_SOURCE_MEASURED,
-} ProfileSource;
-
-extern const char *const profile_source_names[]; /* "modelled", "interpolated", "measured" */
-
-/* What an op spends its time on. */
-typedef enum {
-    PROFILE_PART_COMPUTE,
-    PROFILE_PART_TP, /* collectives of tensor parallelism */
-    PROFILE_PART_CP,
-    PROFILE_PART_EP,
-    PROFILE_PART_RECOMPUTE,
-    PROFILE_PART_DP, /* ZeRO 3 gathers parameters and reduces gradients inside the op */
-    PROFILE_PART_N,
-} ProfilePart;
-
-/* What an op takes: the larger of the sum of part_s and host_s. */
-typedef struct {
-    double part_s[PROFILE_PART_N]; /* on the compute stream of the device */
-    double host_s;                 /* for the host to issue it */
-    ProfileSource source;
-} ProfileCost;
-
-/* Seconds of all parts on the device. */
-double profile_cost_device_s(const ProfileCost *cost);
-
-/* Seconds of an op: the larger of device and host. */
-double profile_cost_s(const ProfileCost *cost);
-
-/* The peak rate of @device for @dtype, or for the nearest wider format that it has a rate for;
- * always above 0. */
-double profile_peak_flops_per_s(const ModelDevice *device, Dtype dtype);
-
-/* Whether ranks that have both devices wait for @a: its peak is lower, of equal ones its memory's rate. */
-bool profile_is_slower(const ModelDevice *a, const ModelDevice *b, Dtype dtype);
-
-/* Seconds to move @bytes through the memory of @device at the share memory_fraction of its rate. */
-double profile_cost_memory_s(const Profile *profile, const ModelDevice *device, double bytes);
-
-/*
- * The modelled cost of one op on @device in @pass, host time included.
- * @groups  (nullable) by ModelGroup: over which devices its collectives run; NULL: they cost
- * nothing.
- */
-ProfileCost profile_cost_op(const Profile *profile, const ModelDevice *device, const ModelOp *op,
-                            ProfilePass pass, Dtype dtype, const ProfileGroup *groups);
-
-/* Seconds of @op->count products of one shape that one kernel computes, such as the scores of
- * attention; the products of experts differ in size and are asked of profile_cost_op(). */
-double profile_cost_batched_product_s(const Profile *profile, const ModelDevice *device,
-                                      const ModelOp *op, Dtype dtype);
+#include "profiles/cost/op.h"
 
 /* A layer, the embedding or the head, as one pipeline rank runs it. */
 typedef struct {
