@@ -79,6 +79,12 @@ if [ -d /dev/shm ] && [ -w /dev/shm ]; then
     begin 0
     killed "mpirun is killed while it starts the ranks: that is said"
     begin 1
+    # How long the ranks take to make them depends on what else the machine does.
+    tries=0
+    while [ $tries -lt 100 ] && [ -z "$(find "$scratch" -name 'vader_segment*')" ]; do
+        sleep 0.1
+        tries=$((tries + 1))
+    done
     [ -n "$(find "$scratch" -name 'vader_segment*')" ] &&
         [ -n "$(find "$scratch" -name contact.txt)" ]
     report $? "the files of Open MPI are in one folder" "$(find "$scratch" "$W")"
