@@ -138,7 +138,7 @@ add_breakdown(HtmlPage *page, const View *view)
         {"pipeline messages", r->breakdown.pp_s, timeline_styles[TIMELINE_MESSAGE].rgb},
         {"data parallel", r->breakdown.dp_s, timeline_styles[TIMELINE_DP].rgb},
         {"context parallel", r->breakdown.cp_s, 0xe69f00},
-        {"expert parallel", r->breakdown.ep_s, 0x999999},
+        {"expert parallel", r->breakdown.ep_s, timeline_styles[TIMELINE_EP].rgb},
         {"optimizer", r->breakdown.optimizer_s, timeline_styles[TIMELINE_OPTIMIZER].rgb},
         {"bubble", r->breakdown.bubble_s, 0xc8ccd0},
     };

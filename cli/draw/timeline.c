@@ -17,7 +17,7 @@ const TimelineStyle timeline_styles[TIMELINE_KIND_N] = {
     [TIMELINE_MESSAGE] = {"message", 0xcc79a7, 0x000000, "╌", '~'},
     [TIMELINE_WAIT] = {"waiting", 0x9a9a9a, 0x000000, "·", '.'},
     [TIMELINE_DP] = {"data parallel", 0x882255, 0xffffff, "≈", '%'},
-    [TIMELINE_EP] = {"experts' exchange", 0x56b4e9, 0x000000, "≋", '^'},
+    [TIMELINE_EP] = {"experts' exchange", 0x808000, 0xffffff, "≋", '^'},
     [TIMELINE_OPTIMIZER] = {"optimizer", 0xf0e442, 0x000000, "◆", '*'},
 };
 

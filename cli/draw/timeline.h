@@ -3,7 +3,7 @@
  *
  * The terminal, gnuplot and the HTML page share this: which events are drawn where, in which colour
  * (Okabe and Ito's palette, which colour-blind readers can tell apart; its light blue is the shade
- * of odd micro-batches' forwards, so that data parallel has Tol's wine) and with which label, and
+ * of odd micro-batches' forwards, so that data parallel has Tol's wine and the exchanges of experts olive) and with which label, and
  * how boxes that are too small to see are merged.
  */
 #pragma once

@@ -263,32 +263,6 @@ write_short_ends(JsonWriter *writer, const MeasuredRow *row, int64_t vpp, GError
     return true;
 }
 
-/* Stages of equally many parts: embedding, layers, final norm, head; the first have one more where
- * they do not divide  [DeepSpeed's and Scaling's partition "uniform"]. */
-static bool
-write_even_parts(JsonWriter *writer, const MeasuredRow *row, int64_t vpp, GError **error)
-{
-    enum {
-        PARTS_BEFORE = 1,
-        PARTS_BEHIND = 2
-    };
-    const int64_t n_stages = row->pp * vpp,
-                  n_parts = PARTS_BEFORE + validation_n_stacked(row) + PARTS_BEHIND;
-
-    if (n_stages == 1)
-        return true;
-    if (n_parts / n_stages < PARTS_BEHIND)
-        return validation_unstated(error,
-                                   "the norm and the head of a stage each are not modelled apart");
-    json_write_array_inline(writer, "stage_layers");
-    for (int64_t i = 0; i < n_stages; i++)
-        json_write_int64(writer, NULL,
-                         n_parts / n_stages + (i < n_parts % n_stages) -
-                             (i == 0 ? PARTS_BEFORE : 0) - (i == n_stages - 1 ? PARTS_BEHIND : 0));
-    json_write_array_end(writer);
-    return true;
-}
-
 /* Megatron's --pipeline-model-parallel-layout. */
 static bool
 write_layout(JsonWriter *writer, const MeasuredRow *row, int64_t vpp, GError **error)
@@ -320,8 +294,6 @@ write_stages(JsonWriter *writer, const MeasuredRow *row, const ValidationSource 
 
     if (row->pp_layout[0] == 'E')
         return write_layout(writer, row, vpp, error);
-    if (source->even_parts)
-        return write_even_parts(writer, row, vpp, error);
     if (source->ends_short || (layers % n_stages != 0 && (layers + 2) % n_stages == 0))
         return write_short_ends(writer, row, vpp, error);
     return true;

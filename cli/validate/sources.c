@@ -42,7 +42,6 @@ static const JsonField source_fields[] = {
     {"vocab_cut", SOURCE(vocab_cut), .flags = JSON_OPTIONAL},
     {"ends_short", SOURCE(ends_short), .flags = JSON_OPTIONAL},
     {"wide_reduction", SOURCE(wide_reduction), .flags = JSON_OPTIONAL},
-    {"even_parts", SOURCE(even_parts), .flags = JSON_OPTIONAL},
     {"zero", SOURCE(zero), 0, 3, JSON_OPTIONAL},
     {"pipeline_batch", SOURCE(pipeline_batch), 1, JSON_MAX_INT, JSON_OPTIONAL},
     {"pipeline_zero", SOURCE(pipeline_zero), 1, 2, JSON_OPTIONAL},

@@ -45,10 +45,7 @@ typedef struct {
     bool wide_reduction;    /* --wide-reduction */
     bool vocab_cut;         /* a vocabulary is cut to a multiple of tp */
     bool ends_short;        /* first and last stage have one layer less than the others */
-    bool even_parts; /* embedding, each layer, final norm and head are a part each; stages have
-                        equally many, the first ones one more where they do not divide. No source has
-                        it today: docs/cost-model.md 5.3 says why */
-    int64_t zero;    /* the ZeRO stage */
+    int64_t zero;           /* the ZeRO stage */
     int64_t pipeline_batch; /* with pp the column micro_batch is what a pipeline cuts into
                                  micro-batches of so many sequences; 0: it is the micro-batch */
     int64_t pipeline_zero;  /* with pp the ZeRO stage is this where the row says 3; 0: as it says */

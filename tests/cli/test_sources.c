@@ -105,7 +105,7 @@ test_row_is_read(void)
 {
     static const char text[] = FILE_OF(
         PAPER(", \"zero_stage\": 1, \"overlap\": \"dp\", \"vocab\": 51200, \"ends_short\": true, "
-              "\"even_parts\": true, \"dated\": true, \"stack\": \"2021-08\", "
+              "\"dated\": true, \"stack\": \"2021-08\", "
               "\"memory\": \"reserved\""),
         "{\"key\": \"k\", \"option\": \"loss\", \"value\": \"fused\", \"why\": \"says who\"}",
         "{\"prefix\": \"Seq\", \"family\": \"seq1f1b\", \"sliced\": true}",
@@ -122,7 +122,6 @@ test_row_is_read(void)
     g_assert_null(conventions.sources[0].attention);
     g_assert_cmpint(conventions.sources[0].vocab, ==, 51200);
     g_assert_true(conventions.sources[0].ends_short);
-    g_assert_true(conventions.sources[0].even_parts);
     g_assert_true(conventions.sources[0].dated);
     g_assert_cmpstr(conventions.sources[0].stack, ==, "2021-08");
     g_assert_false(conventions.sources[0].vocab_cut);

@@ -163,6 +163,20 @@ test_quantised_operands(void)
     assert_near(cost_s(profile, &op, PROFILE_PASS_FORWARD, DTYPE_FP8), product, 1e-12);
 }
 
+/* A sequence of 2048 through a layer of @moe, which becomes GPT with 4 experts, over 2 ranks. */
+static ProfileQuery
+query_of_experts(ModelArch *moe)
+{
+    ProfileQuery query = query_of(1, 2048, 0, 1);
+
+    *moe = arch;
+    moe->experts = (ModelExperts){.n_experts = 4, .top_k = 2, .ffn_hidden = 8192};
+    query.arch = moe;
+    query.shape.ep = 2;
+    query.groups[MODEL_GROUP_EP] = (ProfileGroup){.stride = 1, .n = 2};
+    return query;
+}
+
 /*
  * A layer of GPT with 4 experts over 2 ranks: its two all-to-alls each way hide behind computing at
  * the price of interference_fraction of their time.  Graphs take the host's time away: that of the
@@ -172,13 +186,9 @@ static void
 test_experts_hide_and_graphs_hold(void)
 {
     g_autoptr(Profile) profile = fixture_profile();
-    ModelArch moe = arch;
-    ProfileQuery query = query_of(1, 2048, 0, 1);
+    ModelArch moe;
+    ProfileQuery query = query_of_experts(&moe);
 
-    moe.experts = (ModelExperts){.n_experts = 4, .top_k = 2, .ffn_hidden = 8192};
-    query.arch = &moe;
-    query.shape.ep = 2;
-    query.groups[MODEL_GROUP_EP] = (ProfileGroup){.stride = 1, .n = 2};
     profile->parameters.interference_fraction = 0.25;
     profile->parameters.host_kernel_s = 1e-6;
     const ProfileCost plain = profile_cost_part(profile, &query, PROFILE_PASS_FORWARD);
@@ -224,13 +234,9 @@ static void
 test_hosts_wait_for_counts(void)
 {
     g_autoptr(Profile) profile = fixture_profile();
-    ModelArch moe = arch;
-    ProfileQuery query = query_of(1, 2048, 0, 1);
+    ModelArch moe;
+    ProfileQuery query = query_of_experts(&moe);
 
-    moe.experts = (ModelExperts){.n_experts = 4, .top_k = 2, .ffn_hidden = 8192};
-    query.arch = &moe;
-    query.shape.ep = 2;
-    query.groups[MODEL_GROUP_EP] = (ProfileGroup){.stride = 1, .n = 2};
     query.host_kernel_s = query.host_backward_kernel_s = 1.0;
     query.shape.host_counts = true;
     const double permute_s =
