@@ -4,7 +4,7 @@
 
 #include "base/units.h"
 #include "planner/search.h"
-#include "profiles/workload/memory.h"
+#include "profiles/workload/state.h"
 
 /* Clusters are extended up to so many times their size. */
 #define MAX_FACTOR 64

@@ -6,7 +6,7 @@
 #include "base/json_fields.h"
 #include "base/units.h"
 #include "cli/request/output.h"
-#include "profiles/workload/memory.h"
+#include "profiles/workload/state.h"
 #include "schedule/rank_order.h"
 
 #define DAY_S 86400.0

@@ -4,7 +4,7 @@
 
 #include "planner/bounds/point_bound.h"
 #include "planner/bounds/sketch.h"
-#include "profiles/workload/memory.h"
+#include "profiles/workload/buffers.h"
 
 /* Fewer bytes than a slice's ops may keep because each of them rounds: as in plan_point_set_group(). */
 #define ROUNDING (1.0 - 1e-3)

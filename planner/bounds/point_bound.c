@@ -4,7 +4,7 @@
 
 #include "base/units.h"
 #include "planner/bounds/sketch.h"
-#include "profiles/workload/memory.h"
+#include "profiles/workload/buffers.h"
 
 /* --- memory --- */
 

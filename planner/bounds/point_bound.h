@@ -57,7 +57,7 @@ void plan_point_bound_bytes(const PlanRequest *request, const PlanLayerCost *cos
 /*
  * Returns: what a rank that always holds @static_bytes or more may hold besides at the most;
  * INFINITY: there is no limit; negative: it does not fit.  The allocator loses a share of what comes
- * and goes (profiles/workload/memory.h), unless the request has a limit of its own.
+ * and goes (profiles/workload/buffers.h), unless the request has a limit of its own.
  * @memory_bytes  of the largest device, or the request's limit; INT64_MAX: none
  */
 double plan_point_usable_bytes(const PlanRequest *request, const PlanDegrees *degrees,

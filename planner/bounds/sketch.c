@@ -3,7 +3,8 @@
 #include <string.h>
 
 #include "base/saturate.h"
-#include "profiles/workload/memory.h"
+#include "profiles/workload/buffers.h"
+#include "profiles/workload/state.h"
 #include "profiles/workload/zero3.h"
 
 /* Far beyond any memory, and sums of a few do not overflow. */

@@ -7,6 +7,7 @@
 #include "base/units.h"
 #include "profiles/cost/cost.h"
 #include "profiles/workload/memory.h"
+#include "profiles/workload/state.h"
 #include "profiles/workload/ops.h"
 
 static ModelPart

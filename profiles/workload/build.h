@@ -7,9 +7,11 @@
 
 #include "base/saturate.h"
 #include "profiles/cost/mesh.h"
+#include "profiles/workload/buffers.h"
 #include "profiles/workload/memory.h"
 #include "profiles/workload/ops.h"
 #include "profiles/workload/prefetch.h"
+#include "profiles/workload/state.h"
 #include "profiles/workload/zero3.h"
 
 /* What parts hold, as far as it was asked: whatever their stage, layers of a kind hold the same.  All
@@ -144,7 +146,7 @@ bool workload_build_parts_meet(const WorkloadBuild *build);
 /* Elements of the model's first layer on one device. */
 int64_t workload_build_first_layer(const ModelArch *arch, const Plan *plan);
 
-/* --- memory.c --- */
+/* --- state.c --- */
 
 WorkloadParameters workload_build_parameters(const WorkloadBuild *build, int32_t rank);
 
@@ -152,9 +154,17 @@ WorkloadParameters workload_build_parameters(const WorkloadBuild *build, int32_t
 WorkloadParameters workload_build_part_parameters(const WorkloadBuild *build, ModelPart part,
                                                   int64_t layer, bool tied_copy);
 
+/* --- buffers.c --- */
+
 /* Fills the static_bytes of @rank.  The messages of all stages must be known. */
 void workload_build_static(const WorkloadBuild *build, const Workload *workload, int32_t rank,
                            int64_t static_bytes[TRACE_MEMORY_N]);
+
+/* --- memory.c --- */
+
+/* Bytes of a product's result that are there while the op runs; 0: other ops, and results that the
+ * next op saves. */
+int64_t workload_build_output_bytes(const ModelOp *op, double element_bytes);
 
 /* Fills the activation, kv and workspace bytes of one op, and its last_bytes of build->prefetch
  * (nullable) [SCHEDULE_OP_N * depth]. */

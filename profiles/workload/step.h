@@ -9,7 +9,7 @@
 #pragma once
 
 #include "profiles/profile.h"
-#include "profiles/workload/memory.h"
+#include "profiles/workload/state.h"
 
 /* What of a plan the step depends on.  All pointers are borrowed. */
 typedef struct {

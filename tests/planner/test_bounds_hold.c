@@ -10,7 +10,7 @@
 #include "planner/bounds/rank_kinds.h"
 #include "planner/partition/partitions.h"
 #include "planner/space/space.h"
-#include "profiles/workload/memory.h"
+#include "profiles/workload/buffers.h"
 #include "schedule/rank_order.h"
 #include "tests/planner/search_case.h"
 

@@ -1,5 +1,5 @@
-/* Tests of profiles/workload/memory.h: what a rank holds, by owner. */
-#include "profiles/workload/memory.h"
+/* Tests of profiles/workload/: what a rank holds, by owner (state.h, buffers.h, memory.h). */
+#include "profiles/workload/buffers.h"
 #include "tests/profiles/workload_case.h"
 
 /* --- memory --- */
