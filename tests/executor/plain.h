@@ -10,7 +10,24 @@
 #include <math.h>
 #include <string.h>
 
+#include "executor/model/random.h"
 #include "tests/executor/plain_attention.h"
+
+/* Initial weights are so small that attention is nearly uniform and its gradients vanish beside the others': spreads
+ * everything out. */
+static inline void
+spread_weights(ExecModel *model)
+{
+    for (guint i = 0; i < exec_model_n_parameters(model); i++) {
+        const ExecParameter *p = exec_model_parameter(model, i);
+        const uint64_t key = exec_random_key(3, p->name);
+        for (int64_t j = 0; j < p->n; j++) {
+            float *w = (float *)model->weights.data + p->offset + j;
+            *w +=
+                (p->init == EXEC_INIT_NORMAL ? 0.4f : 0.2f) * exec_random_normal(key, (uint64_t)j);
+        }
+    }
+}
 
 /* The norm of @name of a layer, or of an end (@layer -1). */
 static inline void

@@ -72,21 +72,6 @@ defined(const ModelArch *arch, const ExecModel *model, const ExecData *data)
     return d;
 }
 
-/* Spreads the initial values, so that nothing is nearly uniform. */
-static void
-spread_weights(ExecModel *model)
-{
-    for (guint i = 0; i < exec_model_n_parameters(model); i++) {
-        const ExecParameter *p = exec_model_parameter(model, i);
-        const uint64_t key = exec_random_key(3, p->name);
-        for (int64_t j = 0; j < p->n; j++) {
-            float *w = (float *)model->weights.data + p->offset + j;
-            *w +=
-                (p->init == EXEC_INIT_NORMAL ? 0.4f : 0.2f) * exec_random_normal(key, (uint64_t)j);
-        }
-    }
-}
-
 /* Its difference between both sides of the weights of @p, h apart along a random direction, less what the gradient
  * says of it.  An indexer's parameters do not change the loss, nor do others learn from the divergence. */
 static double

@@ -91,22 +91,6 @@ loss_of(ExecReference *reference, const ExecData *data)
     return reference->loss;
 }
 
-/* Initial weights are so small that attention is nearly uniform and its gradients vanish beside the
- * others': spread everything out. */
-static void
-spread_weights(ExecModel *model)
-{
-    for (guint i = 0; i < exec_model_n_parameters(model); i++) {
-        const ExecParameter *p = exec_model_parameter(model, i);
-        const uint64_t key = exec_random_key(3, p->name);
-        for (int64_t j = 0; j < p->n; j++) {
-            float *w = (float *)model->weights.data + p->offset + j;
-            *w +=
-                (p->init == EXEC_INIT_NORMAL ? 0.4f : 0.2f) * exec_random_normal(key, (uint64_t)j);
-        }
-    }
-}
-
 /*
  * Central differences of every tensor along a random direction.  The loss is a mean of fp32 losses
  * of about 5, with a rounding of some 1e-7; @step = 2e-3 moves it by 4e-3 times the gradient's norm,

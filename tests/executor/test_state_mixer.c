@@ -102,21 +102,6 @@ defined_loss(const ModelArch *arch, const ExecModel *model, const ExecData *data
     return loss;
 }
 
-/* Spreads the initial values, so that nothing is nearly uniform. */
-static void
-spread_weights(ExecModel *model)
-{
-    for (guint i = 0; i < exec_model_n_parameters(model); i++) {
-        const ExecParameter *p = exec_model_parameter(model, i);
-        const uint64_t key = exec_random_key(3, p->name);
-        for (int64_t j = 0; j < p->n; j++) {
-            float *w = (float *)model->weights.data + p->offset + j;
-            *w +=
-                (p->init == EXEC_INIT_NORMAL ? 0.4f : 0.2f) * exec_random_normal(key, (uint64_t)j);
-        }
-    }
-}
-
 /* The definition's difference between both sides of the weights @w of @p, h apart along a random
  * direction, less what the gradient says of it. */
 static double
