@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/order.h"
+#include "base/parallel.h"
 #include "planner/bounds/floor.h"
 #include "planner/bounds/point_bound.h"
 #include "planner/partition/partitions.h"
@@ -14,6 +15,8 @@
 #define MAX_SLICED 24
 /* Sharper bounds of all points, stages and sizes of micro-batches together, at some 10 us each. */
 #define MAX_FLOORS (1 << 16)
+/* How many of them are taken at once, all against what was known before: enough for many threads. */
+#define FLOORS_AT_ONCE 32
 /* Points that hold down the bound of all slicings, and are sliced for it. */
 #define MAX_LEAST 2
 #define MAX_LEAST_SIZES 4 /* of micro-batches, in even and balanced stages */
@@ -149,10 +152,24 @@ floor_key_equal(gconstpointer a, gconstpointer b)
     return memcmp(a, b, sizeof(FloorKey)) == 0;
 }
 
+/* A point whose sharper bound is to be taken, with all sizes of its largest micro-batch for which it may be
+ * below what is known. */
+typedef struct {
+    const PlanRun *run; /* (borrowed) */
+    PlanPoint point;
+    const ScheduleFamily *family; /* which gives the stages */
+    int64_t groups[PLAN_POINT_MAX_REGROUPED + 1];
+    int n_groups;
+    bool is_bounded;  /* else the bound without any floor stands */
+    int64_t known_ns; /* larger bounds are of no use */
+    int64_t least_ns; /* the bound, which a floor may raise */
+} FloorTask;
+
 /* The bound of all slicings, as far as it is known. */
 typedef struct {
     const PlanRun *run;
     GHashTable *seen; /* (owned) of (owned) FloorKey: what has been bounded */
+    GArray *tasks;    /* (owned) of FloorTask: what is bounded next, all at once */
     int64_t least_ns; /* of what has been bounded */
     int n_left;       /* sharper bounds that may be taken */
     /* The points of the least bounds that may be sliced, the least one last. */
@@ -187,17 +204,64 @@ note_least(Floors *floors, const PlanPoint *point)
     floors->least[floors->n_least - 1] = *point;
 }
 
-/* Lowers the bound to how long @point takes at the least with any slices in stages of @counts layers:
- * the least over the sizes of its largest micro-batch. */
+/* ParallelFunc: how long the point of task number @i takes at the least with any slices: the least over
+ * the sizes of its largest micro-batch. */
 static void
-bound_groups(Floors *floors, const PlanPoint *point, const int64_t *counts)
+bound_task(int64_t i, void *user_data)
+{
+    FloorTask *task = &g_array_index((GArray *)user_data, FloorTask, i);
+    const PlanRun *run = task->run;
+    const PlanPoint *point = &task->point;
+
+    if (!task->is_bounded)
+        return;
+    g_autofree int64_t *even = plan_partition_even(run->request, point, task->family);
+    const PlanFloorAsked asked = {
+        .memo = run->evaluation.memo,
+        .request = run->request,
+        .point = point,
+        .cost = plan_space_cost(run->space, point),
+        .counts = point->is_balanced ? plan_partition_balanced(run->evaluation.memo, run->request,
+                                                               point, task->family)
+                                     : even,
+        .memory_bytes = run->evaluation.memory_limit_bytes,
+    };
+    task->least_ns =
+        MAX(task->least_ns, plan_floor_ns(&asked, task->groups, task->n_groups, task->known_ns));
+}
+
+/* Bounds all tasks in the run's threads, and lowers the bound to theirs in their order: so the number of
+ * threads changes nothing, nor does it matter that they did not know of each other. */
+static void
+bound_tasks(Floors *floors)
+{
+    const PlanRun *run = floors->run;
+
+    parallel_each(floors->tasks->len, run->request->threads, bound_task, floors->tasks);
+    for (guint i = 0; i < floors->tasks->len; i++) {
+        const FloorTask *task = &g_array_index(floors->tasks, FloorTask, i);
+        if (task->least_ns >= floors->least_ns)
+            continue;
+        if (task->point.degrees.vpp <= MAX(run->request->vpp, PLAN_SLICED_CHUNKS))
+            note_least(floors, &task->point);
+        floors->least_ns = task->least_ns;
+    }
+    g_array_set_size(floors->tasks, 0);
+}
+
+/* Adds the task of @point in the stages of @family, unless its bound without a floor says enough. */
+static void
+add_task(Floors *floors, const PlanPoint *point, const ScheduleFamily *family)
 {
     const PlanRun *run = floors->run;
     const PlanRequest *request = run->request;
     const PlanLayerCost *cost = plan_space_cost(run->space, point);
     const int64_t memory_bytes = run->evaluation.memory_limit_bytes;
-    int64_t groups[PLAN_POINT_MAX_REGROUPED + 1], least_ns = INT64_MAX;
-    int n = 0;
+    FloorTask task = {.run = run,
+                      .point = *point,
+                      .family = family,
+                      .known_ns = floors->least_ns,
+                      .least_ns = INT64_MAX};
 
     for (int64_t group = point->micro_batch;
          group == point->micro_batch || (group >= 1 && plan_point_regroups(request, point));
@@ -209,35 +273,27 @@ bound_groups(Floors *floors, const PlanPoint *point, const int64_t *counts)
         const int64_t bound_ns = plan_point_sliced_ns(request, cost, &one);
         if (bound_ns >= floors->least_ns)
             continue;
-        least_ns = MIN(least_ns, bound_ns);
-        groups[n++] = group;
+        task.least_ns = MIN(task.least_ns, bound_ns);
+        task.groups[task.n_groups++] = group;
     }
-    const PlanFloorAsked asked = {run->evaluation.memo, request, point, cost, counts, memory_bytes};
-    if (n > 0 && floors->n_left-- > 0)
-        least_ns = MAX(least_ns, plan_floor_ns(&asked, groups, n, floors->least_ns));
-    if (least_ns < floors->least_ns &&
-        point->degrees.vpp <= MAX(run->request->vpp, PLAN_SLICED_CHUNKS))
-        note_least(floors, point);
-    floors->least_ns = MIN(floors->least_ns, least_ns);
+    if (task.n_groups == 0)
+        return;
+    task.is_bounded = floors->n_left-- > 0;
+    g_array_append_val(floors->tasks, task);
 }
 
-/* The same of the point's own stages.  All families that slice lie in a loop, so they have the same
+/* The same in the point's own stages.  All families that slice lie in a loop, so they have the same
  * stages. */
 static void
-bound_point(Floors *floors, const PlanPoint *point)
+add_point(Floors *floors, const PlanPoint *point)
 {
-    const PlanRun *run = floors->run;
-    const PlanSpace *space = run->space;
+    const PlanSpace *space = floors->run->space;
 
     for (guint i = 0; i < space->families->len; i++) {
         const ScheduleFamily *family = space->families->pdata[i];
         if (!family->slices || !plan_space_has_family(space, point, family, 2))
             continue;
-        g_autofree int64_t *even = plan_partition_even(run->request, point, family);
-        bound_groups(floors, point,
-                     point->is_balanced ? plan_partition_balanced(run->evaluation.memo,
-                                                                  run->request, point, family)
-                                        : even);
+        add_task(floors, point, family);
         return;
     }
 }
@@ -245,16 +301,14 @@ bound_point(Floors *floors, const PlanPoint *point)
 /* The same of @point, of space->chunked, with all numbers of chunks that are too many to be sliced,
  * even and balanced. */
 static void
-bound_chunked(Floors *floors, const PlanPoint *point)
+add_chunked(Floors *floors, const PlanPoint *point)
 {
     PlanPoint one = *point;
 
-    for (; one.degrees.vpp > MAX(floors->run->request->vpp, PLAN_SLICED_CHUNKS) &&
-           floors->least_ns > point->sliced_bound_ns;
-         one.degrees.vpp--)
+    for (; one.degrees.vpp > MAX(floors->run->request->vpp, PLAN_SLICED_CHUNKS); one.degrees.vpp--)
         for (int balanced = 0; balanced <= 1; balanced++) {
             one.is_balanced = balanced == 1;
-            bound_point(floors, &one);
+            add_point(floors, &one);
         }
 }
 
@@ -268,8 +322,9 @@ bound_points(PlanRun *run, Floors *floors)
     g_autofree const PlanPoint **points = g_new(const PlanPoint *, n_all);
     g_autoptr(GHashTable) seen =
         g_hash_table_new_full(floor_key_hash, floor_key_equal, g_free, NULL);
+    g_autoptr(GArray) tasks = g_array_new(FALSE, FALSE, sizeof(FloorTask));
 
-    *floors = (Floors){run, seen, run->lower_bound_ns, MAX_FLOORS};
+    *floors = (Floors){run, seen, tasks, run->lower_bound_ns, MAX_FLOORS};
     for (guint i = 0; i < n_all; i++)
         points[i] = i < n ? &g_array_index(space->points, PlanPoint, i)
                           : &g_array_index(space->chunked, PlanPoint, i - n);
@@ -279,13 +334,18 @@ bound_points(PlanRun *run, Floors *floors)
         const PlanPoint *point = points[i];
         if (point->sliced_bytes > run->evaluation.memory_limit_bytes)
             continue;
-        if (plan_evaluation_is_stopped(&run->evaluation))
+        if (plan_evaluation_is_stopped(&run->evaluation)) {
             floors->least_ns = point->sliced_bound_ns;
-        else if (point->degrees.vpp > MAX(run->request->vpp, PLAN_SLICED_CHUNKS))
-            bound_chunked(floors, point);
+            break;
+        }
+        if (point->degrees.vpp > MAX(run->request->vpp, PLAN_SLICED_CHUNKS))
+            add_chunked(floors, point);
         else
-            bound_point(floors, point);
+            add_point(floors, point);
+        if (tasks->len >= FLOORS_AT_ONCE)
+            bound_tasks(floors);
     }
+    bound_tasks(floors);
     run->lower_bound_ns = floors->least_ns;
 }
 

@@ -4,12 +4,13 @@
 
 struct PlanMemo {
     GMutex lock;
+    GCond made;          /* an answer that other threads wait for may be there */
     GHashTable *answers; /* of (owned) PlanMemoKey * -> (owned) Answer *; looked up only */
     PlanMemo *shapes;    /* (borrowed, nullable) has what depends on the shape of schedules alone */
 };
 
 typedef struct {
-    void *value;         /* (owned) */
+    void *value;         /* (owned, nullable) NULL: a thread is making it */
     GDestroyNotify free; /* how */
 } Answer;
 
@@ -18,7 +19,8 @@ answer_free(gpointer data)
 {
     Answer *answer = data;
 
-    answer->free(answer->value);
+    if (answer->value != NULL)
+        answer->free(answer->value);
     g_free(answer);
 }
 
@@ -47,6 +49,7 @@ plan_memo_new(void)
     PlanMemo *memo = g_new0(PlanMemo, 1);
 
     g_mutex_init(&memo->lock);
+    g_cond_init(&memo->made);
     memo->answers = g_hash_table_new_full(hash_key, keys_equal, g_free, answer_free);
     return memo;
 }
@@ -66,6 +69,7 @@ plan_memo_free(PlanMemo *memo)
     if (memo == NULL)
         return;
     g_hash_table_unref(memo->answers);
+    g_cond_clear(&memo->made);
     g_mutex_clear(&memo->lock);
     g_free(memo);
 }
@@ -77,26 +81,25 @@ plan_memo_get(PlanMemo *memo, const PlanMemoKey *key, PlanMemoMakeFunc make, con
     if (memo->shapes != NULL && key->kind == PLAN_MEMO_FLIGHT)
         return plan_memo_get(memo->shapes, key, make, question, free_answer);
     g_mutex_lock(&memo->lock);
-    const Answer *known = g_hash_table_lookup(memo->answers, key);
-    g_mutex_unlock(&memo->lock);
-    if (known != NULL)
-        return known->value;
-    /* Made without the lock.  Two threads may make the same answer: they are equal, and the first
-     * one stays. */
-    void *value = make(question);
-    if (value == NULL)
-        return NULL;
-    Answer *fresh = g_new(Answer, 1);
-    *fresh = (Answer){value, free_answer};
-    g_mutex_lock(&memo->lock);
-    known = g_hash_table_lookup(memo->answers, key);
-    if (known == NULL) {
-        known = fresh;
-        g_hash_table_insert(memo->answers, g_memdup2(key, (size_t)key->n_words * sizeof(int64_t)),
-                            g_steal_pointer(&fresh));
+    Answer *answer;
+    while ((answer = g_hash_table_lookup(memo->answers, key)) != NULL && answer->value == NULL)
+        g_cond_wait(&memo->made, &memo->lock);
+    if (answer != NULL) {
+        const void *value = answer->value;
+        g_mutex_unlock(&memo->lock);
+        return value;
     }
+    answer = g_new(Answer, 1);
+    *answer = (Answer){NULL, free_answer};
+    g_hash_table_insert(memo->answers, g_memdup2(key, (size_t)key->n_words * sizeof(int64_t)),
+                        answer);
     g_mutex_unlock(&memo->lock);
-    if (fresh != NULL)
-        answer_free(fresh);
-    return known->value;
+    void *value = make(question);
+    g_mutex_lock(&memo->lock);
+    answer->value = value;
+    if (value == NULL)
+        g_hash_table_remove(memo->answers, key);
+    g_cond_broadcast(&memo->made);
+    g_mutex_unlock(&memo->lock);
+    return value;
 }

@@ -53,6 +53,8 @@ typedef void *(*PlanMemoMakeFunc)(const void *question);
 /*
  * Returns: (borrowed, nullable) the answer that @make gives for @question, which @key identifies.
  * NULL is not remembered.
+ * A thread that asks for what another one is making waits for it: so @make may ask for other answers, but
+ * not, by any detour, for its own.
  * @free_answer  frees what @make returns.
  */
 const void *plan_memo_get(PlanMemo *memo, const PlanMemoKey *key, PlanMemoMakeFunc make,

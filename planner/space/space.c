@@ -1,104 +1,17 @@
 #include "planner/space/space.h"
 
+#include "base/parallel.h"
 #include "base/units.h"
 #include "planner/bounds/point_bound.h"
 #include "planner/bounds/rank_kinds.h"
 #include "planner/space/orders.h"
+#include "planner/space/refusals.h"
 #include "profiles/workload/ops.h"
 
 #include <string.h>
 
 /* Larger micro-batches are taken only when asked for. */
 #define MAX_MICRO_BATCH 4096
-
-/* --- why combinations are left out --- */
-
-/* The first reason of each kind.  (owned, nullable) */
-typedef struct {
-    char *shape;           /* the degrees against the model */
-    char *batch;           /* the batch is no multiple */
-    char *family;          /* the shape against the schedule family */
-    int64_t nearest_batch; /* one that would not be refused so; 0: it is absurdly large */
-    PlanBreach rule;       /* the framework's that came furthest; its text is NULL: none */
-    PlanAspect aspect;     /* of that rule */
-} Refusals;
-
-/* No batch as large as this is worth naming. */
-#define MAX_BATCH (INT64_C(1) << 31)
-
-static void
-refusals_clear(Refusals *refusals)
-{
-    g_clear_pointer(&refusals->shape, g_free);
-    g_clear_pointer(&refusals->batch, g_free);
-    g_clear_pointer(&refusals->family, g_free);
-    plan_breach_clear(&refusals->rule);
-}
-
-/* Whether @c keeps the rules of @aspect; else the first one that it breaks is noted, if none came
- * further. */
-static bool
-keeps_rules(Refusals *refusals, const PlanRuleCase *c, PlanAspect aspect)
-{
-    if (plan_rules_keep(c, aspect, NULL))
-        return true;
-    if (refusals->rule.text == NULL || aspect > refusals->aspect) {
-        plan_breach_clear(&refusals->rule);
-        plan_rules_keep(c, aspect, &refusals->rule);
-        refusals->aspect = aspect;
-    }
-    return false;
-}
-
-/* The multiple of @dp * @micro_batch next to @n, of two the larger one; 0: it is too large. */
-static int64_t
-nearest_multiple(int64_t n, int64_t dp, int64_t micro_batch)
-{
-    int64_t multiple;
-
-    if (__builtin_mul_overflow(dp, MAX(1, micro_batch), &multiple) || multiple > MAX_BATCH)
-        return 0;
-    int64_t down = n / multiple * multiple;
-    return down > 0 && n - down < multiple - (n - down) ? down : down + multiple;
-}
-
-/* Notes that the batch is no multiple of the micro-batches of @dp replicas. */
-static void
-refuse_batch(Refusals *refusals, const PlanRequest *request, int64_t dp)
-{
-    if (refusals->batch != NULL)
-        return;
-    refusals->nearest_batch = nearest_multiple(request->global_batch, dp, request->micro_batch);
-    refusals->batch = request->micro_batch > 0
-                          ? g_strdup_printf("--global-batch " INT " is not a multiple of --dp " INT
-                                            " * --micro-batch " INT,
-                                            request->global_batch, dp, request->micro_batch)
-                          : g_strdup_printf("--global-batch " INT " is not a multiple of --dp " INT,
-                                            request->global_batch, dp);
-}
-
-/* Returns: (owned) why the family, the usual one of a search, does not exist at @point. */
-static char *
-refusal_of_family(const PlanSpace *space, const PlanPoint *point, int64_t vpp)
-{
-    const ScheduleFamily *family =
-        space->is_automatic ? schedule_family_usual(vpp, false) : space->families->pdata[0];
-    const ScheduleShape shape = {
-        .n_ranks = point->degrees.pp,
-        .n_chunks = MAX(vpp, family->min_chunks),
-        .n_micro_batches = point->n_micro_batches,
-        .n_slices = 1,
-        .merges = plan_merges_pairs(&space->request->conventions, &point->degrees),
-    };
-    g_autoptr(GError) local = NULL;
-
-    if (point->degrees.pp * shape.n_chunks <= model_n_stacked(space->request->arch) &&
-        !schedule_shape_check(family, &shape, &local))
-        return g_strdup(local->message);
-    return g_strdup_printf("--pp " INT " * --vpp " INT " is more than the model's " INT " layers",
-                           point->degrees.pp, shape.n_chunks,
-                           model_n_stacked(space->request->arch));
-}
 
 /* --- families and plans --- */
 
@@ -224,11 +137,12 @@ typedef struct {
     PlanLayerCost costs[];              /* as there */
 } KnownCost;
 
-/* Why combinations were left out, to say so if none is left. */
+/* One way of tp and cp, which a thread walks by itself into a space of its own. */
 typedef struct {
-    PlanSpace *space;
+    PlanSpace *space; /* (owned) */
     const PlanSpaceLimits *limits;
-    Refusals refusals;
+    int64_t tp, cp;
+    PlanRefusals refusals;   /* why combinations were left out, to say so if none is left */
     PlanRuleCase c;          /* what is known so far of the points that follow */
     GPtrArray *known;        /* (owned) of (owned) KnownCost * */
     KnownCost *cost;         /* (borrowed) of the current ep, micro-batch and sp */
@@ -289,8 +203,8 @@ note_rule_of_families(Walk *walk, PlanPoint *point, int64_t vpp)
         const ScheduleFamily *family = space->families->pdata[i];
         point->degrees.vpp = MAX(vpp, family->min_chunks);
         const PlanRuleCase c = case_of(space->request, point, family);
-        if (keeps_rules(&walk->refusals, &c, PLAN_ASPECT_SCHEDULE) &&
-            keeps_rules(&walk->refusals, &c, PLAN_ASPECT_SHAPE))
+        if (plan_refusals_keep_rules(&walk->refusals, &c, PLAN_ASPECT_SCHEDULE) &&
+            plan_refusals_keep_rules(&walk->refusals, &c, PLAN_ASPECT_SHAPE))
             return false;
     }
     return true;
@@ -324,7 +238,7 @@ find_chunks(Walk *walk, PlanPoint point)
     }
     if (known->chunks->len == 0 && !note_rule_of_families(walk, &point, MAX(1, fixed)) &&
         walk->refusals.family == NULL)
-        walk->refusals.family = refusal_of_family(space, &point, MAX(1, fixed));
+        walk->refusals.family = plan_refusal_of_family(space, &point, MAX(1, fixed));
 }
 
 int64_t
@@ -510,7 +424,7 @@ add_savers(Walk *walk, PlanPoint point)
                 continue;
             walk->c.zero_stage = zero;
             walk->c.offload = (PlanOffload)offload;
-            if (!keeps_rules(&walk->refusals, &walk->c, PLAN_ASPECT_SAVERS))
+            if (!plan_refusals_keep_rules(&walk->refusals, &walk->c, PLAN_ASPECT_SAVERS))
                 continue;
             point.zero_stage = zero;
             point.offload = (PlanOffload)offload;
@@ -610,9 +524,15 @@ add_orders(Walk *walk, PlanPoint point)
 }
 
 static bool
+limits_stop(const PlanSpaceLimits *limits)
+{
+    return limits->stop != NULL && g_atomic_int_get(limits->stop) != 0;
+}
+
+static bool
 is_stopped(const Walk *walk)
 {
-    return walk->limits->stop != NULL && g_atomic_int_get(walk->limits->stop) != 0;
+    return limits_stop(walk->limits);
 }
 
 /* Micro-batches of @point's degrees, with and without sequence parallelism. */
@@ -624,7 +544,7 @@ add_batches(Walk *walk, PlanPoint point)
 
     if (request->global_batch % dp != 0 ||
         (request->micro_batch > 0 && request->global_batch / dp % request->micro_batch != 0)) {
-        refuse_batch(&walk->refusals, request, dp);
+        plan_refusals_note_batch(&walk->refusals, request, dp);
         return;
     }
     const int64_t sequences = request->global_batch / dp, fixed = request->micro_batch;
@@ -643,7 +563,7 @@ add_batches(Walk *walk, PlanPoint point)
             if (sp == 1 && request->seq_len / point.degrees.cp % point.degrees.tp != 0)
                 continue;
             walk->c.sequence_parallel = sp == 1;
-            if (!keeps_rules(&walk->refusals, &walk->c, PLAN_ASPECT_BATCH))
+            if (!plan_refusals_keep_rules(&walk->refusals, &walk->c, PLAN_ASPECT_BATCH))
                 continue;
             point.sequence_parallel = sp == 1;
             set_orders(walk, 0, &point);
@@ -691,7 +611,8 @@ find_orders(Walk *walk, const PlanDegrees *degrees)
     g_autoptr(GError) local = NULL;
 
     walk->c.degrees.rank_order = MAX(PLAN_RANK_ORDER_DEFAULT, fixed);
-    if (fixed != PLAN_AUTO && !keeps_rules(&walk->refusals, &walk->c, PLAN_ASPECT_ORDER))
+    if (fixed != PLAN_AUTO &&
+        !plan_refusals_keep_rules(&walk->refusals, &walk->c, PLAN_ASPECT_ORDER))
         return false;
     walk->n_orders = plan_space_orders(walk->space->request, degrees, walk->orders, &local);
     if (walk->n_orders > 0)
@@ -701,123 +622,151 @@ find_orders(Walk *walk, const PlanDegrees *degrees)
     return false;
 }
 
+/* All points of the walk's tp and cp. */
 static void
 add_degrees(Walk *walk)
 {
     const PlanRequest *request = walk->space->request;
-    const int64_t n = walk->space->n_devices;
+    const int64_t tp = walk->tp, cp = walk->cp, n = walk->space->n_devices / tp / cp;
     const int64_t last_ep = MAX(MAX(1, request->ep), request->arch->experts.n_experts);
 
-    for (int64_t tp = 1; tp <= n; tp++) {
-        if (n % tp != 0 || !allowed(request->tp, tp))
+    for (int64_t pp = 1; pp <= n; pp++) {
+        const int64_t dp = n / pp;
+        if (n % pp != 0 || !allowed(request->pp, pp) || !allowed(request->dp, dp))
             continue;
-        for (int64_t cp = 1; cp <= n / tp; cp++) {
-            if (n / tp % cp != 0 || !allowed(request->cp, cp))
-                continue;
-            g_ptr_array_set_size(walk->known, 0);
-            for (int64_t pp = 1; pp <= n / tp / cp; pp++) {
-                const int64_t dp = n / tp / cp / pp;
-                if (n / tp / cp % pp != 0 || !allowed(request->pp, pp) || !allowed(request->dp, dp))
-                    continue;
-                if (dp % MAX(1, request->conventions.optimizer_instances) != 0)
-                    continue;
-                if (pp > plan_request_most_stages(request)) {
-                    if (walk->refusals.shape == NULL)
-                        walk->refusals.shape =
-                            g_strdup_printf("--pp " INT " is more than the model's " INT " layers",
-                                            pp, model_n_stacked(request->arch));
-                    continue;
-                }
-                for (int64_t ep = 1; ep <= last_ep && !is_stopped(walk); ep++) {
-                    const PlanPoint point = {
-                        .degrees = {dp, tp, pp, 1, cp, ep, PLAN_RANK_ORDER_DEFAULT},
-                        .recompute = (PlanRecompute)MAX(0, request->recompute),
-                    };
-                    walk->c.degrees = point.degrees;
-                    if (dp * tp * cp / plan_expert_tp(&point.degrees, &request->conventions) % ep ==
-                            0 &&
-                        allowed(request->ep, ep) &&
-                        keeps_rules(&walk->refusals, &walk->c, PLAN_ASPECT_DEGREES) &&
-                        find_orders(walk, &point.degrees) && shape_fits(walk, &point.degrees))
-                        add_batches(walk, point);
-                }
-            }
+        if (dp % MAX(1, request->conventions.optimizer_instances) != 0)
+            continue;
+        if (pp > plan_request_most_stages(request)) {
+            if (walk->refusals.shape == NULL)
+                walk->refusals.shape =
+                    g_strdup_printf("--pp " INT " is more than the model's " INT " layers", pp,
+                                    model_n_stacked(request->arch));
+            continue;
         }
+        for (int64_t ep = 1; ep <= last_ep && !is_stopped(walk); ep++) {
+            const PlanPoint point = {
+                .degrees = {dp, tp, pp, 1, cp, ep, PLAN_RANK_ORDER_DEFAULT},
+                .recompute = (PlanRecompute)MAX(0, request->recompute),
+            };
+            walk->c.degrees = point.degrees;
+            if (dp * tp * cp / plan_expert_tp(&point.degrees, &request->conventions) % ep == 0 &&
+                allowed(request->ep, ep) &&
+                plan_refusals_keep_rules(&walk->refusals, &walk->c, PLAN_ASPECT_DEGREES) &&
+                find_orders(walk, &point.degrees) && shape_fits(walk, &point.degrees))
+                add_batches(walk, point);
+        }
+    }
+}
+
+/* --- walks side by side --- */
+
+static void
+walk_init(Walk *walk, const PlanSpace *all, const PlanSpaceLimits *limits, int64_t tp, int64_t cp)
+{
+    *walk = (Walk){
+        .space = g_new(PlanSpace, 1),
+        .limits = limits,
+        .tp = tp,
+        .cp = cp,
+        .c = plan_request_case(all->request),
+        .known = g_ptr_array_new_with_free_func(g_free),
+        .known_chunks = g_ptr_array_new_with_free_func(known_chunks_free),
+        .slices = g_array_new(FALSE, FALSE, sizeof(int64_t)),
+    };
+    *walk->space = *all;
+    g_ptr_array_ref(walk->space->families);
+    walk->space->points = g_array_new(FALSE, FALSE, sizeof(PlanPoint));
+    walk->space->chunked = g_array_new(FALSE, FALSE, sizeof(PlanPoint));
+    walk->space->costs = g_array_new(FALSE, FALSE, sizeof(PlanLayerCost));
+}
+
+static void
+walk_clear(gpointer data)
+{
+    Walk *walk = data;
+
+    plan_space_free(walk->space);
+    g_ptr_array_unref(walk->known);
+    g_ptr_array_unref(walk->known_chunks);
+    g_array_unref(walk->slices);
+    plan_refusals_clear(&walk->refusals);
+}
+
+/* ParallelFunc: walk number @i; what only its own walk looks at is freed at once. */
+static void
+walk_one(int64_t i, void *user_data)
+{
+    Walk *walk = &g_array_index((GArray *)user_data, Walk, i);
+
+    add_degrees(walk);
+    g_ptr_array_set_size(walk->known, 0);
+    g_ptr_array_set_size(walk->known_chunks, 0);
+}
+
+/* Adds the points of @more behind those of @points, whose layers' costs are @n_costs further on, and
+ * which were counted from @n_points on. */
+static void
+join_points(GArray *points, const GArray *more, int64_t n_points, int64_t n_costs)
+{
+    for (guint i = 0; i < more->len; i++) {
+        PlanPoint point = g_array_index(more, PlanPoint, i);
+        point.index += n_points;
+        point.cost += n_costs;
+        g_array_append_val(points, point);
+    }
+}
+
+/* Adds what is in @more, whose combinations follow those of @space. */
+static void
+join_spaces(PlanSpace *space, const PlanSpace *more)
+{
+    join_points(space->points, more->points, space->n_points, space->costs->len);
+    join_points(space->chunked, more->chunked, space->n_points, space->costs->len);
+    g_array_append_vals(space->costs, more->costs->data, more->costs->len);
+    if (more->n_large > 0 &&
+        (space->n_large == 0 || more->least_large.bound_bytes < space->least_large.bound_bytes)) {
+        space->least_large = more->least_large;
+        space->least_large.index += space->n_points;
+    }
+    space->n_points += more->n_points;
+    space->n_slow += more->n_slow;
+    space->n_large += more->n_large;
+    space->least_slow_ns = MIN(space->least_slow_ns, more->least_slow_ns);
+    space->least_sliced_ns = MIN(space->least_sliced_ns, more->least_sliced_ns);
+}
+
+/* Fills @space, which has no points yet, with all combinations, and notes why others are none. */
+static void
+walk_all(PlanSpace *space, const PlanSpaceLimits *limits, PlanRefusals *refusals)
+{
+    const PlanRequest *request = space->request;
+    const int64_t n = space->n_devices;
+    g_autoptr(GArray) walks = g_array_new(FALSE, FALSE, sizeof(Walk));
+
+    g_array_set_clear_func(walks, walk_clear);
+    for (int64_t tp = 1; tp <= n; tp++)
+        for (int64_t cp = 1; n % tp == 0 && allowed(request->tp, tp) && cp <= n / tp; cp++)
+            if (n / tp % cp == 0 && allowed(request->cp, cp)) {
+                Walk walk;
+                walk_init(&walk, space, limits, tp, cp);
+                g_array_append_val(walks, walk);
+            }
+    parallel_each(walks->len, request->threads, walk_one, walks);
+    for (guint i = 0; i < walks->len; i++) {
+        Walk *walk = &g_array_index(walks, Walk, i);
+        join_spaces(space, walk->space);
+        g_clear_pointer(&walk->space, plan_space_free);
+        plan_refusals_join(refusals, &walk->refusals);
     }
 }
 
 /* --- public --- */
 
-/* Numbers of devices that are tried for one that divides. */
-#define MAX_NEAREST 64
-
-/* (owned) what would do instead of so many devices. */
-static char *
-nearest_devices(const PlanSpace *space)
-{
-    const PlanSpaceLimits limits = {.memory_bytes = INT64_MAX, .time_ns = -1, .sliced_ns = -1};
-    const int64_t has = model_cluster_n_devices(space->request->profile->cluster);
-
-    for (int64_t i = 1; i <= MAX_NEAREST && !space->request->is_terse; i++) {
-        PlanRequest other = *space->request;
-        const int64_t n[2] = {space->n_devices - i, space->n_devices + i};
-        other.is_terse = true;
-        for (int k = 0; k < 2; k++) {
-            other.n_devices = n[k];
-            g_autoptr(PlanSpace) divides =
-                n[k] >= 1 && n[k] <= has ? plan_space_new(&other, &limits, NULL) : NULL;
-            if (divides != NULL)
-                return g_strdup_printf("--gpus " INT " would do", n[k]);
-        }
-    }
-    return g_strdup("nearest: --gpus with a divisor of --global-batch times tp and pp");
-}
-
-/* Nothing is left: PLAN_ERROR_INVALID or _INFEASIBLE with what came furthest, and what would do. */
-static void
-set_empty(const PlanSpace *space, const Refusals *refusals, GError **error)
-{
-    const PlanRequest *request = space->request;
-    const bool is_fixed = request->dp > 0 || request->tp > 0 || request->pp > 0 ||
-                          request->cp > 0 || request->ep > 0 || request->micro_batch > 0 ||
-                          request->vpp > 0 || !space->is_automatic ||
-                          request->sequence_parallel == 1;
-    const int code = is_fixed ? PLAN_ERROR_INVALID : PLAN_ERROR_INFEASIBLE;
-
-    /* What came furthest says most. */
-    if (refusals->rule.text != NULL && (refusals->aspect >= PLAN_ASPECT_BATCH ||
-                                        (refusals->family == NULL && refusals->batch == NULL)))
-        plan_request_refuse(request, &refusals->rule, error);
-    else if (refusals->family != NULL)
-        g_set_error(error, PLAN_ERROR, code, "%s%s",
-                    refusals->family[0] == '-' ? "" : "--schedule: ", refusals->family);
-    else if (refusals->batch != NULL && (refusals->shape == NULL || request->tp > 0))
-        g_set_error(error, PLAN_ERROR, code,
-                    refusals->nearest_batch > 0 ? "%s; " INT " would do" : "%s", refusals->batch,
-                    refusals->nearest_batch);
-    else if (refusals->shape != NULL) {
-        g_autofree char *nearest = nearest_devices(space);
-        g_set_error(error, PLAN_ERROR, code, "no degrees multiply to " INT " devices: %s%s%s; %s",
-                    space->n_devices, refusals->shape, refusals->batch != NULL ? "; " : "",
-                    refusals->batch != NULL ? refusals->batch : "", nearest);
-    } else
-        g_set_error(error, PLAN_ERROR, code,
-                    "--sequence-parallel on: no --tp divides the tokens of each rank");
-}
-
 PlanSpace *
 plan_space_new(const PlanRequest *request, const PlanSpaceLimits *limits, GError **error)
 {
     g_autoptr(PlanSpace) space = g_new0(PlanSpace, 1);
-    g_autoptr(GPtrArray) known_chunks = g_ptr_array_new_with_free_func(known_chunks_free);
-    g_autoptr(GPtrArray) known = g_ptr_array_new_with_free_func(g_free);
-    g_autoptr(GArray) slices = g_array_new(FALSE, FALSE, sizeof(int64_t));
-    Walk walk = {.space = space,
-                 .limits = limits,
-                 .known = known,
-                 .known_chunks = known_chunks,
-                 .slices = slices,
-                 .c = plan_request_case(request)};
+    PlanRefusals refusals = {0};
 
     space->request = request;
     space->n_slices = plan_request_n_slices(request);
@@ -831,12 +780,12 @@ plan_space_new(const PlanRequest *request, const PlanSpaceLimits *limits, GError
     space->families = plan_request_families(request, error);
     if (space->families == NULL || !plan_request_find_devices(request, &space->n_devices, error))
         return NULL;
-    add_degrees(&walk);
-    if (space->n_points == 0 && is_stopped(&walk))
+    walk_all(space, limits, &refusals);
+    if (space->n_points == 0 && limits_stop(limits))
         g_set_error(error, PLAN_ERROR, PLAN_ERROR_INFEASIBLE, "stopped before any plan was found");
     else if (space->n_points == 0)
-        set_empty(space, &walk.refusals, error);
-    refusals_clear(&walk.refusals);
+        plan_refusals_set_error(space, &refusals, error);
+    plan_refusals_clear(&refusals);
     return space->n_points == 0 ? NULL : g_steal_pointer(&space);
 }
 

@@ -7,7 +7,8 @@
  * and the recompute kinds of its stages, which trial/ chooses at the point.  The room space/ knows
  * costs of single layers only; the bounds are those of bounds/point_bound.h.
  *
- * Thread-safety: a space is made by one thread, and then may be read by several.
+ * Thread-safety: a space is made by one thread, which starts the others that the request has, and then may be
+ * read by several.
  */
 #pragma once
 

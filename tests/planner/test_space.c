@@ -1,0 +1,232 @@
+/* Tests of planner/space/space.h and planner/cost/memo.h: what threads make by themselves is one space, and
+ * what one of them has made is not made again. */
+#include "base/parallel.h"
+#include "planner/space/space.h"
+#include "tests/planner/search_case.h"
+
+/* --- the parts of a space --- */
+
+/* Points that are too slow and some that are too large, or that have more chunks than are sliced. */
+static const PlanSpaceLimits limits[] = {
+    {INT64_C(700) << 20, 50000000, 30000000, 1, NULL},
+    {INT64_C(2000) << 20, 20000000, 20000000, 1, NULL},
+};
+
+static void
+assert_points_equal(const GArray *points, guint from, const PlanPoint *point)
+{
+    const PlanPoint *of_all = &g_array_index(points, PlanPoint, from);
+
+    g_assert_true(memcmp(&of_all->degrees, &point->degrees, sizeof point->degrees) == 0);
+    g_assert_cmpint(of_all->micro_batch, ==, point->micro_batch);
+    g_assert_cmpint(of_all->zero_stage, ==, point->zero_stage);
+    g_assert_cmpint(of_all->bound_ns, ==, point->bound_ns);
+    g_assert_cmpint(of_all->sliced_bound_ns, ==, point->sliced_bound_ns);
+}
+
+/* What a request with tp and cp open has is what those with each tp and cp have, one after the other. */
+static void
+check_parts(const PlanSpaceLimits *within, guint counts[4])
+{
+    g_autoptr(ModelArch) arch = small_arch(8, 4, 1000);
+    g_autoptr(Profile) profile = cluster_of("dgx-a100-40g", 16);
+    PlanRequest request = request_of(arch, profile, 32);
+    PlanSpace sum = {.least_slow_ns = INT64_MAX, .least_sliced_ns = INT64_MAX};
+    guint n = 0, n_chunked = 0;
+    int64_t least_bytes = INT64_MAX;
+
+    request.threads = 3;
+    request.n_devices = 16;
+    request.slices_mode = PLAN_SLICES_AUTO;
+    g_autoptr(PlanSpace) all = plan_space_new(&request, within, NULL);
+    g_assert_nonnull(all);
+    for (request.tp = 1; request.tp <= 16; request.tp *= 2)
+        for (request.cp = 1; request.cp <= 16 / request.tp; request.cp *= 2) {
+            g_autoptr(PlanSpace) part = plan_space_new(&request, within, NULL);
+            if (part == NULL)
+                continue;
+            for (guint i = 0; i < part->points->len; i++, n++) {
+                const PlanPoint *point = &g_array_index(part->points, PlanPoint, i);
+                assert_points_equal(all->points, n, point);
+                g_assert_cmpint(g_array_index(all->points, PlanPoint, n).index, ==,
+                                sum.n_points + point->index);
+            }
+            for (guint i = 0; i < part->chunked->len; i++, n_chunked++)
+                assert_points_equal(all->chunked, n_chunked,
+                                    &g_array_index(part->chunked, PlanPoint, i));
+            if (part->n_large > 0)
+                least_bytes = MIN(least_bytes, part->least_large.bound_bytes);
+            sum.n_points += part->n_points;
+            sum.n_slow += part->n_slow;
+            sum.n_large += part->n_large;
+            sum.least_slow_ns = MIN(sum.least_slow_ns, part->least_slow_ns);
+            sum.least_sliced_ns = MIN(sum.least_sliced_ns, part->least_sliced_ns);
+        }
+    g_assert_cmpuint(all->points->len, ==, n);
+    g_assert_cmpuint(all->chunked->len, ==, n_chunked);
+    g_assert_cmpint(all->n_points, ==, sum.n_points);
+    g_assert_cmpint(all->n_slow, ==, sum.n_slow);
+    g_assert_cmpint(all->n_large, ==, sum.n_large);
+    g_assert_cmpint(all->least_slow_ns, ==, sum.least_slow_ns);
+    g_assert_cmpint(all->least_sliced_ns, ==, sum.least_sliced_ns);
+    if (sum.n_large > 0)
+        g_assert_cmpint(all->least_large.bound_bytes, ==, least_bytes);
+    counts[0] += n;
+    counts[1] += n_chunked;
+    counts[2] += sum.n_slow > 0;
+    counts[3] += sum.n_large > 0;
+}
+
+static void
+test_parts_make_the_whole(void)
+{
+    guint counts[4] = {0};
+
+    for (size_t i = 0; i < G_N_ELEMENTS(limits); i++)
+        check_parts(&limits[i], counts);
+    g_test_message("%u points, %u of many chunks", counts[0], counts[1]);
+    g_assert_cmpuint(counts[0], >, 2000);
+    g_assert_cmpuint(counts[1], >, 50);
+    g_assert_cmpuint(counts[2], ==, 2);
+    g_assert_cmpuint(counts[3], ==, 1);
+}
+
+/* Each point has the costs of its own layers. */
+static void
+test_points_have_their_costs(void)
+{
+    g_autoptr(ModelArch) arch = small_arch(8, 4, 1000);
+    g_autoptr(Profile) profile = cluster_of("dgx-a100-40g", 16);
+    const PlanSpaceLimits none = {.memory_bytes = INT64_MAX, .time_ns = INT64_MAX, .sliced_ns = -1};
+    PlanRequest request = request_of(arch, profile, 32);
+
+    request.threads = 2;
+    request.n_devices = 16;
+    g_autoptr(PlanSpace) space = plan_space_new(&request, &none, NULL);
+    g_assert_nonnull(space);
+    for (guint i = 0; i < space->points->len; i += 7) {
+        const PlanPoint *point = &g_array_index(space->points, PlanPoint, i);
+        const PlanLayerShape shape = plan_point_layer_shape(point);
+        const PlanLayerCost own = whole_cost(&request, &shape);
+        const PlanLayerCost *cost = plan_space_cost(space, point);
+        g_assert_true(own.all.forward_s == cost->all.forward_s);
+        g_assert_true(own.all.backward_s == cost->all.backward_s);
+        g_assert_cmpint(own.all.kept_bytes[0], ==, cost->all.kept_bytes[0]);
+    }
+}
+
+/* Of two reasons of one kind that combinations have, the one of the smaller tp is told. */
+static void
+test_the_first_reason_is_told(void)
+{
+    g_autoptr(ModelArch) arch = small_arch(8, 0, 1000);
+    g_autoptr(Profile) profile = cluster_of("dgx-a100-40g", 16);
+    PlanRequest request = request_of(arch, profile, 7);
+    g_autoptr(GError) error = NULL;
+
+    request.threads = 3;
+    request.n_devices = 16;
+    request.pp = 1;
+    request.cp = 1;
+    /* tp 1 leaves 16 replicas, tp 2 eight, tp 4 four, tp 8 two: 7 is a multiple of none; 8 heads do not
+     * divide by 16. */
+    g_assert_null(plan_space_new(&request, limits, &error));
+    g_assert_nonnull(strstr(error->message, "--dp 16"));
+}
+
+/* --- the memo --- */
+
+typedef struct {
+    PlanMemoKey memo;
+    int64_t number;
+} Key;
+
+typedef struct {
+    PlanMemo *memo;
+    int64_t number;
+} Question;
+
+static int n_made[8];
+
+/* The sum of all numbers up to the question's, which the memo has of those before it. */
+static void *
+make_sum(const void *data)
+{
+    const Question *asked = data;
+    int64_t *sum = g_new(int64_t, 1);
+
+    g_atomic_int_inc(&n_made[asked->number]);
+    g_usleep(1000); /* others ask meanwhile */
+    *sum = asked->number;
+    if (asked->number > 0) {
+        const Question before = {asked->memo, asked->number - 1};
+        const Key key = {PLAN_MEMO_KEY(Key, PLAN_MEMO_FLOOR), before.number};
+        *sum += *(const int64_t *)plan_memo_get(asked->memo, &key.memo, make_sum, &before, g_free);
+    }
+    return sum;
+}
+
+static void
+ask_sum(int64_t i, void *user_data)
+{
+    const Question asked = {user_data, 7 - i % 8};
+    const Key key = {PLAN_MEMO_KEY(Key, PLAN_MEMO_FLOOR), asked.number};
+    const int64_t *sum = plan_memo_get(user_data, &key.memo, make_sum, &asked, g_free);
+
+    g_assert_cmpint(*sum, ==, asked.number * (asked.number + 1) / 2);
+}
+
+static void
+test_an_answer_is_made_once(void)
+{
+    g_autoptr(PlanMemo) memo = plan_memo_new();
+
+    memset(n_made, 0, sizeof n_made);
+    parallel_each(64, 8, ask_sum, memo);
+    for (size_t i = 0; i < G_N_ELEMENTS(n_made); i++)
+        g_assert_cmpint(n_made[i], ==, 1);
+}
+
+static void *
+make_nothing(const void *data)
+{
+    g_atomic_int_inc((int *)data);
+    g_usleep(1000);
+    return NULL;
+}
+
+typedef struct {
+    PlanMemo *memo;
+    int n_asked;
+} Nothing;
+
+static void
+ask_nothing(int64_t i, void *user_data)
+{
+    Nothing *nothing = user_data;
+    const Key key = {PLAN_MEMO_KEY(Key, PLAN_MEMO_FLOOR), 0};
+
+    g_assert_null(plan_memo_get(nothing->memo, &key.memo, make_nothing, &nothing->n_asked, g_free));
+}
+
+static void
+test_no_answer_is_not_remembered(void)
+{
+    g_autoptr(PlanMemo) memo = plan_memo_new();
+    Nothing nothing = {memo, 0};
+
+    parallel_each(8, 4, ask_nothing, &nothing);
+    g_assert_cmpint(nothing.n_asked, ==, 8);
+}
+
+int
+main(int argc, char **argv)
+{
+    g_test_init(&argc, &argv, NULL);
+    g_test_add_func("/planner/space/parts-make-the-whole", test_parts_make_the_whole);
+    g_test_add_func("/planner/space/points-have-their-costs", test_points_have_their_costs);
+    g_test_add_func("/planner/space/the-first-reason-is-told", test_the_first_reason_is_told);
+    g_test_add_func("/planner/memo/an-answer-is-made-once", test_an_answer_is_made_once);
+    g_test_add_func("/planner/memo/no-answer-is-not-remembered", test_no_answer_is_not_remembered);
+    return g_test_run();
+}
