@@ -38,7 +38,8 @@ scan_flops(const ModelArch *arch)
  * Bytes that the kernels of Mamba-2's scan move, forward or backward (cost-model.md 2.7): mamba_ssm runs
  * five of them forward, and these again and nine more backward.  The states of all chunks, in fp32,
  * pass through memory @n_states times; and each head's blocks read keys, queries and values of
- * their chunk @n_tiles times, though heads of a group share keys and queries.
+ * their chunk @n_tiles times, though heads of a group share keys and queries.  @heads  that are scanned
+ * over all tokens, by this rank or while it waits for others.
  */
 static double
 mamba2_scan_bytes(const OpsList *list, double heads, double chunk_states, double n_tiles,
@@ -47,7 +48,8 @@ mamba2_scan_bytes(const OpsList *list, double heads, double chunk_states, double
     const ModelState *s = &list->arch->state;
     const double tile = list->e * (double)(s->key_dim + s->value_dim);
 
-    return n_tiles * list->rows * heads * tile + n_states * chunk_states;
+    return n_tiles * (double)list->shape->batch * (double)list->shape->tokens * heads * tile +
+           n_states * chunk_states;
 }
 
 #define MAMBA2_FORWARD_STATES 4.0 /* written, passed on (read and written), read */
@@ -78,6 +80,42 @@ add_state_pass(OpsList *list, const ModelStateWidths *w)
         ops_add_collective(
             list, "state_pass", MODEL_GROUP_CP, MODEL_COMM_RING_EXCHANGE, MODEL_COMM_RING_EXCHANGE,
             2.0 * (double)list->shape->cp * (state + 4.0 * before_elements(list, w)));
+}
+
+/* Tokens of all heads become all tokens of some heads, before the convolution: everything that the first
+ * products gave, keys and queries as often as there are ranks without a group of their own.  Mamba-2's
+ * gates, values, B, C and time steps go one by one  [Megatron-Core: mamba_context_parallel.py].
+ * Returns: how many exchanges there are; @columns  of them all. */
+static int
+add_split_of_heads(OpsList *list, const ModelStateWidths *w, double *columns)
+{
+    const bool one_by_one = model_state_mixer(list->arch) == MODEL_MIXER_MAMBA2;
+    const double groups = (double)MAX(1, list->arch->state.n_key_heads / list->shape->tp);
+    const double keys = (double)w->keys * fmax(1.0, (double)list->shape->cp / groups);
+    const double parts[] = {(double)w->values, (double)w->values, keys, keys, (double)w->rates};
+
+    *columns = (double)(w->in + w->up) + 2.0 * (keys - (double)w->keys);
+    if (!one_by_one)
+        ops_add_head_exchange(list, "heads_split", *columns);
+    for (size_t i = 0; one_by_one && i < G_N_ELEMENTS(parts); i++)
+        ops_add_head_exchange(list, "heads_split", parts[i]);
+    return one_by_one ? (int)G_N_ELEMENTS(parts) : 1;
+}
+
+/*
+ * The way back, and what Megatron-Core copies on both: before an exchange the parts of the ranks are put
+ * one behind the other; after it what came is joined, and tokens are put in their order, since attention
+ * has dealt them out in zigzag; the result is put in attention's order again.
+ */
+static void
+add_merge_of_heads(OpsList *list, const ModelStateWidths *w, int n_split, double columns)
+{
+    const double bytes = list->rows * list->e * (3.0 * columns + 2.0 * (double)w->values);
+
+    ops_add_head_exchange(list, "heads_merge", (double)w->values);
+    if (list->shape->cp > 1)
+        ops_add_memory(list, "heads_copies", 2.0 * bytes, 2.0 * bytes, 0.0, n_split + 4,
+                       n_split + 4);
 }
 
 static void
@@ -111,9 +149,9 @@ add_scan(OpsList *list, const ModelStateWidths *w)
     op->backward_bytes = ops_bytes(all * (2.0 * in + out) + 4.0 * n_chunks * state);
     if (model_state_mixer(arch) == MODEL_MIXER_MAMBA2) {
         op->forward_bytes = ops_bytes(mamba2_scan_bytes(
-            list, all * heads, n_chunks * state, MAMBA2_FORWARD_TILES, MAMBA2_FORWARD_STATES));
+            list, heads, n_chunks * state, MAMBA2_FORWARD_TILES, MAMBA2_FORWARD_STATES));
         op->backward_bytes = ops_bytes(mamba2_scan_bytes(
-            list, all * heads, n_chunks * state, MAMBA2_BACKWARD_TILES, MAMBA2_BACKWARD_STATES));
+            list, heads, n_chunks * state, MAMBA2_BACKWARD_TILES, MAMBA2_BACKWARD_STATES));
     }
     /* What it reads is kept by what made it; its result here, and the state that the slice begins
      * with, as K and V are, for all slices together. */
@@ -221,15 +259,15 @@ ops_add_state_mixer(OpsList *list, bool keeps_input)
     in->saved_bytes = ops_bytes((double)in->saved_bytes + list->rows * kept);
     add_narrow(list, &w);
     ops_add_tp_input_again(list, "mixer_input_again", arch->hidden);
+    const bool exchanges = mixer != MODEL_MIXER_CONV && !model_passes_states(list->shape);
+    double columns = 0.0;
+    const int n_split = exchanges ? add_split_of_heads(list, &w, &columns) : 0;
     add_conv(list, &w);
     add_steps(list, &w);
-    if (mixer != MODEL_MIXER_CONV) {
-        if (!model_passes_states(list->shape))
-            ops_add_head_exchange(list, "heads_split", 2.0 * (double)w.keys + (double)w.values);
+    if (mixer != MODEL_MIXER_CONV)
         add_scan(list, &w);
-        if (!model_passes_states(list->shape))
-            ops_add_head_exchange(list, "heads_merge", (double)w.values);
-    }
+    if (exchanges)
+        add_merge_of_heads(list, &w, n_split, columns);
     add_state_pass(list, &w);
     add_gated_norm(list, &w);
     ModelOp *out = ops_add_gemm(list, "mixer_out", list->rows, w.values, arch->hidden, s->bias);

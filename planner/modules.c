@@ -49,15 +49,17 @@ plan_module_sets(const PlanRequest *request)
 {
     GArray *sets = g_array_new(FALSE, FALSE, sizeof(uint32_t));
     g_autoptr(GArray) slices = g_array_new(FALSE, FALSE, sizeof(int64_t));
-    const uint32_t allowed = request->rules == NULL || request->rules->modules == 0
-                                 ? ~UINT32_C(0)
-                                 : request->rules->modules;
+    uint32_t allowed = request->rules == NULL || request->rules->modules == 0
+                           ? ~UINT32_C(0)
+                           : request->rules->modules;
     Choice choices[PLAN_MODULE_N];
     uint32_t set = 0;
     int n = 0;
 
     if (request->recompute != PLAN_AUTO && request->recompute != PLAN_RECOMPUTE_SELECTIVE)
         return sets;
+    if (plan_rules_merge(request->rules, &request->conventions, request->arch, request->ep))
+        allowed &= ~(UINT32_C(1) << PLAN_MODULE_MOE);
     g_array_append_val(slices, request->seq_len);
     for (PlanModule module = 0; module < PLAN_MODULE_OPS; module++) {
         const double price = allowed >> module & 1 ? s_per_byte(request, module, slices) : INFINITY;

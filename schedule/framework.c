@@ -74,7 +74,8 @@ static const char *const schedules_of_torch[] = {
  * core/model_parallel_config.py, pipeline_parallel/schedules.py, transformer/
  * pipeline_parallel_layer_layout.py (validate_layer_layout()).  Uneven stages are a layout.  The
  * mesh of Megatron-FSDP, which is ZeRO 2 and 3, has no pipeline (_init_dist_index); offloading is
- * the distributed optimizer's, which is ZeRO 1. */
+ * the distributed optimizer's, which is ZeRO 1.  What overlap_moe_expert_parallel_comm asks for is
+ * asserted in core/transformer/transformer_config.py. */
 static const PlanFrameworkRules rules_of_megatron = {
     .schedules = schedules_of_megatron,
     .described_by_flags = true,
@@ -86,6 +87,7 @@ static const PlanFrameworkRules rules_of_megatron = {
     .ep = true,
     .tp_with_pp = true,
     .pp_before_dp = true,
+    .merges_chunks = true,
     .groups = PLAN_GROUPS_AT_LEAST_PP,
     .kv_heads = PLAN_KV_HEADS_COPIED,
     .recomputes = ANY_RECOMPUTE,

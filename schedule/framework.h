@@ -274,6 +274,9 @@ typedef struct {
     bool tokens_by_tp_and_cp; /* tp times twice cp divides the sequence */
     bool offload_parameters;
     bool compiles_overlap_tp; /* overlap_tp is the compiler's, under which I and W are not apart */
+    bool
+        merges_chunks; /* overlap_ep with ep above 1: a pipeline has several chunks a rank, whole layers or
+                           experts are not computed again, and there is one MTP module at most */
     PlanGroups groups;
     PlanKvHeads kv_heads;
     PlanSequenceParallel sequence_parallel;

@@ -436,7 +436,7 @@ write_flags(JsonWriter *writer, const MeasuredRow *row, const ValidationSource *
     if (source->vocab_cut)
         json_write_bool(writer, "pad_vocab", false);
     write_option(writer, row, "cp_comm_type", NULL);
-    write_option(writer, row, "grad_dtype", NULL);
+    write_option(writer, row, "grad_dtype", source->grad_dtype);
     write_option(writer, row, "cuda_graphs", NULL);
     write_option(writer, row, "quantise", source->quantise);
     if (strcmp(source->framework, "megatron-core") == 0)

@@ -29,6 +29,7 @@ static const JsonField source_fields[] = {
     {"dropout", SOURCE(dropout), .flags = JSON_OPTIONAL},
     {"loss", SOURCE(loss), .flags = JSON_OPTIONAL},
     {"quantise", SOURCE(quantise), .flags = JSON_OPTIONAL},
+    {"grad_dtype", SOURCE(grad_dtype), .flags = JSON_OPTIONAL},
     {"dated", SOURCE(dated), .flags = JSON_OPTIONAL},
     {"stack", SOURCE(stack), .flags = JSON_OPTIONAL},
     {"tuned", SOURCE(tuned), .flags = JSON_OPTIONAL},

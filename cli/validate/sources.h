@@ -32,8 +32,8 @@ typedef struct {
     const char *name;      /* of the column "source"; a final '*' stands for any rest */
     int64_t zero_stage;    /* the row is of runs with this ZeRO stage only; -1: of all */
     const char *framework; /* --framework */
-    const char *attention, *overlap, *dropout, *loss,
-        *quantise; /* (nullable) the flags of these names */
+    const char *attention, *overlap, *dropout, *loss, *quantise,
+        *grad_dtype; /* (nullable) the flags of these names */
     /* The rest is of runs whose rows leave the column blank. */
     const char *dtype, *recompute;
     bool sequence_parallel; /* with tp */

@@ -120,9 +120,13 @@ keeps_rules(const PlanRequest *request, GError **error)
     if (!plan_rules_keep(&c, PLAN_ASPECT_JOB, &breach))
         return plan_request_refuse(request, &breach, error);
     c.recompute = request->recompute;
+    c.degrees.ep = request->ep;
     if (c.recompute != PLAN_AUTO && !plan_rules_keep(&c, PLAN_ASPECT_RECOMPUTE, &breach))
         return plan_request_refuse(request, &breach, error);
-    c.degrees = (PlanDegrees){.pp = request->pp == 1 ? 1 : 2, .vpp = MAX(1, request->vpp)};
+    /* Where pp, vpp or ep is open, some plan has no pipeline without chunks that merges passes. */
+    c.degrees = (PlanDegrees){.pp = request->pp == 1 ? 1 : 2,
+                              .vpp = MAX(1, request->vpp),
+                              .ep = request->pp > 1 && request->vpp > 0 ? MAX(1, request->ep) : 1};
     if (plan_request_opens_schedule(request)) {
         c.schedule = request->rules->schedules[0];
         return plan_rules_keep(&c, PLAN_ASPECT_SCHEDULE, &breach) ||

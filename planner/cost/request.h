@@ -133,6 +133,9 @@ plan_request_allows(const PlanRequest *request, int recompute)
         return false;
     return request->rules == NULL ||
            ((request->rules->recomputes >> recompute & 1) != 0 &&
+            (recompute != PLAN_RECOMPUTE_FULL ||
+             !plan_rules_merge(request->rules, &request->conventions, request->arch,
+                               request->ep)) &&
             (recompute != PLAN_RECOMPUTE_SELECTIVE ||
              plan_stack_lacks(&request->conventions, PLAN_FEATURE_SELECTIVE) == NULL));
 }

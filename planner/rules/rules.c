@@ -381,6 +381,49 @@ breaks_stages(const PlanRuleCase *c, PlanBreach *breach)
                   c->least_layers, c->most_layers);
 }
 
+/* --- experts' exchanges behind another micro-batch --- */
+
+static bool
+merges(const PlanRuleCase *c)
+{
+    return plan_rules_merge(c->rules, c->conventions, c->arch, c->degrees.ep);
+}
+
+static bool
+breaks_merged_mtp(const PlanRuleCase *c, PlanBreach *breach)
+{
+    return merges(c) && c->arch->mtp.n > 1 &&
+           broken(breach, "--overlap dp,pp",
+                  "exchanges of experts overlap with at most one MTP module, not " INT,
+                  c->arch->mtp.n);
+}
+
+static bool
+breaks_merged_chunks(const PlanRuleCase *c, PlanBreach *breach)
+{
+    const PlanDegrees *d = &c->degrees;
+
+    return merges(c) && d->pp > 1 && d->vpp == 1 &&
+           broken(breach, "--overlap dp,pp",
+                  "exchanges of experts overlap in a pipeline of several chunks a rank alone: "
+                  "--pp " INT " with --vpp 1",
+                  d->pp);
+}
+
+static bool
+breaks_merged_recompute(const PlanRuleCase *c, PlanBreach *breach)
+{
+    if (!merges(c))
+        return false;
+    if (c->recompute == PLAN_RECOMPUTE_FULL || c->recompute == PLAN_RECOMPUTE_N)
+        return broken(breach, "--overlap dp,pp",
+                      "exchanges of experts do not overlap where layers are computed again");
+    return c->recompute == PLAN_RECOMPUTE_SELECTIVE &&
+           in_set(c->conventions->recompute_modules, PLAN_MODULE_MOE) &&
+           broken(breach, "--recompute-modules core_attn",
+                  "exchanges of experts do not overlap where experts are computed again");
+}
+
 /* --- memory --- */
 
 /* (owned) "--zero N": the nearest stage of @set to @zero that is above 0, else 0. */
@@ -619,11 +662,13 @@ static const struct {
     {"cp", PLAN_ASPECT_DEGREES, breaks_cp},
     {"ep", PLAN_ASPECT_DEGREES, breaks_ep},
     {"tp-with-pp", PLAN_ASPECT_DEGREES, breaks_tp_with_pp},
+    {"overlap-ep-with-mtp", PLAN_ASPECT_DEGREES, breaks_merged_mtp},
     {"rank-order", PLAN_ASPECT_ORDER, breaks_order},
     {"sequence-parallel", PLAN_ASPECT_BATCH, breaks_sequence_parallel},
     {"schedule", PLAN_ASPECT_SCHEDULE, breaks_schedule},
     {"split-backward", PLAN_ASPECT_SCHEDULE, breaks_split},
     {"vpp", PLAN_ASPECT_SCHEDULE, breaks_chunks},
+    {"overlap-ep-with-pp", PLAN_ASPECT_SCHEDULE, breaks_merged_chunks},
     {"group", PLAN_ASPECT_SHAPE, breaks_groups},
     {"stages", PLAN_ASPECT_SHAPE, breaks_stages},
     {"zero", PLAN_ASPECT_SAVERS, breaks_zero},
@@ -632,6 +677,7 @@ static const struct {
     {"zero-with-cp", PLAN_ASPECT_SAVERS, breaks_zero_with_cp},
     {"offload", PLAN_ASPECT_SAVERS, breaks_offload},
     {"recompute", PLAN_ASPECT_RECOMPUTE, breaks_recompute},
+    {"overlap-ep-with-recompute", PLAN_ASPECT_RECOMPUTE, breaks_merged_recompute},
 };
 
 bool

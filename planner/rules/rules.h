@@ -55,6 +55,16 @@ typedef struct {
     int recompute; /* PLAN_RECOMPUTE_N: stages differ */
 } PlanRuleCase;
 
+/* Whether exchanges of experts run behind another micro-batch, with what that asks for (merges_chunks of
+ * PlanFrameworkRules); @ep  0: not known, and taken to be above 1.  @rules  (nullable) */
+static inline bool
+plan_rules_merge(const PlanFrameworkRules *rules, const PlanConventions *conventions,
+                 const ModelArch *arch, int64_t ep)
+{
+    return rules != NULL && rules->merges_chunks && conventions->overlap_ep &&
+           arch->experts.n_experts > 0 && ep != 1;
+}
+
 /* A broken rule. */
 typedef struct {
     const char *rule; /* its name: "zero-with-pp" */

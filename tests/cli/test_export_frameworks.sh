@@ -156,9 +156,9 @@ assert ''.join(stages).count('t') == 48" "$W/uneven.json"
 no_flag num-virtual-stages-per-pipeline-rank
 
 # shellcheck disable=SC2086
-plan moe.json deepseek-v3 dgx-h100 --gpus 256 --global-batch 256 --seq-len 4096 $megatron --dp 16 \
-    --tp 1 --pp 16 --ep 16 --micro-batch 1 --schedule 1f1b --zero 1 --recompute full \
-    --dispatcher hybridep --overlap dp,ep --cuda-graphs attention
+plan moe.json deepseek-v3 dgx-b300 --gpus 256 --global-batch 256 --seq-len 4096 $megatron --dp 16 \
+    --tp 1 --pp 16 --ep 16 --micro-batch 1 --vpp 2 --zero 1 --recompute none \
+    --dispatcher hybridep --overlap dp,pp,ep --cuda-graphs attention
 runs 0 "experts and latent attention" export "$W/moe.json" --to megatron
 flag num-experts 256
 flag moe-router-topk 8

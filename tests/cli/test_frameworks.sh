@@ -34,6 +34,10 @@ refused sequence-parallel torchtitan --tp 2 --sequence-parallel off
 refused stages deepspeed --pp 8 --layers 30
 refused dtype terapipe --dtype bf16
 refused model torchtitan --layers 10
+job="mixtral-8x7b dgx-h100 --gpus 64 --global-batch 256 --dp 16 --ep 8 --pp 4 --tp 1 --seq-len 4096 --micro-batch 1"
+refused overlap-ep-with-pp megatron-core --vpp 1 --overlap dp,pp,ep
+refused overlap-ep-with-recompute megatron-core --vpp 2 --overlap dp,pp,ep --recompute full
+job="llama3-8b dgx-h100 --gpus 16 --global-batch 64"
 refused split-backward torchtitan --pp 4 --tp 2 --schedule zb-h1 --overlap dp,pp,tp
 # shellcheck disable=SC2086
 {

@@ -292,11 +292,39 @@ test_a_scan_of_mamba2_moves_tiles_and_states(void)
                               .dtype = DTYPE_BF16,
                               .expert_imbalance = 1.0};
     const int64_t tile = 2 * 512 * 4 * 40 * 2, states = 2 * 4 * 8 * 8 * 32 * 4;
+    ModelShape split = shape;
+    ModelOp ops[MODEL_MAX_OPS];
+    int64_t exchanged = 0;
+    int n_exchanges = 0;
 
     g_assert_no_error(error);
     const ModelOp scan = op_of(arch, 0, &shape, "scan");
     g_assert_cmpint(scan.forward_bytes, ==, 8 * tile + 4 * states);
     g_assert_cmpint(scan.backward_bytes, ==, 24 * tile + 12 * states);
+    /* Two ranks have all tokens of half the heads each: half of it, not a quarter.  Of 256 rows of 2
+     * sequences they exchange gates and values of 4 x 32, B and C of 2 x 8 and 4 time steps, 292 columns,
+     * in five exchanges, which are copied three times, and the result of 128, copied twice. */
+    split.cp = 2;
+    const ModelOp half = op_of(arch, 0, &split, "scan");
+    g_assert_cmpint(half.forward_bytes, ==, scan.forward_bytes / 2);
+    g_assert_cmpint(half.backward_bytes, ==, scan.backward_bytes / 2);
+    const size_t n = model_ops(arch, MODEL_PART_LAYER, 0, &split, ops);
+    for (size_t i = 0; i < n; i++) {
+        if (strcmp(ops[i].name, "heads_split") != 0)
+            continue;
+        exchanged += ops[i].comm_bytes;
+        n_exchanges++;
+    }
+    g_assert_cmpint(n_exchanges, ==, 5);
+    g_assert_cmpint(exchanged, ==, 2 * 256 * 292 * 2);
+    g_assert_cmpint(op_of(arch, 0, &split, "heads_merge").comm_bytes, ==, 2 * 256 * 128 * 2);
+    const ModelOp copies = op_of(arch, 0, &split, "heads_copies");
+    g_assert_cmpint(copies.forward_bytes, ==, 2 * 2 * 256 * 2 * (3 * 292 + 2 * 128));
+    g_assert_cmpint(copies.n_kernels_forward, ==, 9);
+    /* Four ranks with two groups: each of these for two ranks, 324 columns. */
+    split.cp = 4;
+    g_assert_cmpint(op_of(arch, 0, &split, "heads_copies").forward_bytes, ==,
+                    2 * 2 * 128 * 2 * (3 * 324 + 2 * 128));
 }
 
 static void

@@ -113,6 +113,57 @@ test_a_model_that_runs(void)
     g_assert_cmpstr(breach.rule, ==, "slices");
 }
 
+/* core/transformer/transformer_config.py of Megatron-LM asserts these of overlap_moe_expert_parallel_comm: with
+ * a pipeline virtual stages, no full recompute, "moe" not among recomputed modules, at most one MTP module.
+ * Without experts' ranks, or the overlap, none of it matters. */
+static void
+test_merged_passes(void)
+{
+    static const struct {
+        const char *rule;
+        PlanAspect aspect;
+        int64_t pp, vpp, mtp;
+        int recompute;
+        uint32_t modules;
+    } rows[] = {
+        {NULL, PLAN_ASPECT_SCHEDULE, 1, 1, 1, PLAN_RECOMPUTE_NONE, 0},
+        {NULL, PLAN_ASPECT_SCHEDULE, 4, 2, 1, PLAN_RECOMPUTE_NONE, 0},
+        {"overlap-ep-with-pp", PLAN_ASPECT_SCHEDULE, 4, 1, 1, PLAN_RECOMPUTE_NONE, 0},
+        {NULL, PLAN_ASPECT_DEGREES, 1, 1, 1, PLAN_RECOMPUTE_NONE, 0},
+        {"overlap-ep-with-mtp", PLAN_ASPECT_DEGREES, 1, 1, 2, PLAN_RECOMPUTE_NONE, 0},
+        {"overlap-ep-with-recompute", PLAN_ASPECT_RECOMPUTE, 1, 1, 1, PLAN_RECOMPUTE_FULL, 0},
+        {NULL, PLAN_ASPECT_RECOMPUTE, 1, 1, 1, PLAN_RECOMPUTE_SELECTIVE,
+         1U << PLAN_MODULE_MOE_ACTIVATION},
+        {"overlap-ep-with-recompute", PLAN_ASPECT_RECOMPUTE, 1, 1, 1, PLAN_RECOMPUTE_SELECTIVE,
+         1U << PLAN_MODULE_MOE},
+    };
+    g_autoptr(ModelArch) arch = model_arch_load("deepseek-v3", NULL, NULL);
+    PlanConventions conventions = plan_conventions(PLAN_FRAMEWORK_MEGATRON_CORE);
+
+    for (size_t i = 0; i < G_N_ELEMENTS(rows); i++) {
+        PlanRuleCase c = case_of(arch, &conventions);
+        g_auto(PlanBreach) breach = {0};
+
+        arch->mtp.n = rows[i].mtp;
+        conventions.recompute_modules = rows[i].modules;
+        c.degrees.pp = rows[i].pp;
+        c.degrees.vpp = rows[i].vpp;
+        c.schedule = rows[i].vpp > 1 ? "interleaved" : "1f1b";
+        c.recompute = rows[i].recompute;
+        for (int way = 0; way < 3; way++) {
+            conventions.overlap_ep = way != 1;
+            c.degrees.ep = way != 2 ? 2 : 1;
+            const bool keeps = plan_rules_keep(&c, rows[i].aspect, way == 0 ? &breach : NULL);
+            g_assert_true(keeps == (way > 0 || rows[i].rule == NULL));
+        }
+        g_assert_cmpstr(breach.rule, ==, rows[i].rule);
+    }
+    /* The executor of degas merges passes in pipelines of one chunk. */
+    const PlanConventions own = plan_conventions(PLAN_FRAMEWORK_DEGAS);
+    PlanRuleCase c = case_of(arch, &own);
+    g_assert_null(c.rules);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -120,5 +171,6 @@ main(int argc, char **argv)
     g_test_add_func("/planner/rules/dates", test_dates);
     g_test_add_func("/planner/rules/expert-tp", test_expert_tp);
     g_test_add_func("/planner/rules/a-model-that-runs", test_a_model_that_runs);
+    g_test_add_func("/planner/rules/merged-passes", test_merged_passes);
     return g_test_run();
 }
