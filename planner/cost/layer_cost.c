@@ -18,6 +18,13 @@ model_part(PlanPart part)
                                        : MODEL_PART_LAYER;
 }
 
+/* The layer that stands for those of its kind; 0 of an end. */
+static int64_t
+layer_of_part(const PlanRequest *request, PlanPart part)
+{
+    return part < PLAN_PART_EMBEDDING ? model_first_of_kind(request->arch, (int32_t)part) : 0;
+}
+
 void
 plan_layer_count(const PlanRequest *request, int64_t first, int64_t last, int64_t n[PLAN_PART_N])
 {
@@ -182,19 +189,17 @@ plan_layer_accumulated(const PlanRequest *request, const PlanLayerShape *shape, 
                : 0.0;
 }
 
-/* Only where it is plainly added: neither measured rows nor overlapped collectives. */
+/* Has @query add gradients, only where it is plainly added: neither measured rows nor overlapped
+ * collectives. */
 static void
-set_accumulation(const PlanRequest *request, const PlanLayerShape *shape, ProfileQuery query,
-                 const ProfileCost *backward, PlanPartCost *part)
+set_accumulation(const PlanRequest *request, const PlanLayerShape *shape, ProfileQuery *query)
 {
     if (request->conventions.overlap_tp || request->profile->measurements->len > 0 ||
         plan_layer_recomputes_depend(request, shape))
         return;
-    query.accumulate_in_product = adds_in_product(request, shape);
-    query.accumulate_bytes_per_weight = workload_accumulate_bytes(
-        request->dtype, &request->conventions, query.accumulate_in_product, MANY);
-    const ProfileCost whole = profile_cost_part(request->profile, &query, PROFILE_PASS_BACKWARD);
-    part->accumulate_s = fmax(0.0, profile_cost_device_s(&whole) - profile_cost_device_s(backward));
+    query->accumulate_in_product = adds_in_product(request, shape);
+    query->accumulate_bytes_per_weight = workload_accumulate_bytes(
+        request->dtype, &request->conventions, query->accumulate_in_product, MANY);
 }
 
 /* By what is done besides @cost. */
@@ -267,19 +272,22 @@ set_times(const PlanRequest *request, const PlanLayerShape *shape, const Profile
           bool is_layer, PlanPartCost *part)
 {
     const Profile *profile = request->profile;
-    const ProfilePartCosts all = profile_cost_passes(profile, query);
+    ProfileQuery adding = *query;
+    set_accumulation(request, shape, &adding);
+    const ProfilePartCosts all = profile_cost_passes(profile, &adding);
     PassCosts costs = {
-        .forward = all.passes[PROFILE_PASS_FORWARD],
-        .backward = all.passes[PROFILE_PASS_BACKWARD],
-        .input = all.passes[PROFILE_PASS_BACKWARD_INPUT],
-        .weight = all.passes[PROFILE_PASS_BACKWARD_WEIGHT],
+        .forward = all.first[PROFILE_PASS_FORWARD],
+        .backward = all.first[PROFILE_PASS_BACKWARD],
+        .input = all.first[PROFILE_PASS_BACKWARD_INPUT],
+        .weight = all.first[PROFILE_PASS_BACKWARD_WEIGHT],
         .again = {[PLAN_RECOMPUTE_SELECTIVE] = all.selective},
     };
 
     /* Of layers that full recompute may leave alone, nothing. */
     if (is_layer && plan_full_repeats_all(&request->conventions))
         costs.again[PLAN_RECOMPUTE_FULL] = profile_cost_again(&costs.forward);
-    set_accumulation(request, shape, *query, &costs.backward, part);
+    part->accumulate_s = fmax(0.0, profile_cost_device_s(&all.passes[PROFILE_PASS_BACKWARD]) -
+                                       profile_cost_device_s(&costs.backward));
     set_slack(&costs, part);
     part->hidden_s = hidden_s(request, &costs, part);
     part->forward_s = least_s(request, &costs.forward);
@@ -356,14 +364,14 @@ first_of_nodes(const ModelCluster *cluster, int32_t kind)
     return first;
 }
 
-/* Prices @part of the model at the fastest of the kinds of nodes that ranks can lie on, or at the one
- * that @shape names, in any case with the groups that lie best. */
-static void
-set_part(const PlanRequest *request, const PlanLayerShape *shape, Slice slice, PlanPart part,
-         int64_t layer, PlanLayerCost *cost)
+/* Returns: @part of the model at the fastest of the kinds of nodes that ranks can lie on, or at the one
+ * that @shape names, in any case with the groups that lie best; but for its parameters. */
+static PlanPartCost
+price_part(const PlanRequest *request, const PlanLayerShape *shape, Slice slice, PlanPart part)
 {
     const ModelCluster *cluster = request->profile->cluster;
     const bool is_layer = model_part(part) == MODEL_PART_LAYER;
+    PlanPartCost cost = {0};
     int64_t first = 0;
 
     for (guint i = 0; i < cluster->nodes->len; i++) {
@@ -373,26 +381,83 @@ set_part(const PlanRequest *request, const PlanLayerShape *shape, Slice slice, P
         if (shape->only_nodes > 0)
             query.rank = first_of_nodes(cluster, shape->only_nodes - 1);
         query.part = model_part(part);
-        query.layer = layer;
+        query.layer = layer_of_part(request, part);
         query.shape.tokens = slice.tokens;
         query.shape.context = slice.context;
         set_times(request, shape, &query, is_layer, &here);
         first += nodes->n_devices * nodes->n_nodes;
         if (i > 0) {
-            lower_times(&cost->parts[part], &here);
+            lower_times(&cost, &here);
             continue;
         }
-        set_bytes(request, &query, is_layer, cost->boundary_bytes, &here);
-        cost->parts[part] = here;
+        set_bytes(request, &query, is_layer, model_boundary_bytes(request->arch, &query.shape),
+                  &here);
+        cost = here;
     }
-    set_parameters(request, &shape->degrees, part, layer, cost);
+    return cost;
 }
 
+/* What a part on whole sequences depends on.  Degrees and groups that its ops have nothing to do with
+ * are 0: the embedding, the head and layers without experts are the same for every ep, and a group of
+ * one rank the same wherever it lies. */
+typedef struct {
+    PlanMemoKey memo;
+    int64_t part, tp, cp, ep, micro_batch, sequence_parallel, only_nodes, recompute;
+    ProfileGroup groups[MODEL_GROUP_N];
+} PartKey;
+
+typedef struct {
+    const PlanRequest *request;
+    const PlanLayerShape *shape;
+    PlanPart part;
+} PartQuestion;
+
+/* PlanMemoMakeFunc. */
+static void *
+make_part(const void *data)
+{
+    const PartQuestion *asked = data;
+    PlanPartCost *cost = g_new(PlanPartCost, 1);
+
+    *cost = price_part(asked->request, asked->shape, (Slice){.tokens = asked->request->seq_len},
+                       asked->part);
+    return cost;
+}
+
+/* (borrowed from the memo) @part on whole sequences, with @groups at the first device. */
+static const PlanPartCost *
+whole_part(PlanMemo *memo, const PlanRequest *request, const PlanLayerShape *shape,
+           const ProfileGroup groups[MODEL_GROUP_N], PlanPart part)
+{
+    const PartQuestion question = {request, shape, part};
+    const PlanDegrees *d = &shape->degrees;
+    const bool has_experts = part < PLAN_PART_EMBEDDING &&
+                             model_layer_is_moe(request->arch, layer_of_part(request, part));
+    PartKey key = {
+        .memo = PLAN_MEMO_KEY(PartKey, PLAN_MEMO_PART_COST),
+        .part = part,
+        .tp = d->tp,
+        .cp = d->cp,
+        .ep = has_experts ? d->ep : 0,
+        .micro_batch = shape->micro_batch,
+        .sequence_parallel = shape->sequence_parallel,
+        .only_nodes = shape->only_nodes,
+        .recompute = request->recompute,
+    };
+
+    for (int i = 0; i < MODEL_GROUP_N; i++)
+        if (groups[i].n > 1 && (has_experts || (i != MODEL_GROUP_EP && i != MODEL_GROUP_ETP)))
+            key.groups[i] = groups[i];
+    return plan_memo_get(memo, &key.memo, make_part, &question, g_free);
+}
+
+/* @memo: (nullable) has the parts of whole sequences. */
 static PlanLayerCost
-slice_cost(const PlanRequest *request, const PlanLayerShape *shape, Slice slice)
+slice_cost(PlanMemo *memo, const PlanRequest *request, const PlanLayerShape *shape, Slice slice)
 {
     const ModelArch *arch = request->arch;
     ProfileQuery query = plan_layer_query(request, shape, 0);
+    ProfileGroup groups[MODEL_GROUP_N];
     query.shape.tokens = slice.tokens;
     query.shape.context = slice.context;
     PlanLayerCost cost = {.n = {[PLAN_PART_EMBEDDING] = 1, [PLAN_PART_HEAD] = 1},
@@ -401,11 +466,13 @@ slice_cost(const PlanRequest *request, const PlanLayerShape *shape, Slice slice)
     cost.n_kinds = model_n_kinds(arch);
     cost.first_kind = model_layer_kind(arch, 0);
     model_count_kinds(arch, cost.n);
+    plan_layer_groups(request, &shape->degrees, groups);
     for (PlanPart part = 0; part < PLAN_PART_N; part++) {
-        const bool is_layer = part < PLAN_PART_EMBEDDING;
-        if (is_layer ? cost.n[part] > 0 : arch->vocab > 0)
-            set_part(request, shape, slice, part,
-                     is_layer ? model_first_of_kind(arch, (int32_t)part) : 0, &cost);
+        if (part < PLAN_PART_EMBEDDING ? cost.n[part] == 0 : arch->vocab == 0)
+            continue;
+        cost.parts[part] = memo != NULL ? *whole_part(memo, request, shape, groups, part)
+                                        : price_part(request, shape, slice, part);
+        set_parameters(request, &shape->degrees, part, layer_of_part(request, part), &cost);
     }
     add_up(&cost);
     return cost;
@@ -443,7 +510,7 @@ plan_layer_sliced_cost(const PlanRequest *request, const PlanLayerShape *shape,
 
     for (guint i = 0; i < slices->len; i++) {
         slice.tokens = g_array_index(slices, int64_t, i);
-        const PlanLayerCost one = slice_cost(request, shape, slice);
+        const PlanLayerCost one = slice_cost(NULL, request, shape, slice);
         slice.context += slice.tokens;
         if (i == 0) {
             cost = (PlanSlicedCost){one, one};
@@ -527,47 +594,11 @@ plan_layer_uniform_cost(PlanMemo *memo, const PlanRequest *request, const PlanLa
 
 /* --- whole sequences --- */
 
-/* A cost in the memo: the model's kinds of layers, then all that follows the kinds that a model may
- * have. */
-#define KINDS_BYTES(n) ((size_t)(n) * sizeof(PlanPartCost))
-#define REST_BYTES (sizeof(PlanLayerCost) - KINDS_BYTES(PLAN_PART_EMBEDDING))
-G_STATIC_ASSERT(offsetof(PlanLayerCost, parts) == 0);
-
-static PlanLayerCost
-whole_cost(const PlanRequest *request, const PlanLayerShape *shape)
-{
-    return slice_cost(request, shape, (Slice){.tokens = request->seq_len});
-}
-
-/* PlanMemoMakeFunc. */
-static void *
-make_whole_cost(const void *data)
-{
-    const CostQuestion *asked = data;
-    const PlanLayerCost cost = whole_cost(asked->request, asked->shape);
-    char *packed = g_malloc(KINDS_BYTES(cost.n_kinds) + REST_BYTES);
-
-    memcpy(packed, cost.parts, KINDS_BYTES(cost.n_kinds));
-    memcpy(packed + KINDS_BYTES(cost.n_kinds), &cost.parts[PLAN_PART_EMBEDDING], REST_BYTES);
-    return packed;
-}
-
 void
 plan_layer_whole_cost(PlanMemo *memo, const PlanRequest *request, const PlanLayerShape *shape,
                       PlanLayerCost *cost)
 {
-    const CostQuestion question = {request, shape, 1};
-    const size_t n_kinds = (size_t)model_n_kinds(request->arch);
-
-    if (memo == NULL) {
-        *cost = whole_cost(request, shape);
-        return;
-    }
-    const CostKey key = cost_key(request, shape, PLAN_MEMO_WHOLE_COST, 1);
-    const char *packed = plan_memo_get(memo, &key.memo, make_whole_cost, &question, g_free);
-    memcpy(cost->parts, packed, KINDS_BYTES(n_kinds));
-    memset(&cost->parts[n_kinds], 0, KINDS_BYTES(PLAN_PART_EMBEDDING - n_kinds));
-    memcpy(&cost->parts[PLAN_PART_EMBEDDING], packed + KINDS_BYTES(n_kinds), REST_BYTES);
+    *cost = slice_cost(memo, request, shape, (Slice){.tokens = request->seq_len});
 }
 
 /* --- for dividing layers --- */

@@ -124,8 +124,9 @@ PlanSlicedCost plan_layer_sliced_cost(const PlanRequest *request, const PlanLaye
 const PlanSlicedCost *plan_layer_uniform_cost(PlanMemo *memo, const PlanRequest *request,
                                               const PlanLayerShape *shape, int64_t n_slices);
 
-/* Sets @cost to the costs of @shape on whole sequences: those of plan_layer_uniform_cost() with one slice,
- * which @memo (nullable) keeps in a quarter of the room, since a space asks for tens of thousands. */
+/* Sets @cost to the costs of @shape on whole sequences: those of plan_layer_uniform_cost() with one slice.
+ * @memo (nullable) keeps each part by what its own ops depend on, since a space asks for tens of thousands of
+ * shapes, which have most of their parts in common. */
 void plan_layer_whole_cost(PlanMemo *memo, const PlanRequest *request, const PlanLayerShape *shape,
                            PlanLayerCost *cost);
 

@@ -82,39 +82,67 @@ plan_space_orders(const PlanRequest *request, const PlanDegrees *degrees,
     return n;
 }
 
-/* What both passes of a layer's collectives may take less in @point's order than in the default:
- * those of context parallelism, some of which hide, all of it. */
-static double
-saved_s(const PlanRequest *request, const PlanPoint *point, int64_t layer)
+/* The groups of a point's layers in the default order and in the point's. */
+typedef struct {
+    ProfileQuery before, after;
+    bool alike[MODEL_GROUP_N]; /* collectives take as long in both */
+} Orders;
+
+static Orders
+orders_of(const PlanRequest *request, const PlanPoint *point)
 {
     const PlanLayerShape shape = plan_point_layer_shape(point);
     PlanLayerShape plain = shape;
-    ModelOp ops[MODEL_MAX_OPS];
-    bool alike[MODEL_GROUP_N];
-    double sum = 0.0;
 
     plain.degrees.rank_order = PLAN_RANK_ORDER_DEFAULT;
-    const ProfileQuery before = plan_layer_query(request, &plain, 0);
-    const ProfileQuery after = plan_layer_query(request, &shape, 0);
+    Orders orders = {.before = plan_layer_query(request, &plain, 0),
+                     .after = plan_layer_query(request, &shape, 0)};
     for (int i = 0; i < MODEL_GROUP_N; i++)
-        alike[i] = profile_groups_cost_alike(request->profile, &before.groups[i], &after.groups[i]);
-    const size_t n = model_ops(request->arch, MODEL_PART_LAYER, layer, &before.shape, ops);
+        orders.alike[i] = profile_groups_cost_alike(request->profile, &orders.before.groups[i],
+                                                    &orders.after.groups[i]);
+    return orders;
+}
+
+/* Whether no collective of @layer takes longer in one of both orders. */
+static bool
+is_alike(const PlanRequest *request, const Orders *orders, int64_t layer)
+{
+    const bool has_experts = model_layer_is_moe(request->arch, layer);
+
+    for (int i = 0; i < MODEL_GROUP_N; i++)
+        if (!orders->alike[i] && (has_experts || (i != MODEL_GROUP_EP && i != MODEL_GROUP_ETP)))
+            return false;
+    return true;
+}
+
+/* What both passes of a layer's collectives may take less in the point's order than in the default:
+ * those of context parallelism, some of which hide, all of it. */
+static double
+saved_s(const PlanRequest *request, const Orders *orders, int64_t layer)
+{
+    const ProfileQuery *before = &orders->before, *after = &orders->after;
+    ModelOp ops[MODEL_MAX_OPS];
+    double sum = 0.0;
+
+    if (is_alike(request, orders, layer))
+        return 0.0;
+    const size_t n = model_ops(request->arch, MODEL_PART_LAYER, layer, &before->shape, ops);
     for (size_t i = 0; i < n; i++) {
         const ModelGroup group = ops[i].group;
         const ModelComm comm[2] = {ops[i].forward_comm, ops[i].backward_comm};
         /* No order has tp nearer than the default. */
-        if (ops[i].kind != MODEL_OP_COLLECTIVE || alike[group] ||
+        if (ops[i].kind != MODEL_OP_COLLECTIVE || orders->alike[group] ||
             (group == MODEL_GROUP_TP && request->conventions.overlap_tp))
             continue;
         for (int pass = 0; pass < 2; pass++) {
             const double before_s = profile_cost_collective_s(
                 request->profile, comm[pass],
-                profile_carried_bytes(request->profile, &ops[i], &before.groups[group]),
-                &before.groups[group]);
+                profile_carried_bytes(request->profile, &ops[i], &before->groups[group]),
+                &before->groups[group]);
             const double after_s = profile_cost_collective_s(
                 request->profile, comm[pass],
-                profile_carried_bytes(request->profile, &ops[i], &after.groups[group]),
-                &after.groups[group]);
+                profile_carried_bytes(request->profile, &ops[i], &after->groups[group]),
+                &after->groups[group]);
             /* What may hide is seen no less when it takes longer. */
             if (group == MODEL_GROUP_CP ||
                 (group != MODEL_GROUP_TP && request->conventions.overlap_ep))
@@ -146,10 +174,11 @@ plan_space_order_ns(const PlanRequest *request, const PlanLayerCost *cost, const
                    (hides ? part->hidden_s
                           : part->forward_slack_s + part->host_slack_s[PLAN_RECOMPUTE_NONE]));
     }
+    const Orders orders = orders_of(request, point);
     for (int i = 0; i < cost->n_kinds && !hides; i++)
         if (cost->n[i] > 0)
-            work_s -=
-                (double)cost->n[i] * saved_s(request, point, model_first_of_kind(request->arch, i));
+            work_s -= (double)cost->n[i] *
+                      saved_s(request, &orders, model_first_of_kind(request->arch, i));
     const double bound_s =
         (double)point->n_micro_batches * fmax(0.0, work_s) / (double)point->degrees.pp;
     /* Rounding, as in plan_point_bound_ns(). */

@@ -193,8 +193,57 @@ list_ops(const ProfileQuery *query, bool sliced, ModelOp ops[MODEL_MAX_OPS])
     return n_ops;
 }
 
+/* The listed ops of one pass, before anything hides and gradients are added. */
+typedef struct {
+    ProfileCost sum;
+    double ring_s, attention_s, weight_products_s;
+    bool host_waits;
+    double rest_s; /* of the device meanwhile */
+} PassSum;
+
+/* Whether collectives of tp hide in @pass. */
+static bool
+hides_tp(const ProfileQuery *query, ProfilePass pass)
+{
+    return query->overlap_tp && (pass == PROFILE_PASS_FORWARD || !query->overlap_tp_forward);
+}
+
+/* @sliced: as in finish_pass(). */
+static PassSum
+sum_ops(const Profile *profile, const ModelDevice *device, const ProfileQuery *query,
+        ProfilePass pass, bool sliced, const ModelOp *ops, size_t n_ops)
+{
+    PassSum all = {.sum = {.source = PROFILE_SOURCE_MODELLED}};
+    OpTime times[MODEL_MAX_OPS];
+    size_t waits = MODEL_MAX_OPS;
+
+    for (size_t i = 0; i < n_ops; i++) {
+        ProfileCost cost = profile_cost_sliced_op(profile, device, &ops[i], pass,
+                                                  query->shape.dtype, query->groups, sliced);
+
+        cost.host_s = host_of_op_s(query, &ops[i], pass, cost.host_s);
+        add_cost(&all.sum, &cost);
+        times[i] =
+            (OpTime){profile_cost_device_s(&cost), cost.host_s, profile_op_kernels(&ops[i], pass)};
+        if (ops[i].after_wait)
+            waits = i;
+        if (ops[i].kind == MODEL_OP_ATTENTION)
+            all.attention_s += cost.part_s[PROFILE_PART_COMPUTE];
+        if (hides_tp(query, pass) && ops[i].kind == MODEL_OP_GEMM && pass == PROFILE_PASS_BACKWARD)
+            all.weight_products_s += profile_cost_weight_product_s(
+                profile, device, &ops[i], profile_op_dtype(&ops[i], query->shape.dtype), 0.0,
+                sliced);
+        all.ring_s += cost.part_s[PROFILE_PART_CP];
+    }
+    /* Where passes are merged the device has the other one to do. */
+    all.host_waits = waits < n_ops && pass == PROFILE_PASS_FORWARD && !sliced && !query->overlap_ep;
+    if (all.host_waits)
+        all.rest_s = rest_s(times, n_ops, waits);
+    return all;
+}
+
 /*
- * Sums the ops that were listed for @query.
+ * What the pass takes whose ops are summed in @all.
  * @accumulated_s  what adding the gradients of the pass takes.
  * @sliced: at most what any slices of the sequences of @query take together, without what depends
  * on how many they are.  Why: what ops take is added and hidden by functions f of several times
@@ -203,54 +252,39 @@ list_ops(const ProfileQuery *query, bool sliced, ModelOp ops[MODEL_MAX_OPS])
  * is at least f of sums, and f of what bounds these.
  */
 static ProfileCost
-sum_ops(const Profile *profile, const ModelDevice *device, const ProfileQuery *query,
-        ProfilePass pass, bool sliced, const ModelOp *ops, size_t n_ops, double accumulated_s)
+finish_pass(const Profile *profile, const ProfileQuery *query, ProfilePass pass, bool sliced,
+            const PassSum *all, double accumulated_s)
 {
-    ProfileCost sum = {.source = PROFILE_SOURCE_MODELLED};
-    const bool hides_tp =
-        query->overlap_tp && (pass == PROFILE_PASS_FORWARD || !query->overlap_tp_forward);
-    double ring_s = 0.0, attention_s = 0.0, weight_products_s = 0.0;
-    OpTime times[MODEL_MAX_OPS];
-    size_t waits = MODEL_MAX_OPS;
+    ProfileCost sum = all->sum;
     const double cp = (double)query->shape.cp;
 
-    if (n_ops == 0)
-        return sum;
-    for (size_t i = 0; i < n_ops; i++) {
-        ProfileCost cost = profile_cost_sliced_op(profile, device, &ops[i], pass,
-                                                  query->shape.dtype, query->groups, sliced);
-
-        cost.host_s = host_of_op_s(query, &ops[i], pass, cost.host_s);
-        add_cost(&sum, &cost);
-        times[i] =
-            (OpTime){profile_cost_device_s(&cost), cost.host_s, profile_op_kernels(&ops[i], pass)};
-        if (ops[i].after_wait)
-            waits = i;
-        if (ops[i].kind == MODEL_OP_ATTENTION)
-            attention_s += cost.part_s[PROFILE_PART_COMPUTE];
-        if (hides_tp && ops[i].kind == MODEL_OP_GEMM && pass == PROFILE_PASS_BACKWARD)
-            weight_products_s += profile_cost_weight_product_s(
-                profile, device, &ops[i], profile_op_dtype(&ops[i], query->shape.dtype), 0.0,
-                sliced);
-        ring_s += cost.part_s[PROFILE_PART_CP];
-    }
     if (!sliced && (pass == PROFILE_PASS_BACKWARD || pass == PROFILE_PASS_BACKWARD_WEIGHT))
         sum.part_s[PROFILE_PART_COMPUTE] += accumulated_s;
     /* An all-to-all, or a gathering, is needed whole before attention begins. */
-    if (ring_s > 0.0 && !query->shape.all_to_all && !query->shape.gathered_kv)
-        hide(profile, PROFILE_PART_CP, ring_s, attention_s * (cp - 1.0) / cp, &sum);
-    if (hides_tp)
+    if (all->ring_s > 0.0 && !query->shape.all_to_all && !query->shape.gathered_kv)
+        hide(profile, PROFILE_PART_CP, all->ring_s, all->attention_s * (cp - 1.0) / cp, &sum);
+    if (hides_tp(query, pass))
         hide(profile, PROFILE_PART_TP, sum.part_s[PROFILE_PART_TP],
-             query->shape.sequence_parallel ? sum.part_s[PROFILE_PART_COMPUTE] : weight_products_s,
+             query->shape.sequence_parallel ? sum.part_s[PROFILE_PART_COMPUTE]
+                                            : all->weight_products_s,
              &sum);
     if (query->overlap_ep)
         hide(profile, PROFILE_PART_EP, sum.part_s[PROFILE_PART_EP],
              sum.part_s[PROFILE_PART_COMPUTE], &sum);
     sum.host_s += host_layer_s(profile, query, pass) + merging_s(profile, query, pass);
-    /* Where passes are merged the device has the other one to do. */
-    if (waits < n_ops && pass == PROFILE_PASS_FORWARD && !sliced && !query->overlap_ep)
-        sum.host_s = fmax(sum.host_s, profile_cost_device_s(&sum) + rest_s(times, n_ops, waits));
+    if (all->host_waits)
+        sum.host_s = fmax(sum.host_s, profile_cost_device_s(&sum) + all->rest_s);
     return sum;
+}
+
+/* One pass of the listed ops; of none, nothing. */
+static ProfileCost
+pass_cost(const Profile *profile, const ModelDevice *device, const ProfileQuery *query,
+          ProfilePass pass, bool sliced, const ModelOp *ops, size_t n_ops, double accumulated_s)
+{
+    const PassSum all = sum_ops(profile, device, query, pass, sliced, ops, n_ops);
+
+    return n_ops == 0 ? all.sum : finish_pass(profile, query, pass, sliced, &all, accumulated_s);
 }
 
 /* Whether the model has the part that @query is about. */
@@ -292,7 +326,7 @@ profile_cost_part(const Profile *profile, const ProfileQuery *query, ProfilePass
     const size_t n_ops = list_ops(query, false, ops);
     const double accumulated_s =
         pass == PROFILE_PASS_FORWARD ? 0.0 : accumulate_s(profile, device, query, ops, n_ops);
-    cost = sum_ops(profile, device, query, pass, false, ops, n_ops, accumulated_s);
+    cost = pass_cost(profile, device, query, pass, false, ops, n_ops, accumulated_s);
     profile_measured_part(profile, query, pass, &cost);
     return cost;
 }
@@ -311,9 +345,13 @@ profile_cost_passes(const Profile *profile, const ProfileQuery *query)
     const size_t n_ops = list_ops(query, false, ops);
     const double accumulated_s = accumulate_s(profile, device, query, ops, n_ops);
     for (ProfilePass pass = 0; pass < PROFILE_PASS_N; pass++) {
-        costs.passes[pass] =
-            sum_ops(profile, device, query, pass, false, ops, n_ops, accumulated_s);
+        const PassSum all = sum_ops(profile, device, query, pass, false, ops, n_ops);
+        if (n_ops == 0)
+            continue;
+        costs.passes[pass] = finish_pass(profile, query, pass, false, &all, accumulated_s);
+        costs.first[pass] = finish_pass(profile, query, pass, false, &all, 0.0);
         profile_measured_part(profile, query, pass, &costs.passes[pass]);
+        profile_measured_part(profile, query, pass, &costs.first[pass]);
     }
     if (query->part == MODEL_PART_LAYER)
         costs.selective = repeated_ops(profile, device, query, ops, n_ops);
@@ -418,9 +456,9 @@ profile_cost_sliced_floors(const Profile *profile, const ProfileQuery *query)
     }
     const size_t n_ops = list_ops(query, true, ops);
     const ProfileCost forward =
-        sum_ops(profile, device, query, PROFILE_PASS_FORWARD, true, ops, n_ops, 0.0);
+        pass_cost(profile, device, query, PROFILE_PASS_FORWARD, true, ops, n_ops, 0.0);
     const ProfileCost backward =
-        sum_ops(profile, device, query, PROFILE_PASS_BACKWARD, true, ops, n_ops, 0.0);
+        pass_cost(profile, device, query, PROFILE_PASS_BACKWARD, true, ops, n_ops, 0.0);
     floors.forward_s = profile_cost_device_s(&forward);
     floors.backward_s = profile_cost_device_s(&backward);
     if (query->part == MODEL_PART_LAYER)

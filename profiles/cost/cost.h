@@ -42,7 +42,9 @@ ProfileCost profile_cost_part(const Profile *profile, const ProfileQuery *query,
  * profile_cost_part() and profile_cost_recompute(), for which the part's ops are listed once. */
 typedef struct {
     ProfileCost passes[PROFILE_PASS_N];
-    ProfileCost selective; /* 0 of embedding and head */
+    ProfileCost
+        first[PROFILE_PASS_N]; /* where there are no gradients yet that one's own are added to */
+    ProfileCost selective;     /* 0 of embedding and head */
 } ProfilePartCosts;
 
 ProfilePartCosts profile_cost_passes(const Profile *profile, const ProfileQuery *query);
