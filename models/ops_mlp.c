@@ -446,6 +446,34 @@ add_expert_bias(OpsList *list, double elements)
     op->count = n_local;
 }
 
+/* Of Megatron-Core's graphs of a whole iteration, as Megatron-Bridge's recipes set them
+ * (moe_expert_rank_capacity_factor; moe_paged_stash_buffer_size_factor_cuda, whose default is 1.1). */
+#define RANK_CAPACITY 1.5
+#define STASH_ROOM 1.2
+
+/*
+ * What a graph of the whole iteration keeps of experts: it cannot know how many rows come, so a layer's tensors have
+ * room for RANK_CAPACITY times an even share while it is at work, and what backward reads is copied to
+ * pages with room for STASH_ROOM times that share  [Megatron-LM, paged_stash.py, pull request 4247].
+ */
+static void
+add_captured_room(const OpsList *list, ModelOp *const *ops, size_t n)
+{
+    double saved = 0.0;
+
+    if (!list->shape->fused_permute || !list->shape->host_counts || list->shape->ep == 1 ||
+        list->shape->graphs < (int)MODEL_SCOPE_ITERATION)
+        return;
+    for (size_t i = 0; i < n; i++) {
+        saved += (double)ops[i]->saved_bytes;
+        ops[i]->saved_bytes = ops_bytes(STASH_ROOM * (double)ops[i]->saved_bytes);
+    }
+    for (size_t i = 0; i < n; i++) {
+        ops[i]->forward_transient_bytes += ops_bytes(RANK_CAPACITY * saved);
+        ops[i]->backward_transient_bytes += ops_bytes(RANK_CAPACITY * saved);
+    }
+}
+
 void
 ops_add_experts(OpsList *list, bool keeps_input)
 {
@@ -498,6 +526,7 @@ ops_add_experts(OpsList *list, bool keeps_input)
         activation->saved_bytes =
             ops_bytes((double)activation->saved_bytes + gathered * (double)width * list->e);
     ModelOp *down = add_expert_gemm(list, "experts_down", gathered, width, row);
+    add_captured_room(list, (ModelOp *const[]){up, activation, down}, 3);
     add_expert_bias(list, gathered * (double)row);
     add_padding(list, "unpad", gathered);
     if (list->shape->row_blocks) {

@@ -165,6 +165,15 @@ links(const Profile *profile, const ProfileGroup *group)
 }
 
 int64_t
+profile_group_nodes(const Profile *profile, const ProfileGroup *group)
+{
+    if (group->n == 1)
+        return 1;
+    const GroupLinks where = links(profile, group);
+    return where.network ? model_ceil_div(where.n, where.n_inner) : 1;
+}
+
+int64_t
 profile_carried_bytes(const Profile *profile, const ModelOp *op, const ProfileGroup *group)
 {
     const double k = (double)op->copies;

@@ -47,6 +47,9 @@ double profile_cost_collective_s(const Profile *profile, ModelComm comm, int64_t
  */
 int64_t profile_carried_bytes(const Profile *profile, const ModelOp *op, const ProfileGroup *group);
 
+/* How many groups of ranks with fast links @group consists of: nodes, where it spans several, else 1. */
+int64_t profile_group_nodes(const Profile *profile, const ProfileGroup *group);
+
 /* Seconds of NCCL's pipelined ring broadcast of @bytes from the first member to all others. */
 double profile_cost_broadcast_s(const Profile *profile, int64_t bytes, const ProfileGroup *group);
 

@@ -191,6 +191,52 @@ graph_bytes(const WorkloadBuild *build, int32_t rank)
     return captured == 0 ? 0 : MIN(captured, eager) + model_boundary_bytes(build->arch, &shape);
 }
 
+/* The rank's first layer with experts; -1: there is none. */
+static int64_t
+first_with_experts(const WorkloadBuild *build, int32_t rank)
+{
+    for (guint i = 0; i < build->plan->stages->len; i++) {
+        const PlanStage *stage = &g_array_index(build->plan->stages, PlanStage, i);
+
+        for (int64_t j = stage->first_layer;
+             stage->rank == rank && j < stage->first_layer + stage->n_layers; j++)
+            if (model_layer_arch(build->arch, j).experts.n_experts > 0)
+                return j;
+    }
+    return -1;
+}
+
+/*
+ * The buffers of HybridEP, which it takes once for all layers and outside of the framework's allocator
+ * (cost-model.md 6.3): in a node room for the rows of all ranks, with the probabilities of the node's
+ * experts; where ranks are on several nodes the rows that go to the others and that come from them.
+ */
+static int64_t
+dispatcher_bytes(const WorkloadBuild *build, int32_t rank)
+{
+    const Plan *plan = build->plan;
+    const PlanDegrees *d = &plan->degrees;
+    const int64_t layer = first_with_experts(build, rank);
+
+    if (plan->conventions.dispatcher != PLAN_DISPATCHER_HYBRIDEP || d->ep == 1 || layer < 0)
+        return 0;
+    const ModelExperts experts = model_layer_arch(build->arch, layer).experts;
+    const ModelShape shape = workload_build_shape(build, 0, 0);
+    const ProfileGroup group = workload_build_group(build, PROFILE_GROUP_EP, rank);
+    const double nodes = (double)profile_group_nodes(build->profile, &group);
+    const double rows = (double)shape.batch * (double)shape.tokens / (double)(d->cp * d->tp);
+    const double ranks = (double)(d->ep * plan_expert_tp(d, &plan->conventions));
+    const double width = (double)(experts.latent > 0 ? experts.latent : build->arch->hidden);
+    const double scales = 4.0 * width / 128.0;
+    const double row = 2.0 * width + 4.0 * (double)experts.n_experts / nodes;
+    double bytes = rows * ranks * (row + scales);
+
+    if (nodes > 1.0)
+        bytes += rows * (2.0 * width + 4.0 * (double)experts.n_experts + scales) +
+                 rows * (nodes - 1.0) * (3.0 * row + scales);
+    return (int64_t)fmin(bytes, (double)MODEL_MAX_BYTES);
+}
+
 /* The logits of a micro-batch. */
 static int64_t
 logits_bytes(const WorkloadBuild *build, const ModelShape *shape)
@@ -248,6 +294,7 @@ workload_build_static(const WorkloadBuild *build, const Workload *workload, int3
         message_bytes(build, workload, rank) + merged_bytes(build, rank);
     static_bytes[TRACE_MEMORY_BUFFERS] += gathered_bytes(build) + deferred_bytes(build, rank);
     static_bytes[TRACE_MEMORY_BUFFERS] += collected_bytes(build, rank) + graph_bytes(build, rank);
+    static_bytes[TRACE_MEMORY_BUFFERS] += dispatcher_bytes(build, rank);
     static_bytes[TRACE_MEMORY_BUFFERS] +=
         placeholder_bytes(build, rank) + workload_library_bytes(p, &plan->conventions);
 }

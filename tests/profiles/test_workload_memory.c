@@ -133,6 +133,56 @@ test_graphs_hold_a_pool(void)
 }
 
 /*
+ * HybridEP (deep_ep, csrc/hybrid_ep/buffer: intranode.cu, internode_doca.cu).  1024 rows of 1024 numbers a rank,
+ * 16 experts.  On 8 ranks of a node: room for 8 x 1024 rows of 2 x 1024 bytes, probabilities of 16 experts in
+ * fp32 and 1024 / 128 scales.  On two nodes: for 16 x 1024 rows with the probabilities of the node's 8 experts
+ * and scales; the rank's own rows with probabilities of all experts and scales; three times the rows that
+ * one other node has of it, once with scales.
+ */
+static void
+test_hybridep_takes_buffers(void)
+{
+    g_autoptr(Profile) profile = fixture_profile();
+    ModelArch arch = gpt(2, 0);
+    const struct {
+        int64_t ep;
+        PlanDispatcher dispatcher;
+        int64_t bytes;
+    } cases[] = {
+        {8, PLAN_DISPATCHER_HYBRIDEP, 8 * 1024 * (2048 + 4 * 16 + 32)},
+        {16, PLAN_DISPATCHER_HYBRIDEP,
+         16 * 1024 * (2048 + 4 * 8 + 32) + 1024 * (2048 + 4 * 16 + 32) +
+             1024 * (3 * (2048 + 4 * 8) + 32)},
+        {1, PLAN_DISPATCHER_HYBRIDEP, 0},
+        {8, PLAN_DISPATCHER_DEEPEP, 0},
+    };
+
+    arch.experts = (ModelExperts){.n_experts = 16, .top_k = 2, .ffn_hidden = 512};
+    for (size_t i = 0; i < G_N_ELEMENTS(cases); i++) {
+        const PlanSpec spec = {.degrees = {16, 1, 1, 1, 1, cases[i].ep},
+                               .micro_batch = 2,
+                               .framework = PLAN_FRAMEWORK_MEGATRON_CORE};
+        g_autoptr(Plan) plan = plan_of(&arch, &spec), plain = plan_of(&arch, &spec);
+        plan->conventions.dispatcher = cases[i].dispatcher;
+        g_autoptr(Workload) workload = workload_new(&arch, profile, plan, 0, NULL);
+        g_autoptr(Workload) without = workload_new(&arch, profile, plain, 0, NULL);
+        g_assert_cmpint(owned(workload, 0, TRACE_MEMORY_BUFFERS) -
+                            owned(without, 0, TRACE_MEMORY_BUFFERS),
+                        ==, cases[i].bytes);
+    }
+    /* Layers without experts dispatch nothing. */
+    arch.experts.n_experts = 0;
+    const PlanSpec spec = {.degrees = {16, 1, 1, 1, 1, 1},
+                           .framework = PLAN_FRAMEWORK_MEGATRON_CORE};
+    g_autoptr(Plan) plan = plan_of(&arch, &spec), plain = plan_of(&arch, &spec);
+    plan->conventions.dispatcher = PLAN_DISPATCHER_HYBRIDEP;
+    g_autoptr(Workload) workload = workload_new(&arch, profile, plan, 0, NULL);
+    g_autoptr(Workload) without = workload_new(&arch, profile, plain, 0, NULL);
+    g_assert_cmpint(owned(workload, 0, TRACE_MEMORY_BUFFERS), ==,
+                    owned(without, 0, TRACE_MEMORY_BUFFERS));
+}
+
+/*
  * torch.distributed.pipelining kept the results of all 4 micro-batches of 2 x 512 tokens, 2 bytes each: of
  * the first stage 1024 elements a token, until PyTorch's PR 153383 of 2025-05; of the last 51200 logits,
  * until torchtitan's PR 1922 of 2025-10.  Without a pipeline none.
@@ -501,6 +551,7 @@ main(int argc, char **argv)
     ADD("groups-of-replicas-each-hold-the-state", test_groups_of_replicas_each_hold_the_state);
     ADD("deferred-gradients-keep-their-operands", test_deferred_gradients_keep_their_operands);
     ADD("graphs-hold-a-pool", test_graphs_hold_a_pool);
+    ADD("hybridep-takes-buffers", test_hybridep_takes_buffers);
     ADD("pipelines-kept-their-results", test_pipelines_kept_their_results);
     ADD("bytes-per-parameter", test_bytes_per_parameter);
     ADD("fp32-training-takes-16-bytes", test_fp32_training_takes_16_bytes);
