@@ -175,6 +175,19 @@ compare_ratios(const void *a, const void *b)
     return ORDER(x, y);
 }
 
+/* (nullable) Why its authors had no better split, where that is known: the table of reasons, or that the
+ * stack is assumed. */
+static const char *
+reason_of(const ValidationBest *best)
+{
+    const MeasuredRow *row = best->measured->row;
+    const char *reason = validation_reason(row);
+
+    if (reason == NULL && best->measured->source->dated && row->stack_date[0] == 0)
+        return "its stack is not dated: today's is assumed";
+    return reason;
+}
+
 /* The first cell of a job's line. */
 static void
 append_job(GString *text, const MeasuredRow *row)
@@ -195,10 +208,11 @@ append_listed(GString *text, const ValidationBest *best)
     append_job(text, row);
     g_string_append_printf(text,
                            " %.3g s: tp " INT ", pp " INT " x " INT ", cp " INT ", ep " INT
-                           " | %.3g s | %.3g s: %s | %.2f | %.2f | %s |\n",
+                           " | %.3g s | %.3g s: %s | %.2f | %.2f | %s | %s |\n",
                            row->iteration_s, row->tp, row->pp, MAX(1, row->vpp), MAX(1, row->cp),
                            MAX(1, row->ep), best->predicted_s, best->planned_s, best->plan,
-                           ratio_of(best), best->planned_s / best->predicted_s, best->why);
+                           ratio_of(best), best->planned_s / best->predicted_s, best->why,
+                           reason_of(best) == NULL ? "" : reason_of(best));
 }
 
 /* The jobs for which no plan was found, if there are any. */
@@ -244,12 +258,13 @@ append_source(GString *text, const GArray *bests, const ValidationSource *source
     const guint n = sorted->len;
     const double median =
         (ratio_of(sorted->pdata[(n - 1) / 2]) + ratio_of(sorted->pdata[n / 2])) / 2.0;
-    guint n_below = 0;
+    guint n_below = 0, n_unknown = 0;
     while (n_below < n && ratio_of(sorted->pdata[n_below]) < LISTED_RATIO)
-        n_below++;
-    g_string_append_printf(
-        text, "| %s | %u | %.2f | %.2f | %.2f | %u | %u |\n", source == NULL ? "all" : source->name,
-        n, median, ratio_of(sorted->pdata[0]), ratio_of(sorted->pdata[n - 1]), n_below, n_none);
+        n_unknown += reason_of(sorted->pdata[n_below++]) == NULL;
+    g_string_append_printf(text, "| %s | %u | %.2f | %.2f | %.2f | %u | %u | %u |\n",
+                           source == NULL ? "all" : source->name, n, median,
+                           ratio_of(sorted->pdata[0]), ratio_of(sorted->pdata[n - 1]), n_below,
+                           n_unknown, n_none);
 }
 
 void
@@ -263,29 +278,24 @@ validation_append_bests(GString *text, const GArray *bests)
         "for their framework, number format,\noverlap, recompute and ZeRO stage (split, "
         "micro-batch and schedule are searched) over the best that was\nmeasured; wanted: a median "
         "within 5 % of 1, none below 0.85 without a reason.\n\n"
-        "| rows of | jobs | median | least | most | below 0.85 | without a plan |\n"
-        "|---|---:|---:|---:|---:|---:|---:|\n");
+        "| rows of | jobs | median | least | most | below 0.85 | of these no reason known | "
+        "without a plan |\n"
+        "|---|---:|---:|---:|---:|---:|---:|---:|\n");
     for (const ValidationSource *source = validation_conventions()->sources; source->name[0] != 0;
          source++)
         append_source(text, bests, source);
     append_source(text, bests, NULL);
     g_string_append(
         text,
-        "\nThose below 0.85, and why: the error of the row itself (a stack of another date, or "
-        "what "
-        "the sections of its\nsource name), and what the plan has for what was measured.  Splits "
-        "that "
-        "the authors did not run are of a model cut\nto some of its layers, whose recipe has the "
-        "split "
-        "of the whole model (Grok-1 of 2 to 16 layers), of another\nmicro-batch than the recipe's "
-        "(Qwen3 30B on 8 B200 with 1; NVIDIA's own runs with 4 on 8 GB200 take 10.1 and\n11.0 s), "
-        "or "
-        "have fewer ranks of tp and more of cp where memory allows it.  Plans keep to what the "
-        "stack of "
-        "the\nrow's month had (`--stack`); that the framework runs the model is known, as it "
-        "did.\n\n"
-        "| job, stack | measured | predicted | best plan | / measured | / predicted | why |\n"
-        "|---|---|---:|---|---:|---:|---|\n");
+        "\nThose below 0.85, and why: the error of the row itself, what the plan has for what was "
+        "measured, and, "
+        "where code,\npapers or later runs of the authors show it, why they did not have that "
+        "(\"reasons\" of `cli/validate/sources.json`).\nPlans keep to what the stack of the row's "
+        "month had "
+        "(`--stack`); that the framework runs the model is known, as it did.\n\n"
+        "| job, stack | measured | predicted | best plan | / measured | / predicted | difference | "
+        "reason |\n"
+        "|---|---|---:|---|---:|---:|---|---|\n");
     for (guint i = 0; i < bests->len; i++) {
         const ValidationBest *best = &g_array_index(bests, ValidationBest, i);
 

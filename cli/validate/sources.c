@@ -16,6 +16,7 @@ const char *const validation_quantity_names[] = {"time", "memory", "oom", NULL};
 #define SOURCE(member) JSON_FIELD_OF(ValidationSource, member)
 #define NOTE(member) JSON_FIELD_OF(ValidationNote, member)
 #define WORD(member) JSON_FIELD_OF(ValidationWord, member)
+#define REASON(member) JSON_FIELD_OF(ValidationReason, member)
 #define SET(member) JSON_FIELD_OF(ValidationSet, member)
 
 static const char *const memory_names[] = {"none", "allocated", "reserved", NULL};
@@ -102,6 +103,17 @@ static const JsonField module_fields[] = {
     {.key = NULL},
 };
 
+static const JsonField reason_fields[] = {
+    {"source", REASON(source)},
+    {"model", REASON(model)},
+    {"gpu", REASON(gpu)},
+    {"dtype", REASON(dtype), .flags = JSON_OPTIONAL},
+    {"from", REASON(from), .flags = JSON_OPTIONAL},
+    {"before", REASON(before), .flags = JSON_OPTIONAL},
+    {"why", REASON(why)},
+    {.key = NULL},
+};
+
 static const JsonField set_fields[] = {
     {"name", SET(name)},
     {"quantity", SET(quantity), .flags = JSON_OPTIONAL, .names = validation_quantity_names},
@@ -165,6 +177,10 @@ check_names(JsonDoc *doc, const JsonValue *root, const ValidationConventions *co
     for (const ValidationWord *word = conventions->schedules; word->prefix != NULL; word++)
         if (schedule_family_find(word->family, NULL) == NULL)
             json_fail(doc, root, "schedules: unknown family \"%s\"", word->family);
+    for (const ValidationReason *reason = conventions->reasons;
+         reason->source != NULL && last->name != NULL; reason++)
+        if (find_source(conventions, reason->source, -1)->name[0] == 0)
+            json_fail(doc, root, "reasons: no source is named \"%s\"", reason->source);
     for (const ValidationSet *set = conventions->sets; set->name != NULL && last->name != NULL;
          set++)
         for (const char *const *name = set->sources; *name != NULL; name++)
@@ -192,6 +208,7 @@ validation_conventions_read(const char *name, const char *text, size_t n_bytes,
         .clusters = read_table(doc, root, "clusters", cluster_fields, sizeof(ValidationWord), NULL),
         .dtypes = read_table(doc, root, "dtypes", dtype_fields, sizeof(ValidationWord), NULL),
         .modules = read_table(doc, root, "modules", module_fields, sizeof(ValidationWord), NULL),
+        .reasons = read_table(doc, root, "reasons", reason_fields, sizeof(ValidationReason), NULL),
     };
     conventions->sets =
         read_table(doc, root, "sets", set_fields, sizeof(ValidationSet), &conventions->n_sets);
@@ -205,8 +222,9 @@ void
 validation_conventions_clear(ValidationConventions *conventions)
 {
     const void *const tables[] = {
-        conventions->sources,  conventions->notes,  conventions->schedules, conventions->models,
-        conventions->clusters, conventions->dtypes, conventions->modules,   conventions->sets,
+        conventions->sources, conventions->notes,    conventions->schedules,
+        conventions->models,  conventions->clusters, conventions->dtypes,
+        conventions->modules, conventions->reasons,  conventions->sets,
     };
 
     for (size_t i = 0; i < G_N_ELEMENTS(tables); i++)
@@ -282,6 +300,19 @@ validation_cluster(const MeasuredRow *row)
            word->node_bits_per_s != row->node_bits_per_s)
         word = validation_word(word + 1, row->gpu, false);
     return word;
+}
+
+const char *
+validation_reason(const MeasuredRow *row)
+{
+    for (const ValidationReason *r = validation_conventions()->reasons; r->source != NULL; r++)
+        if (matches(r->source, row->source) && begins_loosely(row->model, r->model) &&
+            g_str_has_prefix(row->gpu, r->gpu) &&
+            (r->dtype == NULL || g_str_has_prefix(row->dtype, r->dtype)) &&
+            (r->from == NULL || strcmp(row->stack_date, r->from) >= 0) &&
+            (r->before == NULL || strcmp(row->stack_date, r->before) < 0))
+            return r->why;
+    return NULL;
 }
 
 bool

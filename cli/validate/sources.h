@@ -87,6 +87,18 @@ typedef struct {
     const char *module;     /* modules: of --recompute-modules; prefix is the whole word */
 } ValidationWord;
 
+/* A row of "reasons": why the authors of a tuned source did not have the split that a search finds, as their code,
+ * papers or later runs show.  The first row counts that a run agrees with.  For readers alone: nothing is
+ * predicted by it. */
+typedef struct {
+    const char *source;      /* as a source's name */
+    const char *model, *gpu; /* what its names begin with */
+    const char *dtype;       /* (nullable) what its format begins with */
+    const char *from,
+        *before; /* (nullable) "YYYY-MM": of stacks from that month on, before that month */
+    const char *why;
+} ValidationReason;
+
 /* What is scored of a part of the sources: a line of `make validate`. */
 typedef enum {
     VALIDATION_TIME,
@@ -118,6 +130,7 @@ typedef struct {
     const ValidationSource *sources;
     const ValidationNote *notes;
     const ValidationWord *schedules, *models, *clusters, *dtypes, *modules;
+    const ValidationReason *reasons;
     const ValidationSet *sets;
     size_t n_sets;
     JsonDoc *doc; /* (owned) holds the texts */
@@ -136,6 +149,9 @@ bool validation_conventions_read(const char *name, const char *text, size_t n_by
                                  ValidationConventions *conventions, GError **error);
 void validation_conventions_clear(ValidationConventions *conventions);
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(ValidationConventions, validation_conventions_clear)
+
+/* (nullable) Why the authors of a run did not have a better split, as far as the table of reasons knows. */
+const char *validation_reason(const MeasuredRow *row);
 
 /* The source of a run.  Never NULL. */
 const ValidationSource *validation_source(const MeasuredRow *row);

@@ -11,7 +11,8 @@
     "{\"format\": \"degas-sources\", \"version\": 1, \"sources\": [" sources                       \
     "{\"name\": \"\", \"framework\": \"degas\", \"dtype\": \"bf16\", \"recompute\": \"none\", "    \
     "\"why\": \"\"}], \"notes\": [" notes "], \"schedules\": [" schedules                          \
-    "], \"models\": [], \"clusters\": [], \"dtypes\": [], \"modules\": [], \"sets\": [" sets "]}"
+    "], \"models\": [], \"clusters\": [], \"dtypes\": [], \"modules\": [], \"reasons\": [], "      \
+    "\"sets\": [" sets "]}"
 
 #define PAPER(more)                                                                                \
     "{\"name\": \"paper_*\", \"framework\": \"fsdp\", \"dtype\": \"fp16\", \"recompute\": "        \
@@ -100,6 +101,38 @@ test_first_that_fits_counts(void)
     }
 }
 
+/* Reasons are of a source, a model and a device, of stacks from a month on and before one. */
+static void
+test_reasons_are_of_a_time(void)
+{
+    const struct {
+        const char *source, *model, *gpu, *stack_date, *begin;
+    } rows[] = {
+        {"nvidia_megatron_bridge", "Qwen3_30B_a3B", "B200", "2026-02",
+         "its recipe has micro-batches of 1"},
+        {"nvidia_megatron_bridge", "Qwen3_30B_a3B", "B200", "2026-03", NULL},
+        {"nvidia_megatron_bridge", "Qwen3_30B_a3B", "B300", "2026-02", NULL},
+        {"nvidia_megatron_bridge", "GPT OSS 120B", "B200", "2025-11",
+         "the row agrees with no recipe"},
+        {"nvidia_megatron_bridge", "GPT OSS 120B", "B200", "2026-02", "its recipe has ep 8"},
+        {"nvidia_megatron_bridge", "GPT OSS 120B", "B200", "2026-04", NULL},
+        {"megatron_sc21_table1", "GPT-39.1B", "A100-SXM4-80GB", "", "tp is as many devices"},
+        {"nvidia_dgxc", "Qwen3_30B_a3B", "B200", "2026-02", NULL},
+    };
+
+    for (size_t i = 0; i < G_N_ELEMENTS(rows); i++) {
+        const MeasuredRow row = {.source = rows[i].source,
+                                 .model = rows[i].model,
+                                 .gpu = rows[i].gpu,
+                                 .dtype = "MXFP8",
+                                 .stack_date = rows[i].stack_date};
+        const char *reason = validation_reason(&row);
+
+        g_assert_true((reason == NULL) == (rows[i].begin == NULL));
+        g_assert_true(reason == NULL || g_str_has_prefix(reason, rows[i].begin));
+    }
+}
+
 static void
 test_row_is_read(void)
 {
@@ -185,5 +218,6 @@ main(int argc, char **argv)
     g_test_add_func("/cli/validate/sources/first-that-fits-counts", test_first_that_fits_counts);
     g_test_add_func("/cli/validate/sources/row-is-read", test_row_is_read);
     g_test_add_func("/cli/validate/sources/wrong-file-is-refused", test_wrong_file_is_refused);
+    g_test_add_func("/cli/validate/sources/reasons-are-of-a-time", test_reasons_are_of_a_time);
     return g_test_run();
 }

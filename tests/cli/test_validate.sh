@@ -276,6 +276,8 @@ cells = [c.strip() for c in line.strip("|").split("|")]
 assert cells[1].startswith("80 s: tp 1"), line
 assert float(cells[5]) <= 1.0 and float(cells[4]) < 0.85, line
 assert cells[6] == "the measured split is predicted -100 %", line
+assert cells[7] == "its stack is not dated: today's is assumed", line
+assert any(l.startswith("| mlperf_training | 1 |") and l.endswith("| 1 | 0 | 0 |") for l in lines), lines
 assert any(l.startswith("| nvidia_megatron_bridge | 1 |") and l.endswith("| 1 |") for l in lines), lines
 assert any(l.startswith("| GPT OSS 20B, 64 ") and " s: dp " in l for l in lines), lines
 line, = [l for l in lines if l.startswith("| LLAMA3.1") and "405B, 8 " in l]
