@@ -309,7 +309,9 @@ schedule_of(const MeasuredRow *row, const ValidationSource *source, int64_t *vpp
 
     *vpp = MAX(1, row->vpp);
     if (row->schedule[0] == 0)
-        family = schedule_family_usual(row->vpp, false)->name;
+        family = source->schedule != NULL && row->pp > 1
+                     ? source->schedule
+                     : schedule_family_usual(row->vpp, false)->name;
     if (family != NULL && schedule_family_find(family, NULL)->min_chunks > 1 && row->vpp <= 1)
         *vpp = source->ends_short ? (row->n_layers + 2) / row->pp : usual_chunks(row);
     return family;

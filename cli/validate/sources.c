@@ -33,6 +33,7 @@ static const JsonField source_fields[] = {
     {"grad_dtype", SOURCE(grad_dtype), .flags = JSON_OPTIONAL},
     {"dated", SOURCE(dated), .flags = JSON_OPTIONAL},
     {"stack", SOURCE(stack), .flags = JSON_OPTIONAL},
+    {"schedule", SOURCE(schedule), .flags = JSON_OPTIONAL},
     {"tuned", SOURCE(tuned), .flags = JSON_OPTIONAL},
     {"dtype", SOURCE(dtype), .names = dtype_names},
     {"recompute", SOURCE(recompute)},

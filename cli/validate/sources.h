@@ -35,6 +35,7 @@ typedef struct {
     const char *attention, *overlap, *dropout, *loss, *quantise,
         *grad_dtype; /* (nullable) the flags of these names */
     /* The rest is of runs whose rows leave the column blank. */
+    const char *schedule; /* (nullable) of pipelines */
     const char *dtype, *recompute;
     bool sequence_parallel; /* with tp */
     bool expert_tp;         /* tp ranks share experts */

@@ -138,7 +138,7 @@ test_row_is_read(void)
 {
     static const char text[] = FILE_OF(
         PAPER(", \"zero_stage\": 1, \"overlap\": \"dp\", \"vocab\": 51200, \"ends_short\": true, "
-              "\"dated\": true, \"stack\": \"2021-08\", "
+              "\"dated\": true, \"stack\": \"2021-08\", \"schedule\": \"gpipe\", "
               "\"memory\": \"reserved\""),
         "{\"key\": \"k\", \"option\": \"loss\", \"value\": \"fused\", \"why\": \"says who\"}",
         "{\"prefix\": \"Seq\", \"family\": \"seq1f1b\", \"sliced\": true}",
@@ -157,6 +157,7 @@ test_row_is_read(void)
     g_assert_true(conventions.sources[0].ends_short);
     g_assert_true(conventions.sources[0].dated);
     g_assert_cmpstr(conventions.sources[0].stack, ==, "2021-08");
+    g_assert_cmpstr(conventions.sources[0].schedule, ==, "gpipe");
     g_assert_false(conventions.sources[0].vocab_cut);
     g_assert_cmpint(conventions.sources[0].memory, ==, VALIDATION_MEMORY_RESERVED);
     g_assert_cmpint(conventions.sources[1].zero_stage, ==, -1);

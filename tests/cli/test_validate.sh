@@ -255,6 +255,21 @@ machine 'MI355X (288 GB)' mi355x
 machine 'H200-SXM-141GB' dgx-h200
 machine 'GB300' gb300-nvl72
 
+# Pipelines whose messages overlap are interleaved: 8 layers of 2 ranks in the fewest chunks that divide 4, and
+# the micro-batch is the fastest that fits; without a pipeline there are no chunks.
+{
+    echo 'source,id,gpu,gpus,model,layers,hidden,heads,kv_heads,ffn,vocab,seq,global_batch,micro_batch,dp,tp,pp,dtype,measured_iter_ms'
+    for pp in 1 2; do
+        echo "megatron_core_h100_2024,pp$pp,H100-SXM5-80GB,16,GPT-1B,8,2048,16,16,8192,131072,4096,64,,$((16 / pp)),1,$pp,bf16,900"
+    done
+} >"$W/c.csv"
+runs 0 "rows of Megatron-Core's README" validate "$W/c.csv" --requests "$W/out2"
+grep pp1 "$W/out2" >"$W/out"
+json "without a pipeline" 'assert d["schedule"] == "1f1b" and "vpp" not in d and d["zero"] == 1 and d["stack"] == "2024-07", d'
+grep pp2 "$W/out2" >"$W/out"
+json "interleaved" 'assert d["schedule"] == "interleaved" and d["vpp"] == 2 and d["micro_batch"] in (1, 2, 4), d
+assert "pp" in d["overlap"].split(",") and "sequence_parallel" not in d, d'
+
 # Of a job measured in two ways, as slow as no run of it can be, the faster counts; the best plan is at least
 # as fast as what is predicted for the measured split, which the search covers.
 {
