@@ -13,6 +13,14 @@
 
 #include "models/arch.h"
 
+/* Kernels that compute attention without its scores reaching memory. */
+typedef enum {
+    MODEL_FLASH_FASTEST, /* the fastest that the device has */
+    MODEL_FLASH_FIRST,   /* FlashAttention's first version */
+    MODEL_FLASH_SECOND,  /* its second */
+    MODEL_FLASH_TRITON,  /* the first version's algorithm in Triton */
+} ModelFlash;
+
 /* The tokens that an op computes at once, how they are split over ranks, and with which kernels. */
 typedef struct {
     int64_t batch;   /* sequences of the micro-batch */
@@ -22,7 +30,7 @@ typedef struct {
     int64_t etp; /* how many tp ranks share each expert; divides tp; 0 means 1 */
     bool sequence_parallel;
     bool flash_attention; /* attention is one kernel: scores never reach memory */
-    int flash_version;    /* ... of this version of FlashAttention, 1 or 2; 0: of the fastest */
+    ModelFlash flash;     /* ... and this one */
     bool dropout;         /* dropout masks are kept (frameworks of 2019 to 2022) */
     bool eager;         /* rotary embedding, SwiGLU and loss are PyTorch's operations one by one */
     bool eager_norms;   /* ... and so is RMSNorm */
@@ -176,7 +184,7 @@ typedef struct {
     bool stored_operands;
     double quantised_forward, quantised_backward;
     double quantise_bytes, transpose_bytes, rescale_bytes; /* those of the shape */
-    int flash_version;                                     /* attention: that of the shape */
+    ModelFlash flash;                                      /* attention: that of the shape */
     bool expert;         /* a product of the experts that only some rows pass */
     bool output_stays;   /* a product whose result the next op saves: it is counted there */
     bool core_attention; /* scores, softmax, values, and what merges them */

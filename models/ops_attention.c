@@ -465,7 +465,7 @@ add_attention(OpsList *list, const Heads *heads)
         op->saved_bytes = ops_bytes(4.0 * rows + (list->operand_e < list->e ? out_bytes : 0.0));
         op->backward_bytes = ops_bytes((double)op->backward_bytes + out_bytes);
         op->n_kernels_forward = 1;
-        op->flash_version = shape->flash_version;
+        op->flash = shape->flash;
         /* Row sums of gradient times output, the fused kernel, conversion of dq  [2307.08691]. */
         op->n_kernels_backward = 3;
     } else {

@@ -3,8 +3,8 @@
 #include "base/text.h"
 #include "schedule/plan.h"
 
-const char *const plan_attention_names[PLAN_ATTENTION_N + 1] = {"unfused", "flash",  "torch",
-                                                                "flash1",  "flash2", NULL};
+const char *const plan_attention_names[PLAN_ATTENTION_N + 1] = {
+    "unfused", "flash", "torch", "flash1", "flash2", "triton", NULL};
 const char *const plan_kernels_names[PLAN_KERNELS_N + 1] = {"fused", "norms", "eager", NULL};
 const char *const plan_cp_comm_names[PLAN_CP_N + 1] = {"p2p", "a2a", NULL};
 const char *const plan_dispatcher_names[PLAN_DISPATCHER_N + 1] = {"alltoall", "deepep", "hybridep",

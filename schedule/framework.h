@@ -42,8 +42,9 @@ typedef enum {
     PLAN_ATTENTION_UNFUSED, /* scores pass through memory; one kernel for scale, mask and softmax */
     PLAN_ATTENTION_FLASH,   /* the fastest kernel that keeps scores off memory */
     PLAN_ATTENTION_TORCH,   /* unfused, softmax in fp32 as PyTorch's operations one by one */
-    PLAN_ATTENTION_FLASH1,  /* FlashAttention's first version and its Triton twin [2205.14135] */
+    PLAN_ATTENTION_FLASH1,  /* FlashAttention's first version [2205.14135] */
     PLAN_ATTENTION_FLASH2,  /* its second, which PyTorch's scaled_dot_product_attention calls */
+    PLAN_ATTENTION_TRITON,  /* the first version's algorithm written in Triton */
     PLAN_ATTENTION_N
 } PlanAttention;
 
@@ -147,8 +148,7 @@ extern const char
 static inline bool
 plan_attention_is_flash(PlanAttention attention)
 {
-    return attention == PLAN_ATTENTION_FLASH || attention == PLAN_ATTENTION_FLASH1 ||
-           attention == PLAN_ATTENTION_FLASH2;
+    return attention != PLAN_ATTENTION_UNFUSED && attention != PLAN_ATTENTION_TORCH;
 }
 
 typedef struct {

@@ -502,7 +502,7 @@ write_batches() {
                 more = more key("recompute", pick("none selective full")) key("sequence_parallel", tp == 1 ? "-" : pick("true false")) \
                     key("overlap", pick("- none [\"pp\"] [\"dp\",\"pp\"] [\"dp\",\"pp\",\"tp\"]")) \
                     key("framework", pick("- - degas megatron-lm megatron-core megatron-deepspeed deepspeed fsdp terapipe")) \
-                    key("attention", pick("- - unfused torch flash flash1 flash2")) key("kernels", pick("- - fused norms eager")) \
+                    key("attention", pick("- - unfused torch flash flash1 flash2 triton")) key("kernels", pick("- - fused norms eager")) \
                     key("loss", pick("- - plain compiled fused")) key("grad_dtype", pick("- - fp32 bf16")) \
                     key("dtype", pick("- - fp16 fp32 fp8 bf16")) key("optimizer_step", pick("- - false")) \
                     key("dropout", pick("- - true false")) key("pad_vocab", pick("- - true false")) \
@@ -888,7 +888,7 @@ ask_choices() {
             runs simulate "$@" --tp 4 --pp 2 --dp 2 --json --trace t.json
             runs simulate "$@" --tp 2 --pp 4 --schedule interleaved --vpp 2 --zero 1 --recompute selective --explain
             for flags in "--attention unfused" "--attention torch" "--attention flash" "--attention flash1" \
-                "--kernels eager" "--kernels norms" "--kernels fused" "--loss compiled" "--loss fused" \
+                "--attention triton" "--kernels eager" "--kernels norms" "--kernels fused" "--loss compiled" "--loss fused" \
                 "--deterministic-kernels on" "--pad-vocab on" "--pad-vocab off" "--dropout on" "--dropout off" \
                 "--overlap none" "--overlap dp,pp,tp" "--grad-dtype fp32" "--grad-dtype bf16" "--optimizer-step off" \
                 "--dtype fp16" "--dtype fp32" "--vocab 0" "--layers 21 --vocab 50257"; do

@@ -11,8 +11,8 @@
 #define MAX_TOP 1000
 #define MAX_SLICES 65536
 
-static const char *const attentions[] = {"auto",   "unfused", "flash", "torch",
-                                         "flash1", "flash2",  NULL};
+static const char *const attentions[] = {"auto",   "unfused", "flash",  "torch",
+                                         "flash1", "flash2",  "triton", NULL};
 static const char *const kernels[] = {"auto", "fused", "norms", "eager", NULL};
 static const char *const zero_stages[] = {"0", "1", "2", "3", NULL};
 static const char *const off_on[] = {"off", "on", NULL};
@@ -85,7 +85,7 @@ const OptionInfo request_options[] = {
     {"attention", "A",
      "compute attention by A: auto (as the framework does), unfused (products and one softmax "
      "kernel), torch (the softmax in PyTorch's operations), flash (the fastest fused kernel), "
-     "flash1, flash2 (FlashAttention's first and second version)",
+     "flash1, flash2 (FlashAttention's first and second version), triton (its first in Triton)",
      .words = attentions},
     {"kernels", "K",
      "use fused kernels of norms, rotary embedding, SwiGLU and loss: auto (as the framework does), "

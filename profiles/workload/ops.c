@@ -20,9 +20,10 @@ workload_set_conventions(const PlanConventions *conventions, const ProfileParame
     shape->softmax_keys =
         conventions->attention == PLAN_ATTENTION_UNFUSED ? facts->softmax_keys : 0;
     shape->vocab_multiple = plan_vocab_multiple(conventions);
-    shape->flash_version = conventions->attention == PLAN_ATTENTION_FLASH1   ? 1
-                           : conventions->attention == PLAN_ATTENTION_FLASH2 ? 2
-                                                                             : 0;
+    shape->flash = conventions->attention == PLAN_ATTENTION_FLASH1   ? MODEL_FLASH_FIRST
+                   : conventions->attention == PLAN_ATTENTION_FLASH2 ? MODEL_FLASH_SECOND
+                   : conventions->attention == PLAN_ATTENTION_TRITON ? MODEL_FLASH_TRITON
+                                                                     : MODEL_FLASH_FASTEST;
     shape->eager = conventions->kernels != PLAN_KERNELS_FUSED;
     shape->eager_norms = conventions->kernels == PLAN_KERNELS_EAGER;
     shape->dropout = conventions->dropout;

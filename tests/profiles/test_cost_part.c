@@ -119,15 +119,21 @@ test_fused_attention_formula(void)
     assert_near(op_s(profile, &op, PROFILE_PASS_BACKWARD), 5.0 * op.forward_flops / FIXTURE_FLOPS,
                 1e-12);
     /* The first version's kernels: half the rate. */
-    op.flash_version = 1;
+    op.flash = MODEL_FLASH_FIRST;
     profile->parameters.flash1_fraction = 0.5;
     assert_near(op_s(profile, &op, PROFILE_PASS_FORWARD), 2.0 * op.forward_flops / FIXTURE_FLOPS,
                 1e-12);
-    op.flash_version = 2;
+    op.flash = MODEL_FLASH_SECOND;
     profile->parameters.flash2_fraction = 0.625;
     assert_near(op_s(profile, &op, PROFILE_PASS_FORWARD), 1.6 * op.forward_flops / FIXTURE_FLOPS,
                 1e-12);
-    op.flash_version = 0;
+    /* In Triton: 1.4 times as long as the second forward, as long as the first backward. */
+    op.flash = MODEL_FLASH_TRITON;
+    assert_near(op_s(profile, &op, PROFILE_PASS_FORWARD),
+                1.4 * 1.6 * op.forward_flops / FIXTURE_FLOPS, 1e-12);
+    assert_near(op_s(profile, &op, PROFILE_PASS_BACKWARD),
+                5.0 * 2.0 * op.forward_flops / FIXTURE_FLOPS, 1e-12);
+    op.flash = MODEL_FLASH_FASTEST;
     /* One head more: a second wave. */
     op.count = 101;
     assert_near(op_s(profile, &op, PROFILE_PASS_FORWARD),
