@@ -32,9 +32,12 @@ typedef struct {
     bool flash_attention; /* attention is one kernel: scores never reach memory */
     ModelFlash flash;     /* ... and this one */
     bool dropout;         /* dropout masks are kept (frameworks of 2019 to 2022) */
-    bool eager;         /* rotary embedding, SwiGLU and loss are PyTorch's operations one by one */
-    bool eager_norms;   /* ... and so is RMSNorm */
-    bool eager_softmax; /* ... and scale, mask, casts and softmax of unfused attention */
+    bool eager;       /* rotary embedding, SwiGLU and loss are PyTorch's operations one by one */
+    bool eager_norms; /* ... and so is RMSNorm */
+    /* Gradients of biases, and of LayerNorm's vectors, are summed by kernels that read the rows'
+     * gradients again; else by the kernels that made these. */
+    bool sums_biases, sums_norms;
+    bool eager_softmax;     /* ... and scale, mask, casts and softmax of unfused attention */
     int64_t softmax_keys;   /* Unfused attention: Megatron's softmax kernel takes rows of up to so
                              * many   keys and some shapes only; others are computed as with
                              * eager_softmax.   0: one kernel takes any shape. */

@@ -555,7 +555,7 @@ ops_add_attention(OpsList *list)
         ops_add_head_exchange(list, "heads_merge", (double)proj_rows);
     add_output_gate(list, &heads);
     ModelOp *gemm =
-        ops_add_gemm(list, "proj", list->rows, proj_rows, arch->hidden, model_has_proj_bias(arch));
+        ops_add_summed_gemm(list, "proj", proj_rows, arch->hidden, model_has_proj_bias(arch));
     ops_keep_input(list, gemm, list->rows * (double)proj_rows);
     ops_add_tp_output(list, "attention_output", arch->hidden, gemm);
 }

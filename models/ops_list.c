@@ -40,9 +40,14 @@ ops_add(OpsList *list, const char *name, ModelOpKind kind)
     return op;
 }
 
-ModelOp *
-ops_add_gemm(OpsList *list, const char *name, double rows, int64_t k, int64_t n, bool bias)
+/* ops_add_gemm() with a bias that is added to @bias_rows rows. */
+static ModelOp *
+add_gemm(OpsList *list, const char *name, double rows, double bias_rows, int64_t k, int64_t n,
+         bool bias)
 {
+    const bool sums_bias = bias && list->shape->sums_biases;
+    if (sums_bias)
+        ops_add_memory(list, "bias_sum", 0.0, bias_rows * (double)n * list->e, 0.0, 0, 1);
     ModelOp *op = ops_add(list, name, MODEL_OP_GEMM);
     double weight = (double)k * (double)n + (bias ? (double)n : 0.0);
     double input = rows * (double)k, output = rows * (double)n;
@@ -64,8 +69,20 @@ ops_add_gemm(OpsList *list, const char *name, double rows, int64_t k, int64_t n,
     /* dA = dC B^T reads dC, writes dA; dB = A^T dC reads A and dC. */
     op->backward_bytes = ops_bytes((2.0 * output + input) * list->operand_e + input * list->e);
     op->n_kernels_forward = 1;
-    op->n_kernels_backward = bias ? 3 : 2;
+    op->n_kernels_backward = bias && !sums_bias ? 3 : 2;
     return op;
+}
+
+ModelOp *
+ops_add_gemm(OpsList *list, const char *name, double rows, int64_t k, int64_t n, bool bias)
+{
+    return add_gemm(list, name, rows, rows, k, n, bias);
+}
+
+ModelOp *
+ops_add_summed_gemm(OpsList *list, const char *name, int64_t k, int64_t n, bool bias)
+{
+    return add_gemm(list, name, list->rows, list->local_rows, k, n, bias);
 }
 
 ModelOp *
@@ -107,7 +124,8 @@ ops_add_memory(OpsList *list, const char *name, double forward_bytes, double bac
 
 /*
  * Backward reads the gradient and the input, writes the gradient; a second kernel reduces the
- * parameters' gradients.
+ * parameters' gradients, from sums that the first has left or, with sums_norms, from the gradient and
+ * the input, which it reads again.
  *
  * Eager: RMSNorm as PyTorch's operations, in fp32 between casts; bytes per element, e of the
  * model's format.  Forward: cast (e + 4), square (8), mean (4), times the root (8), cast (4 + e),
@@ -120,12 +138,13 @@ void
 ops_add_norm(OpsList *list, const char *name, double rows, int64_t width)
 {
     const double e = list->e, elements = rows * (double)width, bytes = elements * e;
-    ModelOp *op =
-        list->eager_norms
-            ? ops_add_memory(list, name, elements * (4.0 * e + 28.0), elements * (8.0 * e + 76.0),
-                             elements * (4.0 + 2.0 * e), 7, 13)
-            : ops_add_memory(list, name, 2.0 * bytes, 3.0 * bytes, bytes, 1, 2);
     const ModelNorm norm = model_norm(list->arch);
+    const bool sums_again = list->shape->sums_norms && norm == MODEL_NORM_LAYER;
+    ModelOp *op = list->eager_norms ? ops_add_memory(list, name, elements * (4.0 * e + 28.0),
+                                                     elements * (8.0 * e + 76.0),
+                                                     elements * (4.0 + 2.0 * e), 7, 13)
+                                    : ops_add_memory(list, name, 2.0 * bytes,
+                                                     (sums_again ? 5.0 : 3.0) * bytes, bytes, 1, 2);
     double n_vectors = norm == MODEL_NORM_LAYER ? 2.0 : norm == MODEL_NORM_PLAIN ? 0.0 : 1.0;
 
     op->weight_bytes = ops_bytes(n_vectors * (double)width * list->e);

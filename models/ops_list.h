@@ -36,11 +36,15 @@ int64_t ops_bytes(double bytes);
 ModelOp *ops_add(OpsList *list, const char *name, ModelOpKind kind);
 
 /* Adds a product with a weight, @rows x @k times @k x @n.  @bias is added by the product itself,
- * and its gradient is a kernel.  The product keeps nothing until ops_keep_input() says so. */
+ * and its gradient is a kernel, with sums_biases an op before it.  The product keeps nothing until ops_keep_input() says so. */
 ModelOp *ops_add_gemm(OpsList *list, const char *name, double rows, int64_t k, int64_t n,
                       bool bias);
 
-/* The same of another product that reads the input of the one before, which has quantised it. */
+/* The same of list->rows rows, of which only local_rows are left when tp ranks have summed them and the
+ * bias is added. */
+ModelOp *ops_add_summed_gemm(OpsList *list, const char *name, int64_t k, int64_t n, bool bias);
+
+/* The same as ops_add_gemm() of another product that reads the input of the one before, which has quantised it. */
 ModelOp *ops_add_next_gemm(OpsList *list, const char *name, double rows, int64_t k, int64_t n,
                            bool bias);
 

@@ -47,7 +47,7 @@ add_dense(OpsList *list, const DenseNames *names, int64_t columns)
     }
     ops_add_tp_input_again(list, names->again, arch->hidden);
     add_activation(list, names->activation, list->rows, width);
-    ModelOp *down = ops_add_gemm(list, names->down, list->rows, width, arch->hidden, bias);
+    ModelOp *down = ops_add_summed_gemm(list, names->down, width, arch->hidden, bias);
     ops_keep_input(list, down, list->rows * (double)width);
     ops_add_tp_output(list, names->output, arch->hidden, down);
     return up;

@@ -181,9 +181,9 @@ static const PlanFrameworkRules rules_of_terapipe = {
     .accumulation = PLAN_ACCUMULATION_MAIN, .fused_accumulation = PLAN_FUSED_ACCUMULATION_ALWAYS,  \
     .merges_passes = true, .captures_graphs = true, .sorts_received = true,                        \
     .optimizer_instances = true, .defers_gradients = true, .adds_expert_bias = true,               \
-    .gradient_placeholders = true, .separate_step_kernels = true, .overlaps_pp_interleaved = true, \
-    .shards_whole_matrices = true, .bucket_elements = 40e6, .bucket_elements_per_replica = 1e6,    \
-    .gathers_ahead = true
+    .local_if_unfused = true, .gradient_placeholders = true, .separate_step_kernels = true,        \
+    .overlaps_pp_interleaved = true, .shards_whole_matrices = true, .bucket_elements = 40e6,       \
+    .bucket_elements_per_replica = 1e6, .gathers_ahead = true
 
 /* PyTorch FSDP2 as torchtitan runs it: mixed_precision_reduce float32, reduce-scatter under the
  * backward, pipeline messages on streams of their own (batch_isend_irecv); not compiled.  It gathers
@@ -195,10 +195,10 @@ static const PlanFrameworkRules rules_of_terapipe = {
     .stack = "2025", .preset.attention = PLAN_ATTENTION_FLASH2, .preset.grad_dtype = DTYPE_FP32,   \
     .preset.kernels = PLAN_KERNELS_EAGER, .preset.overlap_dp = true, .preset.overlap_pp = true,    \
     HOST_OF_LAYER(0.8e-3, 0.40), .fp32_parameters = true, .separate_matrices = true,               \
-    .modules = BIT(PLAN_MODULE_OPS), .overlaps_tp_forward = true, .splits_eager_loss = true,       \
-    .quantised_gathers = true, .torch_loss = true, .collects_outputs = true,                       \
-    .releases = PLAN_RELEASES_TORCHTITAN, .shards_singly_since = 2024 * 12 + 4 - 1,                \
-    .torch_ring = true
+    .sums_apart = true, .modules = BIT(PLAN_MODULE_OPS), .overlaps_tp_forward = true,              \
+    .splits_eager_loss = true, .quantised_gathers = true, .torch_loss = true,                      \
+    .collects_outputs = true, .releases = PLAN_RELEASES_TORCHTITAN,                                \
+    .shards_singly_since = 2024 * 12 + 4 - 1, .torch_ring = true
 
 static const PlanFrameworkFacts frameworks[PLAN_FRAMEWORK_N] = {
     /* What our executor does: sends wait for nobody; gradients are reduced after the last op
@@ -246,6 +246,7 @@ static const PlanFrameworkFacts frameworks[PLAN_FRAMEWORK_N] = {
             .preset.scatter_gather_p2p = true,
             .preset.pads_vocab = true,
             HOST_OF_LAYER(2.7e-3, 0.55),
+            .sums_apart = true,
             .softmax_keys = 2048,
             .accumulation = PLAN_ACCUMULATION_MAIN,
             .fused_accumulation = PLAN_FUSED_ACCUMULATION_SINCE_2022,
@@ -285,6 +286,7 @@ static const PlanFrameworkFacts frameworks[PLAN_FRAMEWORK_N] = {
             .preset.scatter_gather_p2p = true,
             .preset.pads_vocab = true,
             HOST_OF_LAYER(2.7e-3, 0.55),
+            .sums_apart = true,
             .softmax_keys = 2048,
             .bucket_elements = 5e8,
             .synchronous_gathers = true,
@@ -306,6 +308,7 @@ static const PlanFrameworkFacts frameworks[PLAN_FRAMEWORK_N] = {
             .preset.kernels = PLAN_KERNELS_EAGER,
             .preset.scatter_gather_p2p = true,
             HOST_OF_LAYER(1.6e-3, 0.40),
+            .sums_apart = true,
             .softmax_keys = 2048,
             .bucket_elements = 5e8,
             .separate_matrices = true,
@@ -339,6 +342,7 @@ static const PlanFrameworkFacts frameworks[PLAN_FRAMEWORK_N] = {
             .preset.grad_dtype = DTYPE_FP16,
             .preset.broadcast_p2p = true,
             HOST_OF_LAYER(2.7e-3, 0.55),
+            .sums_apart = true,
             .bucket_bytes = 25.0 * 1024 * 1024,
         },
 };

@@ -363,6 +363,12 @@ typedef struct {
     bool adds_expert_bias;
     /* Its models have a matrix each for queries, keys, values and both halves of SwiGLU. */
     bool separate_matrices;
+    /* Autograd sums the gradients of biases and of LayerNorm's vectors by kernels of their own
+     * (cost-model.md 2.3). */
+    bool sums_apart;
+    /* Unfused attention is that of layers without Transformer Engine, of which that is true for biases;
+     * their LayerNorm is Apex's, which keeps sums. */
+    bool local_if_unfused;
     /* The set of PlanModules that selective recompute repeats unless the plan says otherwise; 0: the
      * core of attention. */
     uint32_t modules;

@@ -37,6 +37,9 @@ workload_set_conventions(const PlanConventions *conventions, const ProfileParame
     shape->torch_loss = facts->torch_loss;
     shape->drops_logits = facts->torch_loss;
     shape->loss_in_place = facts->loss_in_place;
+    shape->sums_biases = facts->sums_apart || (facts->local_if_unfused &&
+                                               conventions->attention == PLAN_ATTENTION_UNFUSED);
+    shape->sums_norms = facts->sums_apart;
     shape->separate_matrices = facts->separate_matrices;
     G_STATIC_ASSERT((int)PLAN_MODULE_N == (int)MODEL_MODULE_N);
     shape->recompute_modules = plan_framework_modules(conventions);

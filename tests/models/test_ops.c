@@ -554,6 +554,44 @@ test_every_op_does_something(void)
     }
 }
 
+/*
+ * Backward, in bytes: LayerNorm reads the gradient and the input and writes the gradient, 3 e an
+ * element, and with sums apart reads two of them again, 5 e; the gradients of qkv, up and down, 3 h, 4 h
+ * and h columns, are read for their biases' sums, and so is that of proj.  The rows behind tp's sums
+ * are a rank's own with sequence parallelism.
+ */
+static void
+test_sums_of_biases_and_norms(void)
+{
+    g_autoptr(ModelArch) arch = load("gpt3-1b"); /* h = 2048 */
+    ModelOp ops[MODEL_MAX_OPS], joined[MODEL_MAX_OPS];
+    ModelShape shape = plain_shape(2, 512);
+    const int64_t rows = 2 * 512, h = 2048;
+    int64_t sums = 0, kernels = 0, joined_kernels = 0;
+    size_t n, n_joined = model_ops(arch, MODEL_PART_LAYER, 0, &shape, joined);
+
+    g_assert_cmpint(find(joined, n_joined, "norm1")->backward_bytes, ==, 3 * 2 * rows * h);
+    g_assert_null(find(joined, n_joined, "bias_sum"));
+    shape.sums_biases = shape.sums_norms = true;
+    n = model_ops(arch, MODEL_PART_LAYER, 0, &shape, ops);
+    g_assert_cmpint(find(ops, n, "norm1")->backward_bytes, ==, 5 * 2 * rows * h);
+    for (size_t i = 0; i < n; i++) {
+        sums += strcmp(ops[i].name, "bias_sum") == 0 ? ops[i].backward_bytes : 0;
+        kernels += ops[i].n_kernels_backward;
+    }
+    for (size_t i = 0; i < n_joined; i++)
+        joined_kernels += joined[i].n_kernels_backward;
+    g_assert_cmpint(sums, ==, 2 * rows * (3 + 1 + 4 + 1) * h);
+    g_assert_cmpint(kernels, ==, joined_kernels);
+    shape.tp = 2;
+    shape.sequence_parallel = true;
+    n = model_ops(arch, MODEL_PART_LAYER, 0, &shape, ops);
+    sums = 0;
+    for (size_t i = 0; i < n; i++)
+        sums += strcmp(ops[i].name, "bias_sum") == 0 ? ops[i].backward_bytes : 0;
+    g_assert_cmpint(sums, ==, 2 * rows * (3 + 1 + 4 + 1) * h / 2);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -579,6 +617,7 @@ main(int argc, char **argv)
     ADD("divisions-round-up", test_divisions_round_up);
     ADD("huge-shapes-saturate", test_huge_shapes_saturate);
     ADD("every-op-does-something", test_every_op_does_something);
+    ADD("sums-of-biases-and-norms", test_sums_of_biases_and_norms);
 #undef ADD
     return g_test_run();
 }
