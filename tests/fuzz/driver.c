@@ -5,15 +5,17 @@
  *   driver seeds FOLDER           writes FOLDER/TARGET/N and FOLDER/words.dict, for libFuzzer
  *   driver mutate TARGET|all N SEED   N mutations of the target's seeds
  *   driver try TARGET FILE        one input
- *   driver requests N SEED [CPU_S [FIRST]]  N random requests of degas plan and degas simulate, from the FIRST (0) of the
- *                                 seed's list on: models, clusters, and every option that names no file, of up to 1024
- *                                 devices; each may take CPU_S seconds of CPU (10)
+ *   driver requests N SEED [CPU_S [FIRST [CTRL_C_S]]]  N random requests of degas plan and degas simulate, from the
+ *                                 FIRST (0) of the seed's list on: models, clusters, and every option that names no file,
+ *                                 of up to 1024 devices; each may take CPU_S seconds of CPU (10), and is interrupted as
+ *                                 by Ctrl-C after CTRL_C_S of them (never), as many searches are long
  *
  * Inputs are tried in a child process.  When it dies the input, or the request, is printed and kept (FOLDER of
  * FUZZ_CRASHES), and the next are tried by another child.  TAP on stderr, as stdout is what degas prints.
  */
 #include <errno.h>
 #include <glib/gstdio.h>
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,6 +23,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/embedded.h"
@@ -35,7 +38,7 @@ extern const Command *const cmd_all[];
 
 /* What the child is doing, for the parent. */
 typedef struct {
-    int64_t n_done;
+    int64_t n_done; /* or the exit status of a request */
     size_t n;
     uint8_t bytes[MAX_BYTES];
 } Current;
@@ -333,23 +336,96 @@ random_request(GRand *random)
     return argv;
 }
 
-static void
-try_request(void *data)
-{
-    GPtrArray *argv = data;
-    GError *error = NULL;
-    g_autofree void **copy = g_memdup2(argv->pdata, argv->len * sizeof *argv->pdata);
+typedef struct {
+    GPtrArray *argv;
+    double ctrl_c_s; /* of CPU; 0: never */
+} Request;
 
-    current->n_done = fuzz_command((int)argv->len, (char **)copy, &error);
+/* A status that docs/formats.md gives to commands without ranks. */
+static bool
+is_documented(int64_t status)
+{
+    return (status >= 0 && status <= CMD_ERROR_MISSING) || status == CMD_ERROR_INTERRUPTED;
+}
+
+/* SIGINT after @s of this process's CPU time. */
+static void
+interrupt_after(double s)
+{
+    struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGINT};
+    const struct itimerspec at = {.it_value = {(time_t)s, (long)(1e9 * (s - floor(s)))}};
+    timer_t timer;
+
+    if (timer_create(CLOCK_PROCESS_CPUTIME_ID, &event, &timer) != 0 ||
+        timer_settime(timer, 0, &at, NULL) != 0)
+        g_error("timer: %s", g_strerror(errno));
 }
 
 static void
-try_requests(int64_t n, guint32 seed, int64_t limit_s, int64_t first)
+try_request(void *data)
 {
-    int64_t n_answered = 0, n_second = 0;
+    const Request *request = data;
+    GPtrArray *argv = request->argv;
+    GError *error = NULL;
+    g_autofree void **copy = g_memdup2(argv->pdata, argv->len * sizeof *argv->pdata);
+
+    if (request->ctrl_c_s > 0)
+        interrupt_after(request->ctrl_c_s);
+    current->n_done = fuzz_command((int)argv->len, (char **)copy, &error);
+    if (!is_documented(current->n_done))
+        g_error("status %" G_GINT64_FORMAT, current->n_done);
+    if (error != NULL && strchr(error->message, '\n') != NULL)
+        g_error("an error of several lines: %s", error->message);
+}
+
+static int
+compare_doubles(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+/* What came of requests. */
+typedef struct {
+    GArray *cpu_s;                              /* of double */
+    int64_t n_ended[CMD_ERROR_INTERRUPTED + 1]; /* by exit status */
+    double slowest_s;
+    char *slowest; /* (owned, nullable) */
+} Tally;
+
+static void
+print_tally(const Tally *tally)
+{
+    g_autoptr(GString) ends = g_string_new(NULL);
+    const guint n = tally->cpu_s->len;
+    const double *s = (const double *)tally->cpu_s->data;
+    double total_s = 0;
+    guint n_second = 0, n_ten = 0;
+
+    g_array_sort(tally->cpu_s, compare_doubles);
+    for (guint i = 0; i < n; i++) {
+        total_s += s[i];
+        n_second += s[i] > 1.0;
+        n_ten += s[i] > 10.0;
+    }
+    for (guint i = 0; i < G_N_ELEMENTS(tally->n_ended); i++)
+        if (tally->n_ended[i] > 0)
+            g_string_append_printf(ends, "%s%" G_GINT64_FORMAT " with %u",
+                                   ends->len == 0 ? "" : ", ", tally->n_ended[i], i);
+    fprintf(stderr,
+            "# exit statuses: %s\n# %.1f s of CPU, median %.3f s, 95 %% below %.2f s, %u above a "
+            "second, %u above ten; the slowest, %.2f s: %s\n",
+            ends->str, total_s, s[n / 2], s[(size_t)n * 95 / 100], n_second, n_ten,
+            tally->slowest_s, tally->slowest == NULL ? "-" : tally->slowest);
+}
+
+static void
+try_requests(int64_t n, guint32 seed, int64_t limit_s, int64_t first, double ctrl_c_s)
+{
     int n_bad = 0;
-    double slowest_s = 0, total_s = 0;
-    g_autofree char *slowest = NULL;
+    g_autoptr(GArray) times = g_array_new(FALSE, FALSE, sizeof(double));
+    Tally tally = {.cpu_s = times};
 
     for (int64_t i = first; i < first + n; i++) {
         g_autoptr(GRand) random = g_rand_new_with_seed(seed * 2654435761u + (guint32)i);
@@ -359,10 +435,8 @@ try_requests(int64_t n, guint32 seed, int64_t limit_s, int64_t first)
 
         for (guint a = 0; a < argv->len; a++)
             g_string_append_printf(line, "%s%s", a == 0 ? "" : " ", (const char *)argv->pdata[a]);
-        const int status = in_child(try_request, argv, limit_s, &cpu_s);
-        total_s += cpu_s;
-        n_second += cpu_s > 1.0;
-        n_answered += status == 0 && current->n_done == 0;
+        const int status = in_child(try_request, &(Request){argv, ctrl_c_s}, limit_s, &cpu_s);
+        g_array_append_val(times, cpu_s);
         if (status != 0) {
             n_bad++;
             fprintf(stderr, "# %s: %s %d after %.1f s\n", line->str,
@@ -370,19 +444,19 @@ try_requests(int64_t n, guint32 seed, int64_t limit_s, int64_t first)
                     WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status), cpu_s);
             continue;
         }
-        if (cpu_s > SLOW_S)
-            fprintf(stderr, "# slow: %.1f s: %s\n", cpu_s, line->str);
-        if (cpu_s > slowest_s) {
-            slowest_s = cpu_s;
-            g_free(slowest);
-            slowest = g_strdup(line->str);
+        tally.n_ended[current->n_done]++;
+        if (cpu_s > SLOW_S || (ctrl_c_s > 0 && cpu_s > ctrl_c_s + 1))
+            fprintf(stderr, "# slow: %.1f s%s: %s\n", cpu_s,
+                    current->n_done == CMD_ERROR_INTERRUPTED ? " with Ctrl-C" : "", line->str);
+        if (cpu_s > tally.slowest_s) {
+            tally.slowest_s = cpu_s;
+            g_free(tally.slowest);
+            tally.slowest = g_strdup(line->str);
         }
     }
-    if (g_getenv("FUZZ_TIMES") != NULL)
-        fprintf(stderr,
-                "# %" G_GINT64_FORMAT " answered, %.1f s of CPU, %" G_GINT64_FORMAT
-                " above a second; the slowest, %.2f s: %s\n",
-                n_answered, total_s, n_second, slowest_s, slowest == NULL ? "-" : slowest);
+    if (g_getenv("FUZZ_TIMES") != NULL && n > 0)
+        print_tally(&tally);
+    g_free(tally.slowest);
     report(n_bad == 0, "requests", n, "random requests");
 }
 
@@ -463,10 +537,11 @@ main(int argc, char **argv)
         try_requests(g_ascii_strtoll(argv[2], NULL, 10),
                      (guint32)g_ascii_strtoull(argv[3], NULL, 10),
                      argc > 4 ? g_ascii_strtoll(argv[4], NULL, 10) : 10,
-                     argc > 5 ? g_ascii_strtoll(argv[5], NULL, 10) : 0);
+                     argc > 5 ? g_ascii_strtoll(argv[5], NULL, 10) : 0,
+                     argc > 6 ? g_ascii_strtod(argv[6], NULL) : 0);
     } else {
         g_error("usage: list | seeds FOLDER | try TARGET FILE | mutate TARGET|all N SEED | "
-                "requests N SEED [CPU_S [FIRST]]");
+                "requests N SEED [CPU_S [FIRST [CTRL_C_S]]]");
     }
     fprintf(stderr, "1..%d\n", n_tests);
     return n_failed != 0;
