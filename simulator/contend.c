@@ -4,9 +4,14 @@
 
 #include "base/host_memory.h"
 #include "simulator/pairs.h"
+#include "simulator/rivals.h"
 
 /* The message has not arrived yet. */
 #define UNKNOWN INT64_C(-1)
+/* None is asked about. */
+#define NO_HAND INT64_MAX
+/* Of messages that wait for each other's being sent ahead of the clock. */
+#define MAX_DEPTH 2
 
 /* What a rank's compute stream does. */
 typedef enum {
@@ -52,7 +57,8 @@ typedef struct {
 typedef struct {
     bool is_followed; /* some of its messages share links, or slow computing */
     bool is_sending;  /* followed: the first of the queue is under way */
-    int64_t free_ns;  /* not followed: after the last message */
+    int64_t hand_ns; /* when the message begins that is asked about at this moment; NO_HAND: none */
+    int64_t free_ns; /* after the last message */
     int32_t from, to; /* ranks */
     Posted *queue;    /* (owned, nullable) */
     int64_t first;    /* of the queue that is under way, or next */
@@ -67,11 +73,13 @@ typedef struct {
     SimEngine *engine;         /* (owned) */
     const int64_t *now_ns;     /* (borrowed) its clock */
     SimLinks *links;           /* (owned) */
-    Runner *runners;           /* (owned) [rank] */
-    Stream *streams;           /* (owned) [sim_stream()] */
-    int32_t *ready;            /* (owned) stack of ranks that may go on */
-    int32_t n_ready;
+    SimRivals rivals; /* of streams that are followed; empty where messages slow computing */
+    Runner *runners;  /* (owned) [rank] */
+    Stream *streams;  /* (owned) [sim_stream()] */
+    int32_t *ready;   /* (owned) [rank] ring of ranks that may go on, from first_ready on */
+    int32_t first_ready, n_ready;
     double dp_speed, message_speed; /* of computing beside them */
+    bool follows_all;               /* messages on links that can fill, whether they meet or not */
 } Contest;
 
 /* Numbers of timers and flows: of a rank's compute stream, of a stream of messages, of a rank's dp
@@ -178,12 +186,25 @@ contest_clear(Contest *contest)
     for (int32_t i = 0; contest->streams != NULL && i < n; i++)
         g_free(contest->streams[i].queue);
     g_free(contest->streams);
+    sim_rivals_clear(&contest->rivals);
     g_free(contest->runners);
     g_free(contest->ready);
 }
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(Contest, contest_clear)
 
 /* --- messages --- */
+
+/* The rank may go on.  In a ring, not on a stack: ranks that get on alike know more of each other
+ * (rivals.h). */
+static inline void
+add_ready(Contest *contest, Runner *runner)
+{
+    const int32_t n_ranks = contest->program->schedule->n_ranks;
+    const int32_t end = contest->first_ready + contest->n_ready++;
+
+    runner->is_ready = true;
+    contest->ready[end < n_ranks ? end : end - n_ranks] = runner->rank;
+}
 
 /* The message of @step to rank @to (or to none: -1) is there at @at_ns. */
 static inline void
@@ -195,8 +216,7 @@ arrive(Contest *contest, uint32_t step, int32_t to, int64_t at_ns)
     Runner *peer = &contest->runners[to];
     if (peer->is_ready || peer->state != RUNNER_IDLE)
         return;
-    peer->is_ready = true;
-    contest->ready[contest->n_ready++] = to;
+    add_ready(contest, peer);
 }
 
 /* One message more, or less, comes to or goes from both ends. */
@@ -233,17 +253,116 @@ grow_queue(Stream *stream)
     stream->queue = g_renew(Posted, stream->queue, (size_t)stream->room);
 }
 
-/* Sends the first message of @stream's queue when it may. */
+/* Until when nothing more is posted on the stream @number, or until now. */
+static int64_t
+silent_until(Contest *contest, int32_t number)
+{
+    const Runner *runner = &contest->runners[sim_rival_rank(&contest->rivals, number)];
+    const bool is_beside = number > contest->rivals.n_streams;
+
+    if (runner->state == RUNNER_ENDS || runner->state == RUNNER_FINISHES)
+        return is_beside ? *contest->now_ns : SIM_MAX_NS;
+    if (runner->state != RUNNER_IDLE)
+        return *contest->now_ns;
+    return sim_rivals_silent_until(&contest->rivals, number, runner->next,
+                                   MAX(runner->free_ns, *contest->now_ns));
+}
+
+static void send_ahead(Contest *contest, Stream *stream, int depth);
+
+/* Whether what waits on @rival, if anything does, cannot meet a message from @start_ns to @end_ns.
+ * What waits for an earlier time may be known to meet nobody by now, and need not wait. */
+static bool
+keeps_away(Contest *contest, Stream *rival, int64_t start_ns, int64_t end_ns, int depth)
+{
+    if (rival->hand_ns < end_ns)
+        return false;
+    if (rival->first == rival->n)
+        return true;
+    if (depth > 0 && !rival->is_sending && rival->hand_ns == NO_HAND &&
+        first_posted(rival).at_ns < start_ns)
+        send_ahead(contest, rival, depth - 1);
+    return rival->first == rival->n || (!rival->is_sending && first_posted(rival).at_ns >= end_ns);
+}
+
+/* Whether a message on @stream from @start_ns to @end_ns is certainly alone on all links that can
+ * fill.  Then no rival's message that is alone can meet it either: that one's bound was @stream's. */
+static bool
+is_sent_alone(Contest *contest, Stream *stream, int64_t start_ns, int64_t end_ns, int depth)
+{
+    const SimRivals *rivals = &contest->rivals;
+    const int32_t at = (int32_t)(stream - contest->streams);
+    bool is_alone = true;
+
+    if (rivals->begin == NULL || rivals->begin[at] == rivals->begin[at + 1])
+        return false;
+    stream->hand_ns = start_ns;
+    for (int32_t i = rivals->begin[at] + 1; i < rivals->begin[at + 1] && is_alone; i++) {
+        const int32_t number = g_array_index(rivals->rivals, int32_t, i);
+        is_alone = (number > rivals->n_streams ||
+                    keeps_away(contest, &contest->streams[number], start_ns, end_ns, depth)) &&
+                   (rivals->silent_ns[number] >= end_ns || silent_until(contest, number) >= end_ns);
+    }
+    stream->hand_ns = NO_HAND;
+    return is_alone;
+}
+
+/* The message of @step, which meets no other, goes on @stream for @ns from @start_ns on. */
+static void
+send_alone(Contest *contest, Stream *stream, uint32_t step, int64_t start_ns, int64_t ns)
+{
+    stream->free_ns = start_ns + ns;
+    add_message_time(contest, stream->from, stream->to, ns);
+    arrive(contest, step, stream->to, stream->free_ns);
+}
+
+/* Sends the first messages of @stream's queue, none of which is under way, that certainly meet
+ * nobody.  Returns whether any is left. */
+static bool
+send_those_alone(Contest *contest, Stream *stream, int64_t until_ns, int depth)
+{
+    for (; stream->first < stream->n; stream->first++) {
+        const Posted posted = first_posted(stream);
+        const int64_t ns = detail_of(contest, posted.step)->out.ns;
+        const int64_t start_ns = MAX(posted.at_ns, stream->free_ns);
+
+        if (start_ns > until_ns || !is_sent_alone(contest, stream, start_ns, start_ns + ns, depth))
+            return true;
+        send_alone(contest, stream, posted.step, start_ns, ns);
+    }
+    stream->first = stream->n = 0;
+    return false;
+}
+
+/* The same ahead of the clock. */
+static void
+send_ahead(Contest *contest, Stream *stream, int depth)
+{
+    const int32_t timer = stream_timer(contest, (int32_t)(stream - contest->streams));
+    const int64_t first = stream->first;
+    const bool is_left = send_those_alone(contest, stream, SIM_MAX_NS, depth);
+
+    if (!is_left)
+        sim_engine_set(contest->engine, timer, SIM_ENGINE_NEVER);
+    else if (stream->first > first)
+        sim_engine_set(contest->engine, timer,
+                       MAX(*contest->now_ns, MAX(first_posted(stream).at_ns, stream->free_ns)));
+}
+
+/* Sends the first messages of @stream's queue, if there are any, when they may be sent. */
 static void
 send_first(Contest *contest, Stream *stream)
 {
     const int32_t timer = stream_timer(contest, (int32_t)(stream - contest->streams));
+
+    if (!send_those_alone(contest, stream, *contest->now_ns, MAX_DEPTH))
+        return;
     const Posted posted = first_posted(stream);
     const uint32_t cost = contest->program->steps[posted.step].cost;
     const SimCostDetail *detail = &contest->program->details[cost];
-
-    if (posted.at_ns > *contest->now_ns) {
-        sim_engine_set(contest->engine, timer, posted.at_ns);
+    const int64_t start_ns = MAX(posted.at_ns, stream->free_ns);
+    if (start_ns > *contest->now_ns) {
+        sim_engine_set(contest->engine, timer, start_ns);
         return;
     }
     stream->is_sending = true;
@@ -271,10 +390,9 @@ stream_fires(Contest *contest, Stream *stream)
     add_message_time(contest, detail->rank, detail->out.peer, *contest->now_ns - stream->since_ns);
     if (contest->message_speed < 1)
         count_message(contest, detail, -1);
-    if (++stream->first < stream->n)
-        send_first(contest, stream);
-    else
-        stream->first = stream->n = 0;
+    stream->free_ns = *contest->now_ns;
+    stream->first++;
+    send_first(contest, stream);
     arrive(contest, posted.step, detail->out.peer, *contest->now_ns);
 }
 
@@ -282,10 +400,11 @@ stream_fires(Contest *contest, Stream *stream)
 static void
 post_message(Contest *contest, Stream *stream, uint32_t step, int64_t ns, int64_t at_ns)
 {
-    if (!stream->is_followed) {
-        stream->free_ns = MAX(stream->free_ns, at_ns) + ns;
-        add_message_time(contest, stream->from, stream->to, ns);
-        arrive(contest, step, stream->to, stream->free_ns);
+    const int64_t start_ns = MAX(stream->free_ns, at_ns);
+
+    if (!stream->is_followed ||
+        (stream->n == 0 && is_sent_alone(contest, stream, start_ns, start_ns + ns, MAX_DEPTH))) {
+        send_alone(contest, stream, step, start_ns, ns);
         return;
     }
     if (stream->n == stream->room)
@@ -537,8 +656,7 @@ static void
 become_idle(Contest *contest, Runner *runner)
 {
     runner->state = RUNNER_IDLE;
-    runner->is_ready = true;
-    contest->ready[contest->n_ready++] = runner->rank;
+    add_ready(contest, runner);
 }
 
 /* The op at hand leaves the rank's stream. */
@@ -764,7 +882,9 @@ static void
 go_on_all(Contest *contest)
 {
     while (contest->n_ready > 0) {
-        Runner *runner = &contest->runners[contest->ready[--contest->n_ready]];
+        Runner *runner = &contest->runners[contest->ready[contest->first_ready]];
+        contest->first_ready = (contest->first_ready + 1) % contest->program->schedule->n_ranks;
+        contest->n_ready--;
         runner->is_ready = false;
         go_on(contest, runner);
     }
@@ -804,6 +924,8 @@ init_streams(Contest *contest)
     const SimProgram *program = contest->program;
 
     contest->streams = g_new0(Stream, 1 + 2 * (size_t)program->schedule->n_ranks);
+    for (int32_t i = 0; i <= 2 * program->schedule->n_ranks; i++)
+        contest->streams[i].hand_ns = NO_HAND;
     if (program->workload->blocking_messages)
         return;
     for (int64_t cost = 0; cost < program->n_costs; cost++) {
@@ -845,6 +967,9 @@ contest_init(Contest *contest, GError **error)
                                    contest->network == NULL ? 0 : contest->network->n_links);
     contest->ready = g_new(int32_t, n_ranks);
     init_streams(contest);
+    if (!contest->follows_all && contest->network != NULL && contest->message_speed == 1 &&
+        program->n_pairs == 0 && !program->workload->blocking_messages)
+        sim_rivals_init(&contest->rivals, program, contest->network);
     contest->runners = g_new0(Runner, n_ranks);
     for (int32_t rank = 0; rank < schedule->n_ranks; rank++) {
         Runner *runner = &contest->runners[rank];
@@ -881,10 +1006,11 @@ advance(Contest *contest)
 }
 
 bool
-sim_program_contend(const SimProgram *program, const SimNetwork *network, SimTimes *times,
-                    GError **error)
+sim_program_contend(const SimProgram *program, const SimNetwork *network, bool follows_all,
+                    SimTimes *times, GError **error)
 {
-    g_auto(Contest) contest = {.program = program, .network = network, .times = times};
+    g_auto(Contest) contest = {
+        .program = program, .network = network, .follows_all = follows_all, .times = times};
 
     if (!check_times(program, error) || !contest_init(&contest, error))
         return false;

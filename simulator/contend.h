@@ -15,7 +15,8 @@
  * or an overlapped message comes or goes, computing runs at the workload's share of its speed.
  *
  * Only what can meet something else has events: transfers over links that can fill (network.h),
- * computing beside the dp stream.  A rank runs everything else ahead of the clock, at once, as soon
+ * unless they are messages that certainly meet no other (rivals.h), and computing beside the dp
+ * stream.  A rank runs everything else ahead of the clock, at once, as soon
  * as it knows what it needs.  What begins and ends at one instant does so in the order of the
  * timers, compute streams before messages before dp streams, ranks ascending; rates follow once,
  * when all of it has happened.
@@ -32,9 +33,10 @@
 
 /*
  * Fills @times, which sim_times_init() has prepared.
- * @network  (nullable) of @program; NULL: nothing crosses links.
+ * @network      (nullable) of @program; NULL: nothing crosses links.
+ * @follows_all  also messages that certainly meet no other, which is slower and gives the same.
  * Returns false on SCHEDULE_ERROR_LIMIT (no memory, times).
  * Cost: O(ops) and, for those that have events, O(log ranks) each, and what sharing costs.
  */
-bool sim_program_contend(const SimProgram *program, const SimNetwork *network, SimTimes *times,
-                         GError **error);
+bool sim_program_contend(const SimProgram *program, const SimNetwork *network, bool follows_all,
+                         SimTimes *times, GError **error);

@@ -50,14 +50,14 @@ find_times(const SimProgram *program, SimBy by, int64_t limit_ns, SimTimes *time
         (by == SIM_BY_EITHER && program->workload->links == NULL))
         return true;
     if (program->workload->links == NULL)
-        return sim_program_contend(program, NULL, times, error);
+        return sim_program_contend(program, NULL, by == SIM_BY_EVENTS, times, error);
     if (by == SIM_BY_EITHER && ends_after(times, limit_ns))
         return true;
     if (!sim_network_init(&network, program, error))
         return false;
     if (by == SIM_BY_EITHER && sweep_holds(program, &network, times))
         return true;
-    return sim_program_contend(program, &network, times, error);
+    return sim_program_contend(program, &network, by == SIM_BY_EVENTS, times, error);
 }
 
 static bool

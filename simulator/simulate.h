@@ -87,7 +87,7 @@ typedef struct {
 typedef enum {
     SIM_BY_EITHER, /* the sweep where it applies, else the events */
     SIM_BY_SWEEP,  /* as if no link were shared: never later than they are */
-    SIM_BY_EVENTS,
+    SIM_BY_EVENTS, /* the event engine, which follows also what certainly meets nobody */
 } SimBy;
 
 /* What a small picture of the compute streams shows. */

@@ -170,7 +170,7 @@ contend_s(const Schedule *schedule, Workload *workload, double bytes_per_s)
     if (!sim_network_init(&network, program, NULL))
         exit(1);
     if (times.meets || !sim_network_suffices(&network, program, &times)) {
-        if (!sim_program_contend(program, &network, &times, NULL))
+        if (!sim_program_contend(program, &network, false, &times, NULL))
             exit(1);
     }
     const double s = now_s() - t;
