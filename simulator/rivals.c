@@ -62,12 +62,11 @@ add_rival(GArray *list, int32_t number)
 static bool
 can_be_bounded(const SimRivals *rivals, const SimSuspect *suspects, guint n)
 {
-    for (guint i = 0; i < n; i++)
-        if (number_of(rivals, &suspects[i]) == 0)
+    for (guint i = 0; i < n; i++) {
+        const int32_t number = number_of(rivals, &suspects[i]);
+        if (number == 0 || (number > rivals->n_streams && rivals->program->beside.begin != NULL))
             return false;
-        else if (number_of(rivals, &suspects[i]) > rivals->n_streams &&
-                 rivals->program->beside.begin != NULL)
-            return false;
+    }
     return n <= SIM_MAX_RIVALS + 1;
 }
 
