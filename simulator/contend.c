@@ -79,7 +79,7 @@ typedef struct {
     int32_t *ready;   /* (owned) [rank] ring of ranks that may go on, from first_ready on */
     int32_t first_ready, n_ready;
     double dp_speed, message_speed; /* of computing beside them */
-    bool follows_all;               /* messages on links that can fill, whether they meet or not */
+    int64_t known_ns;               /* as sim_program_contend() has it */
 } Contest;
 
 /* Numbers of timers and flows: of a rank's compute stream, of a stream of messages, of a rank's dp
@@ -941,6 +941,62 @@ init_streams(Contest *contest)
     }
 }
 
+/* Whether ops and messages can be taken over from a sweep until known_ns: where only messages share
+ * links while there are ops. */
+static bool
+is_known(const Contest *contest)
+{
+    const SimProgram *program = contest->program;
+
+    if (contest->known_ns <= 0 || contest->message_speed < 1 || program->n_pairs > 0 ||
+        program->beside.begin != NULL || program->workload->blocking_messages)
+        return false;
+    for (int64_t cost = 0; cost < program->n_costs; cost++)
+        if (program->counts[cost] > 0 && crosses(contest, sim_route_of_op(cost)))
+            return false;
+    return true;
+}
+
+/* Takes over from the sweep whose times are known: ops that begin before known_ns, which have run,
+ * and messages that have arrived then.  Those on their way are posted: they are sent at the times that
+ * the sweep knows, too, and meet only others that are posted, or follow.  The rest is UNKNOWN. */
+static void
+take_known(Contest *contest)
+{
+    const SimProgram *program = contest->program;
+    SimTimes *times = contest->times;
+
+    for (int64_t step = 0; step < program->n_ops; step++) {
+        const SimCost *cost = &program->costs[program->steps[step].cost];
+        const int64_t ready_ns = times->ready_ns[step + 1], free_ns = ready_ns - cost->lag_ns;
+        Runner *runner = &contest->runners[cost->rank];
+
+        if (free_ns - cost->busy_ns >= contest->known_ns) {
+            times->ready_ns[step + 1] = UNKNOWN;
+            continue;
+        }
+        times->followed[step] =
+            (SimFollowed){free_ns - cost->busy_ns, free_ns - cost->busy_ns, free_ns};
+        runner->free_ns = free_ns;
+        runner->next++;
+        if (cost->stream == 0)
+            continue;
+        Stream *stream = &contest->streams[cost->stream];
+        if (!stream->is_followed || ready_ns <= contest->known_ns) {
+            stream->free_ns = ready_ns;
+            add_message_time(contest, stream->from, stream->to, cost->lag_ns);
+            continue;
+        }
+        times->ready_ns[step + 1] = UNKNOWN;
+        if (stream->n == stream->room)
+            grow_queue(stream);
+        stream->queue[stream->n++] = (Posted){free_ns, (uint32_t)step};
+    }
+    for (int32_t i = 1; i <= 2 * program->schedule->n_ranks; i++)
+        if (contest->streams[i].n > 0)
+            send_first(contest, &contest->streams[i]);
+}
+
 static bool
 contest_init(Contest *contest, GError **error)
 {
@@ -955,8 +1011,6 @@ contest_init(Contest *contest, GError **error)
         sim_fail_memory(error, program->n_ops, "times");
         return false; /* said here, since checkers of one file do not see that it always fails */
     }
-    memset(times->ready_ns, 0xff, (n + 1) * sizeof *times->ready_ns); /* UNKNOWN */
-    times->ready_ns[0] = 0;
     contest->dp_speed = program->n_pairs > 0 ? 1 : sim_speed_beside_dp(program->workload);
     sim_pairs_note_saved(program, times);
     contest->message_speed = 1.0 / (1.0 + program->workload->message_interference_fraction);
@@ -967,8 +1021,9 @@ contest_init(Contest *contest, GError **error)
                                    contest->network == NULL ? 0 : contest->network->n_links);
     contest->ready = g_new(int32_t, n_ranks);
     init_streams(contest);
-    if (!contest->follows_all && contest->network != NULL && contest->message_speed == 1 &&
-        program->n_pairs == 0 && !program->workload->blocking_messages)
+    if (contest->known_ns != SIM_FOLLOW_ALL && contest->network != NULL &&
+        contest->message_speed == 1 && program->n_pairs == 0 &&
+        !program->workload->blocking_messages)
         sim_rivals_init(&contest->rivals, program, contest->network);
     contest->runners = g_new0(Runner, n_ranks);
     for (int32_t rank = 0; rank < schedule->n_ranks; rank++) {
@@ -980,6 +1035,12 @@ contest_init(Contest *contest, GError **error)
         if (program->n_pairs == 0)
             runner->n_gathers = sim_beside_n_chunks(&program->beside, rank, true);
         runner->n_reduces = sim_beside_n_chunks(&program->beside, rank, false);
+    }
+    if (is_known(contest)) {
+        take_known(contest);
+    } else {
+        memset(times->ready_ns, 0xff, (n + 1) * sizeof *times->ready_ns); /* UNKNOWN */
+        times->ready_ns[0] = 0;
     }
     return true;
 }
@@ -1006,11 +1067,11 @@ advance(Contest *contest)
 }
 
 bool
-sim_program_contend(const SimProgram *program, const SimNetwork *network, bool follows_all,
+sim_program_contend(const SimProgram *program, const SimNetwork *network, int64_t known_ns,
                     SimTimes *times, GError **error)
 {
-    g_auto(Contest) contest = {
-        .program = program, .network = network, .follows_all = follows_all, .times = times};
+    g_auto(Contest)
+        contest = {.program = program, .network = network, .known_ns = known_ns, .times = times};
 
     if (!check_times(program, error) || !contest_init(&contest, error))
         return false;

@@ -21,6 +21,8 @@
  * timers, compute streams before messages before dp streams, ranks ascending; rates follow once,
  * when all of it has happened.
  *
+ * Where only messages share links, what happens before they first do is taken over from the sweep.
+ *
  * Where no link is wanted too much, everything takes its own time, and the result equals that of
  * the sweep to the ns.
  *
@@ -31,12 +33,17 @@
 #include "simulator/network.h"
 #include "simulator/sweep.h"
 
+/* Of sim_program_contend(). */
+#define SIM_FOLLOW_ALL INT64_C(-1)
+
 /*
  * Fills @times, which sim_times_init() has prepared.
- * @network      (nullable) of @program; NULL: nothing crosses links.
- * @follows_all  also messages that certainly meet no other, which is slower and gives the same.
+ * @network   (nullable) of @program; NULL: nothing crosses links.
+ * @known_ns  until when the times of a sweep, which are in @times, hold (sim_network_suffices_until());
+ *            0: none are known.  SIM_FOLLOW_ALL: likewise, and messages that certainly meet no other
+ *            are followed, too, which is slower and gives the same.
  * Returns false on SCHEDULE_ERROR_LIMIT (no memory, times).
  * Cost: O(ops) and, for those that have events, O(log ranks) each, and what sharing costs.
  */
-bool sim_program_contend(const SimProgram *program, const SimNetwork *network, bool follows_all,
+bool sim_program_contend(const SimProgram *program, const SimNetwork *network, int64_t known_ns,
                          SimTimes *times, GError **error);

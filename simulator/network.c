@@ -451,9 +451,10 @@ cursor_at(const Look *look, const SimSuspect *suspect)
     return cursor;
 }
 
-/* Whether the transfers of @cursors, streams on one link, never take more than it carries. */
-static bool
-link_suffices(const Look *look, Cursor *cursors, guint n)
+/* Until when the transfers of @cursors, streams on one link, do not take more than it carries, or
+ * @until_ns if that is earlier. */
+static int64_t
+link_suffices_until(const Look *look, Cursor *cursors, guint n, int64_t until_ns)
 {
     const double most = look->network->bytes_per_s[cursors[0].link] * (1 + SIM_LINK_TOLERANCE);
 
@@ -464,26 +465,32 @@ link_suffices(const Look *look, Cursor *cursors, guint n)
             if (cursors[i].active && (first == NULL || cursors[i].end_ns < first->end_ns))
                 first = &cursors[i];
         if (first == NULL)
-            return true;
+            return until_ns;
         /* What has begun before the first ends is there with it, in the last instant before. */
+        int64_t begin_ns = first->end_ns;
         for (guint i = 0; i < n; i++)
-            if (cursors[i].active && cursors[i].start_ns < first->end_ns)
+            if (cursors[i].active && cursors[i].start_ns < first->end_ns) {
                 taken += cursors[i].bytes_per_s;
+                begin_ns = MIN(begin_ns, cursors[i].start_ns);
+            }
         if (taken > most && first->start_ns < first->end_ns)
-            return false;
+            return MIN(begin_ns, until_ns);
+        /* Nothing that begins before then is left. */
+        if (begin_ns >= until_ns)
+            return until_ns;
         advance(look, first);
     }
 }
 
-bool
-sim_network_suffices(const SimNetwork *network, const SimProgram *program, const SimTimes *times)
+int64_t
+sim_network_suffices_until(const SimNetwork *network, const SimProgram *program,
+                           const SimTimes *times)
 {
     const GArray *suspects = network->suspects;
     g_autoptr(GArray) cursors = g_array_new(FALSE, FALSE, sizeof(Cursor));
-
-    if (suspects->len == 0)
-        return true;
+    int64_t until_ns = INT64_MAX;
     const Look look = {network, program, times};
+
     /* suspects[begin .. end) are the streams of one link. */
     for (guint begin = 0, end = 0; begin < suspects->len; begin = end) {
         const int32_t link = g_array_index(suspects, SimSuspect, begin).link;
@@ -495,8 +502,8 @@ sim_network_suffices(const SimNetwork *network, const SimProgram *program, const
             const Cursor cursor = cursor_at(&look, suspect);
             g_array_append_val(cursors, cursor);
         }
-        if (!link_suffices(&look, (Cursor *)(void *)cursors->data, cursors->len))
-            return false;
+        until_ns =
+            link_suffices_until(&look, (Cursor *)(void *)cursors->data, cursors->len, until_ns);
     }
-    return true;
+    return until_ns;
 }

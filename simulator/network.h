@@ -75,8 +75,8 @@ bool sim_network_init(SimNetwork *network, const SimProgram *program, GError **e
 void sim_network_clear(SimNetwork *network);
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(SimNetwork, sim_network_clear)
 
-/* Whether, at the times of a sweep that has seen no two messages on one stream at once, no link has
- * more on it than it carries.  Then the sweep's times hold.  Cost: O(transfers on links that can
- * fill, streams of a link). */
-bool sim_network_suffices(const SimNetwork *network, const SimProgram *program,
-                          const SimTimes *times);
+/* Returns: until when, at the times of a sweep that has seen no two messages on one stream at once,
+ * no link has more on it than it carries: what ends until then takes the sweep's times, and so does
+ * everything if it is INT64_MAX.  Cost: O(transfers on links that can fill, streams of a link). */
+int64_t sim_network_suffices_until(const SimNetwork *network, const SimProgram *program,
+                                   const SimTimes *times);

@@ -14,16 +14,16 @@ sim_result_clear(SimResult *result)
     g_clear_pointer(&result->levels, g_free);
 }
 
-/* Whether the sweep's @times hold: nothing meets on a link that is too small for all of it. */
-static bool
-sweep_holds(const SimProgram *program, const SimNetwork *network, const SimTimes *times)
+/* Until when the sweep's @times hold, as nothing meets on a link that is too small for all of it. */
+static int64_t
+sweep_holds_until(const SimProgram *program, const SimNetwork *network, const SimTimes *times)
 {
     const Workload *workload = program->workload;
 
     /* What messages do to computing beside them is followed only event by event. */
     if (workload->message_interference_fraction > 0 && !workload->blocking_messages)
-        return false;
-    return !times->meets && sim_network_suffices(network, program, times);
+        return 0;
+    return times->meets ? 0 : sim_network_suffices_until(network, program, times);
 }
 
 /* Sharing links only delays, so a sweep that ends too late is enough to know. */
@@ -50,14 +50,14 @@ find_times(const SimProgram *program, SimBy by, int64_t limit_ns, SimTimes *time
         (by == SIM_BY_EITHER && program->workload->links == NULL))
         return true;
     if (program->workload->links == NULL)
-        return sim_program_contend(program, NULL, by == SIM_BY_EVENTS, times, error);
+        return sim_program_contend(program, NULL, SIM_FOLLOW_ALL, times, error);
     if (by == SIM_BY_EITHER && ends_after(times, limit_ns))
         return true;
     if (!sim_network_init(&network, program, error))
         return false;
-    if (by == SIM_BY_EITHER && sweep_holds(program, &network, times))
-        return true;
-    return sim_program_contend(program, &network, by == SIM_BY_EVENTS, times, error);
+    const int64_t known_ns =
+        by == SIM_BY_EVENTS ? SIM_FOLLOW_ALL : sweep_holds_until(program, &network, times);
+    return known_ns == INT64_MAX || sim_program_contend(program, &network, known_ns, times, error);
 }
 
 static bool

@@ -169,10 +169,10 @@ contend_s(const Schedule *schedule, Workload *workload, double bytes_per_s)
     sim_program_sweep(program, &times);
     if (!sim_network_init(&network, program, NULL))
         exit(1);
-    if (times.meets || !sim_network_suffices(&network, program, &times)) {
-        if (!sim_program_contend(program, &network, false, &times, NULL))
-            exit(1);
-    }
+    const int64_t known_ns =
+        times.meets ? 0 : sim_network_suffices_until(&network, program, &times);
+    if (known_ns < INT64_MAX && !sim_program_contend(program, &network, known_ns, &times, NULL))
+        exit(1);
     const double s = now_s() - t;
     g_clear_pointer(&workload->links, workload_links_free);
     return s;
