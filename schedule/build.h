@@ -26,7 +26,8 @@
     X(zb_auto)                                                                                     \
     X(dualpipe)                                                                                    \
     X(dualpipev)                                                                                   \
-    X(looped_bfs)
+    X(looped_bfs)                                                                                  \
+    X(hanayo)
 
 #define SCHEDULE_DECLARE_FAMILY(family) extern const ScheduleFamily schedule_family_##family;
 SCHEDULE_FAMILIES(SCHEDULE_DECLARE_FAMILY)

@@ -213,7 +213,7 @@ ScheduleShape plan_shape(const Plan *plan);
 
 /*
  * Builds the schedule that the plan names.  Returns: (owned) NULL with a SCHEDULE_ERROR.
- * @times  (nullable) for a family that searches; profiles/workload/schedule_times.h makes them of a
+ * @times  (nullable) for a family that reads them; profiles/workload/schedule_times.h makes them of a
  *         Workload.  NULL: every op takes 1.
  */
 Schedule *plan_build_schedule(const Plan *plan, const ScheduleTimes *times, GError **error);

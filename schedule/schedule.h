@@ -126,7 +126,7 @@ typedef struct {
     int64_t n_micro_batches;
     int64_t n_slices;           /* 1 unless the family cuts sequences */
     int64_t group;              /* interleaved: micro-batches per group; 0: n_ranks */
-    const ScheduleTimes *times; /* (borrowed, nullable) only read by families that search */
+    const ScheduleTimes *times; /* (borrowed, nullable) only read by families that say so */
     /* After the warm-up, which is a forward longer and has two for each later rank, each forward and the
      * backward behind it are an overlapped pair  [Megatron-Core: combined_1f1b.py].  Families that have
      * pairs anyway: nothing. */
@@ -147,7 +147,8 @@ struct ScheduleFamily {
     bool slices;          /* accepts n_slices > 1 */
     bool forwards_first;  /* every rank runs all forwards, then all backwards */
     bool groups;          /* accepts a group of micro-batches */
-    bool searches;        /* is made for ScheduleShape.times; costs much more than O(ops) */
+    bool reads_times;     /* its orders are made for ScheduleShape.times */
+    bool searches;        /* and cost much more than O(ops) */
     bool seeds_search;    /* a family that searches starts from this one's order where both have as
                              many chunks, and never answers a worse one */
     int32_t min_chunks, max_chunks;

@@ -486,6 +486,7 @@ const ScheduleFamily schedule_family_zb_auto = {
     .name = "zb-auto",
     .summary = "zero bubble built for given times and memory (automatic, 2401.10241)",
     .splits_backward = true,
+    .reads_times = true,
     .searches = true,
     .min_chunks = 1,
     .max_chunks = 2,

@@ -145,11 +145,13 @@ job_build_schedule(const Plan *plan, const Workload *workload, GError **error)
 
     if (family == NULL)
         return NULL;
-    if (!family->searches)
+    if (!family->reads_times)
         return plan_build_schedule(plan, NULL, error);
     workload_schedule_times_init(&times, workload, family->placement);
     Schedule *schedule = plan_build_schedule(plan, &times.times, error);
-    return schedule == NULL ? NULL : best_of_families(plan, workload, schedule, error);
+    return schedule == NULL || !family->searches
+               ? schedule
+               : best_of_families(plan, workload, schedule, error);
 }
 
 Schedule *

@@ -164,7 +164,7 @@ make_flight(const void *data)
     PlanFlight *flight = flight_new((int32_t)shape->n_ranks, (int32_t)shape->n_chunks);
     int64_t n_ops;
 
-    if (family->searches || fill_closed(family, shape, flight))
+    if (family->reads_times || fill_closed(family, shape, flight))
         return flight;
     if (__builtin_mul_overflow(shape->n_micro_batches * 3, shape->n_chunks * shape->n_slices,
                                &n_ops) ||

@@ -39,8 +39,8 @@ typedef struct {
 } PlanFlight;
 
 /* Returns: (borrowed from @memo) the flight of the family's schedule of @shape, at which it exists.
- * It is not exact for schedules that are too large to build, nor for families that search for an
- * order: then it is what any order holds at the least. */
+ * It is not exact for schedules that are too large to build, nor for families whose orders are made
+ * for given times: then it is what any order holds at the least. */
 const PlanFlight *plan_flight_get(PlanMemo *memo, const ScheduleFamily *family,
                                   const ScheduleShape *shape);
 

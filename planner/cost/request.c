@@ -222,9 +222,10 @@ plan_request_families(const PlanRequest *request, GError **error)
     g_autoptr(GPtrArray) families = g_ptr_array_new();
     const bool is_open = plan_request_opens_schedule(request);
 
-    /* A family that searches costs too much to try everywhere; it is there for who names it. */
+    /* A family that searches costs too much to try everywhere; it is there for who names it.  Others
+     * whose orders are made for given times are tried where the best plan is known. */
     for (size_t i = 0; is_open && all[i] != NULL; i++)
-        if (!all[i]->searches &&
+        if (!all[i]->reads_times &&
             (request->rules == NULL || g_strv_contains(request->rules->schedules, all[i]->name)))
             g_ptr_array_add(families, (gpointer)all[i]);
     for (size_t i = 0; !is_open && request->schedules[i] != NULL; i++) {
