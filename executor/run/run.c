@@ -276,11 +276,13 @@ check_numbers(const Plan *plan, GError **error)
     return what == NULL || refuse(error, what);
 }
 
-/* Checks that the schedule exists and that every I has its W; any order of ops can be run. */
+/* Checks that the schedule exists and that every I has its W; any order of ops can be run.
+ * @given  (nullable) the schedule, where it is built */
 static bool
-check_schedule(const Plan *plan, GError **error)
+check_schedule(const Plan *plan, const Schedule *given, GError **error)
 {
-    g_autoptr(Schedule) schedule = plan_build_schedule(plan, NULL, error);
+    g_autoptr(Schedule) built = given != NULL ? NULL : plan_build_schedule(plan, NULL, error);
+    const Schedule *schedule = given != NULL ? given : built;
     int64_t n_inputs = 0, n_weights = 0;
 
     if (schedule == NULL)
@@ -319,7 +321,8 @@ check_machine(const ModelArch *arch, const Plan *plan, GError **error)
 
 /* @here  all ranks are on this machine */
 static bool
-check_plan(const ModelArch *arch, const Plan *plan, const char *device, bool here, GError **error)
+check_plan(const ModelArch *arch, const Plan *plan, const Schedule *schedule, const char *device,
+           bool here, GError **error)
 {
     if (!check_model(arch, plan, device, error) || !check_splits_we_know(arch, plan, error) ||
         !check_pairs(plan, device, error) || !check_numbers(plan, error) ||
@@ -335,14 +338,14 @@ check_plan(const ModelArch *arch, const Plan *plan, const char *device, bool her
             error, EXEC_ERROR_UNSUPPORTED,
             INT " ranks (tp * cp * dp * pp) are more than the %d threads of transport local",
             plan_n_devices(plan), MAX_RANKS);
-    return check_schedule(plan, error);
+    return check_schedule(plan, schedule, error);
 }
 
 bool
 exec_plan_supported(const ModelArch *arch, const Plan *plan, const char *device, GError **error)
 {
     g_return_val_if_fail(arch != NULL && plan != NULL && device != NULL, false);
-    return check_plan(arch, plan, device, true, error);
+    return check_plan(arch, plan, NULL, device, true, error);
 }
 
 /* Checks that there are GPUs and NCCL, and MPI unless the ranks of one machine meet by sockets. */
@@ -391,8 +394,8 @@ static bool
 check_options(const ExecRunOptions *options, GError **error)
 {
     return check_transport(options, error) &&
-           check_plan(options->arch, options->plan, options->device, !options->other_machines,
-                      error);
+           check_plan(options->arch, options->plan, options->schedule, options->device,
+                      !options->other_machines, error);
 }
 
 bool

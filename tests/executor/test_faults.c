@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "executor/watch/launch.h"
+#include "schedule/check.h"
 #include "tests/executor/job.h"
 
 typedef struct {
@@ -211,6 +212,9 @@ SPOIL(gpu_router_bias, EXPERTS(.router_bias = true))
 SPOIL(gpu_merged,
       (EXPERTS(.n_shared = 0), arch->family = MODEL_FAMILY_LLAMA, arch->qkv_bias = false,
        plan->degrees.ep = 2, plan->conventions.overlap_ep = true))
+SPOIL(spoil_redundant, EXPERTS(.n_redundant = 2))
+SPOIL(spoil_expert_tp, (EXPERTS(.n_shared = 0), plan->degrees.tp = 2, plan->degrees.dp = 1,
+                        plan->conventions.expert_tp = 2))
 #undef EXPERTS
 #undef SPOIL
 
@@ -252,6 +256,28 @@ test_gpus_refuse_by_name(void)
     }
 }
 
+/* No family has an I without its W; a schedule that is given may. */
+static void
+test_refuses_inputs_without_weights(void)
+{
+    ModelArch arch = model(true);
+    g_autoptr(Plan) plan = plan_of(&one_device, arch.n_layers);
+    g_autoptr(Schedule) schedule = plan_build_schedule(plan, NULL, NULL);
+    g_autoptr(GError) error = NULL;
+    g_auto(ExecRunResult) result = {0};
+    ExecRunOptions options = options_of(&arch, plan, "reference");
+
+    options.schedule = schedule;
+    g_assert_true(exec_run_check(&options, &error));
+    for (int64_t i = 0; i < schedule_n_ops(schedule); i++)
+        if (schedule->ops[i].kind == SCHEDULE_OP_BACKWARD)
+            schedule->ops[i].kind = SCHEDULE_OP_BACKWARD_INPUT;
+    g_assert_true(schedule_check(schedule, NULL));
+    g_assert_false(exec_run(&options, &result, &error));
+    g_assert_error(error, EXEC_ERROR, EXEC_ERROR_UNSUPPORTED);
+    g_assert_nonnull(strstr(error->message, "a schedule with I but without W"));
+}
+
 static void
 test_refuses_by_name(void)
 {
@@ -276,6 +302,8 @@ test_refuses_by_name(void)
         {spoil_indexer_heads, "an indexer whose heads are shorter than what of them is rotated"},
         {spoil_instances, "optimizer state that several groups of replicas hold"},
         {spoil_deferred, "weight gradients of the head after the last backward"},
+        {spoil_redundant, "copies of hot experts"},
+        {spoil_expert_tp, "experts that tp ranks share (conventions.expert_tp)"},
     };
 
     for (size_t i = 0; i < G_N_ELEMENTS(cases); i++) {
@@ -366,6 +394,8 @@ main(int argc, char **argv)
     g_test_add_func("/executor/faults/a-loss-without-bounds-stops-the-run",
                     test_a_loss_without_bounds_stops_the_run);
     g_test_add_func("/executor/faults/refuses-by-name", test_refuses_by_name);
+    g_test_add_func("/executor/faults/refuses-inputs-without-weights",
+                    test_refuses_inputs_without_weights);
     g_test_add_func("/executor/faults/gpus-refuse-by-name", test_gpus_refuse_by_name);
     g_test_add_func("/executor/faults/refuses-other-transports-and-devices",
                     test_refuses_other_transports_and_devices);

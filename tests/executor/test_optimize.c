@@ -165,7 +165,8 @@ train_plainly(const Combo *c, double limit)
     g_autoptr(Plan) plan = combo_plan(c);
     const ExecRunOptions like = combo_options(c, &arch, plan);
     g_auto(ExecReference) reference = {0};
-    g_autoptr(ExecData) data = exec_data_open(NULL, arch.vocab, plan->seq_len, 1, like.seed, NULL);
+    g_autoptr(ExecData) data =
+        exec_data_open(NULL, arch.vocab, plan->seq_len, model_n_losses(&arch), like.seed, NULL);
     Training training = {0};
 
     g_assert_true(exec_reference_init(&reference,
@@ -254,12 +255,13 @@ test_training_equals_plain_trainer(void)
     g_assert_cmpint(n_clipped, <=, n - n / 10);
 }
 
-/* Matrices cut by tp, and by ZeRO over dp, cp and ep, beside whole ones; K and V on several ranks. */
+/* Matrices cut by tp, and by ZeRO over dp, cp and ep, beside whole ones; K and V on several ranks; those of MTP
+ * modules, of which the projection is cut by columns. */
 static void
 test_muon_equals_plain_trainer(void)
 {
     for (int32_t zero_stage = 0; zero_stage <= 3; zero_stage++)
-        for (int variant = 0; variant < 6; variant++) {
+        for (int variant = 0; variant < 7; variant++) {
             Combo c = combo_default();
             c.optimizer = PLAN_OPTIMIZER_MUON;
             c.zero_stage = zero_stage;
@@ -278,6 +280,11 @@ test_muon_equals_plain_trainer(void)
                 c.n_experts = 4;
                 c.n_shared = variant == 5;
                 c.ep = 2;
+            }
+            if (variant == 6) {
+                c.family = MODEL_FAMILY_LLAMA;
+                c.mtp = 1 + zero_stage % 2;
+                c.pp = 1 + zero_stage / 2;
             }
             check_training(&c, NULL, 1);
         }
