@@ -6,6 +6,8 @@
 # Test runner: alone.
 # shellcheck source=tests/cli/tap.sh
 . tests/cli/tap.sh
+# shellcheck source=tests/cli/mixed_model.sh
+. tests/cli/mixed_model.sh
 
 # More of the cores' time than this, taken by others, disturbs; and how often a profile, or a run, is tried at most.
 OTHERS=${OTHERS:-0.03}
@@ -21,15 +23,7 @@ if ! command -v python3 >/dev/null 2>&1; then
     finish
 fi
 
-cat >"$W/model.json" <<'END'
-{"format":"degas-model","version":1,"name":"mixed","family":"llama","n_layers":8,"hidden":256,
- "n_heads":4,"n_kv_heads":2,"ffn_hidden":512,"vocab":512,"max_seq_len":256,"tied_embeddings":false,
- "kinds":{"full":{},"sliding":{"window":48},
-  "delta":{"mixer":"delta_net","state":{"n_heads":4,"key_dim":64,"value_dim":64,"conv":4}},
-  "ssm":{"mixer":"mamba2","state":{"n_heads":8,"n_key_heads":2,"key_dim":32,"value_dim":64,
-   "conv":4},"experts":{"n_experts":4,"top_k":2,"ffn_hidden":256,"n_shared":1}}},
- "layers":"2*(sliding, ssm, delta, full)","mtp":{"n":1,"kind":"full","loss_factor":0.3}}
-END
+mixed_model 64 >"$W/model.json"
 
 # undisturbed COMMAND...: runs it, its output in $W/out; $W/others becomes the share of the cores' time that others took meanwhile.
 # Ends with 3 if that is too much, with 2 if the command fails.

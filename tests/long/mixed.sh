@@ -3,20 +3,14 @@
 # module - trained on 4 ranks with slices: gradients against one device, and a run that is killed and resumed against one that is not.
 # shellcheck source=tests/cli/tap.sh
 . tests/cli/tap.sh
+# shellcheck source=tests/cli/mixed_model.sh
+. tests/cli/mixed_model.sh
 
 cat >"$W/small.json" <<'EOF'
 {"format":"degas-model","version":1,"name":"small","family":"llama","n_layers":2,"hidden":64,
  "n_heads":4,"ffn_hidden":128,"vocab":512,"max_seq_len":64}
 EOF
-cat >"$W/model.json" <<'EOF'
-{"format":"degas-model","version":1,"name":"mixed","family":"llama","n_layers":8,"hidden":128,
- "n_heads":4,"n_kv_heads":2,"ffn_hidden":256,"vocab":512,"max_seq_len":128,"tied_embeddings":false,
- "kinds":{"full":{},"sliding":{"window":24},
-  "delta":{"mixer":"delta_net","state":{"n_heads":4,"key_dim":32,"value_dim":32,"conv":4}},
-  "ssm":{"mixer":"mamba2","state":{"n_heads":8,"n_key_heads":2,"key_dim":16,"value_dim":32,
-   "conv":4},"experts":{"n_experts":4,"top_k":2,"ffn_hidden":128,"n_shared":1}}},
- "layers":"2*(sliding, ssm, delta, full)","mtp":{"n":1,"kind":"full","loss_factor":0.3}}
-EOF
+mixed_model 32 >"$W/model.json"
 runs 0 "profile" profile "$W/small.json" --device cpu --quick --budget 1 --batches 1 --slices 64 \
     --dtype fp32 -o "$W/profile.json"
 runs 0 "plan" plan "$W/model.json" "$W/profile.json" --gpus 4 --dp 1 --tp 2 --pp 2 --framework degas \
