@@ -568,6 +568,73 @@ search_numbers(const PlanRequest *request, PlanEvaluateFunc evaluate, void *user
     return g_steal_pointer(&best);
 }
 
+/* --- placements --- */
+
+/* (owned) Names of the families whose orders are made for given times, without a search: they have other
+ * placements than those of a loop; NULL: none may be asked for. */
+static const char **
+name_placed_families(const PlanRequest *request)
+{
+    const ScheduleFamily *const *all = schedule_families();
+    GPtrArray *names = g_ptr_array_new();
+
+    for (size_t i = 0; plan_request_opens_schedule(request) && all[i] != NULL; i++)
+        if (all[i]->reads_times && !all[i]->searches &&
+            (request->rules == NULL || g_strv_contains(request->rules->schedules, all[i]->name)))
+            g_ptr_array_add(names, (gpointer)all[i]->name);
+    if (names->len == 0) {
+        g_ptr_array_unref(names);
+        return NULL;
+    }
+    g_ptr_array_add(names, NULL);
+    return (const char **)g_ptr_array_free(names, FALSE);
+}
+
+/*
+ * Where layers are unequal, other placements of the chunks of @best (taken, nullable): on its ranks, with as
+ * many chunks or with two.  A loop gives each rank every p-th stage, and a pattern of layers that repeats
+ * after as many has all of its long layers on one rank.  Whether the busiest rank leaves something to
+ * gain, the bounds of the search's sketches say, before an order is made.
+ */
+static Plan *
+search_placements(const PlanRequest *request, Plan *best, PlanEvaluateFunc evaluate,
+                  void *user_data)
+{
+    g_autofree const char **names = name_placed_families(request);
+    /* What layers take depends on the modules, which a shared memo does not tell apart. */
+    g_autoptr(PlanMemo) own = request->searches_modules ? plan_memo_new() : NULL;
+
+    if (names == NULL || best == NULL || best->degrees.pp == 1 || best->slices->len > 1 ||
+        model_n_kinds(request->arch) == 1 || request->objective == PLAN_OBJECTIVE_MEMORY)
+        return best;
+    for (int i = 0; i < 2 && !is_request_stopped(request); i++) {
+        const int64_t vpp = i == 0 ? MAX(2, best->degrees.vpp) : 2;
+        PlanRequest at = *request;
+        if ((request->vpp > 0 && request->vpp != vpp) || (i > 0 && best->degrees.vpp <= 2))
+            continue;
+        at.schedules = names;
+        at.dp = best->degrees.dp, at.tp = best->degrees.tp, at.pp = best->degrees.pp;
+        at.cp = best->degrees.cp, at.vpp = vpp;
+        at.rank_order = (int)best->degrees.rank_order;
+        at.conventions.recompute_modules = best->conventions.recompute_modules;
+        at.objective = PLAN_OBJECTIVE_TIME;
+        at.slices_mode = PLAN_SLICES_OFF;
+        at.near_tp = at.near_pp = at.top = 0;
+        at.searches_modules = false;
+        if (own != NULL)
+            at.memo = own;
+        Plan *plan =
+            search_set(&at, best->predicted->iteration_ns - 1, evaluate, user_data, false, NULL);
+        if (plan == NULL)
+            continue;
+        add_counts(plan, best);
+        join_bounds(plan, best);
+        keep_before(plan, best, request->top);
+        best = plan;
+    }
+    return best;
+}
+
 /* What the space was restricted to, every plan keeps. */
 static Plan *
 assert_rules(const PlanRequest *request, Plan *plan)
@@ -601,12 +668,10 @@ plan_search(const PlanRequest *asked, PlanEvaluateFunc evaluate, void *user_data
 
     if (own != NULL)
         request.memo = own;
-    if (chooses_devices(&request)) {
-        Plan *plan = search_numbers(&request, evaluate, user_data);
-        if (plan != NULL)
-            return assert_rules(&request, plan);
-    }
-    return assert_rules(&request, search_once(&request, evaluate, user_data, true, error));
+    Plan *plan = chooses_devices(&request) ? search_numbers(&request, evaluate, user_data) : NULL;
+    if (plan == NULL)
+        plan = search_once(&request, evaluate, user_data, true, error);
+    return assert_rules(&request, search_placements(&request, plan, evaluate, user_data));
 }
 
 /* --- not searched --- */

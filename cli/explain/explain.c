@@ -262,7 +262,7 @@ values_of(const Explanation *explanation, ExplainDimension dimension)
         break;
     case EXPLAIN_SCHEDULE:
         for (int64_t i = 0; schedule_families()[i] != NULL; i++)
-            if (!schedule_families()[i]->searches)
+            if (!schedule_families()[i]->reads_times)
                 g_array_append_val(values, i);
         break;
     case EXPLAIN_SLICES:

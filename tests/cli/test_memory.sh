@@ -177,7 +177,7 @@ else
     families() {
         for schedule in naive gpipe 1f1b zb-h1 zb-h2 dualpipe zb-auto "interleaved --vpp 2" \
             "looped-bfs --vpp 2" "zb-v --vpp 2" "v-half --vpp 2" "v-min --vpp 2" "dualpipev --vpp 2" \
-            "interleaved-zb --vpp 2"; do
+            "interleaved-zb --vpp 2" "hanayo --vpp 3"; do
             for recompute in none selective full; do
                 peaks "$schedule, recompute $recompute" $P --schedule $schedule --zero 0 \
                     --recompute $recompute

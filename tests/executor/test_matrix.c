@@ -405,6 +405,28 @@ test_every_schedule(void)
         }
 }
 
+/* Waves: three chunks, whose last one ends on the last rank, and four, beside what cuts, moves or computes them again. */
+static void
+test_waves(void)
+{
+    static const Feature at_work[] = {with_llama, with_kinds,     with_mtp,  with_tp,
+                                      with_dp,    with_selective, with_full, with_mixed_recompute,
+                                      with_zero3, with_experts,   with_cp};
+
+    for (size_t i = 0; i < G_N_ELEMENTS(at_work); i++)
+        for (int vpp = 3; vpp <= 4; vpp++) {
+            Combo c = combo_default();
+            at_work[i](&c);
+            c.schedule = "hanayo";
+            c.pp = vpp == 3 ? 3 : 2;
+            c.vpp = vpp;
+            c.n_layers = vpp == 3 ? 9 : 8;
+            c.n_micro_batches = 5;
+            g_assert_true(combo_supported(&c));
+            combo_check(&c);
+        }
+}
+
 /* --- orders of dimensions --- */
 
 /* All four dimensions, in every order; with ZeRO 3, whose parts follow the copies' order; with
@@ -737,6 +759,7 @@ main(int argc, char **argv)
                     test_layers_are_repeated_together);
     g_test_add_func("/executor/matrix/merged-passes", test_merged_passes);
     g_test_add_func("/executor/matrix/every-schedule", test_every_schedule);
+    g_test_add_func("/executor/matrix/waves", test_waves);
     g_test_add_func("/executor/matrix/every-rank-order", test_every_rank_order);
     g_test_add_func("/executor/matrix/random-combinations", test_random_combinations);
     g_test_add_func("/executor/matrix/random-states", test_random_states);

@@ -8,6 +8,7 @@
 #include "planner/bounds/plan_bound.h"
 #include "planner/cost/layer_cost.h"
 #include "planner/search.h"
+#include "profiles/workload/schedule_times.h"
 #include "simulator/simulate.h"
 
 /* --- what is searched --- */
@@ -147,13 +148,17 @@ simulate(const Plan *plan, const Workload *workload, int64_t limit_ns, Report **
 {
     const SimOptions options = {.want_memory = true};
     g_auto(SimResult) result = {0};
-    g_autoptr(Schedule) schedule = plan_build_schedule(plan, NULL, error);
+    const ScheduleFamily *family = schedule_family_find(plan->schedule, NULL);
+    g_auto(WorkloadScheduleTimes) times = {0};
+    if (family->reads_times)
+        workload_schedule_times_init(&times, workload, family->placement);
+    g_autoptr(Schedule) schedule =
+        plan_build_schedule(plan, family->reads_times ? &times.times : NULL, error);
 
     g_assert_nonnull(schedule);
     g_assert_true(sim_run(schedule, workload, &options, &result, error));
     *report = g_steal_pointer(&result.report);
     /* No bound contradicts what is simulated. */
-    const ScheduleFamily *family = schedule_family_find(plan->schedule, NULL);
     g_assert_cmpint(plan_bound_ns(plan, workload, family), <=, (*report)->iteration_ns);
     g_assert_cmpint(plan_bound_path_ns(plan, workload, plan_bound_flight(plan, flights)), <=,
                     (*report)->iteration_ns);

@@ -471,6 +471,64 @@ test_what_does_not_fit_names_the_way_out(void)
     expect_error(&request, PLAN_ERROR_INFEASIBLE, PARTS("offload cpu", "fits with --gpus 2"));
 }
 
+/* Eight layers in eight stages on two ranks, every second one without its feed-forward: a loop has all of the long ones
+ * on one rank, a wave two on each. */
+static void
+test_a_wave_spreads_a_pattern(void)
+{
+    g_autoptr(ModelArch) arch = small_arch(8, 0, 0);
+    g_autoptr(Profile) profile = cluster_of("p3.16xlarge", 2);
+    ModelArch *kinds = g_new0(ModelArch, MODEL_MAX_KINDS);
+    PlanRequest request = request_of(arch, profile, 32);
+    int64_t layer_ns[8], end_ns[2], loop_ns = 0;
+
+    for (int i = 0; i < 2; i++) {
+        kinds[i] = model_kind_arch(arch, 0);
+        kinds[i].name = g_strdup(i == 0 ? "long" : "short");
+        kinds[i].source = NULL;
+    }
+    kinds[1].ffn = MODEL_FFN_NONE;
+    arch->kinds = kinds;
+    arch->n_kinds = 2;
+    arch->n_pattern = 8;
+    arch->pattern = g_new(uint8_t, 8);
+    for (int i = 0; i < 8; i++)
+        arch->pattern[i] = (uint8_t)(i % 2);
+    request.dp = request.tp = request.cp = request.ep = request.micro_batch = 1;
+    request.pp = 2;
+    request.vpp = 4;
+    request.recompute = PLAN_RECOMPUTE_NONE;
+    request.top = 1;
+    g_autoptr(GError) error = NULL;
+    flights = plan_memo_new();
+    g_autoptr(Plan) plan = plan_search(&request, simulate, NULL, &error);
+    g_assert_no_error(error);
+    const PlanLayerShape shape = {plan->degrees, 1, plan->sequence_parallel};
+    plan_layer_times(&request, &shape, PLAN_RECOMPUTE_NONE, 0, layer_ns, end_ns);
+    for (int i = 0; i < 8; i += 2)
+        loop_ns += 32 * layer_ns[i];
+    g_assert_cmpstr(plan->schedule, ==, "hanayo");
+    g_assert_cmpint(plan->predicted->iteration_ns, <, loop_ns);
+    /* What was best before is the next best, and the bound is no later than either. */
+    const Plan *next = plan->alternatives->pdata[0];
+    g_assert_cmpint(next->predicted->iteration_ns, >, loop_ns);
+    g_assert_cmpfloat(plan->lower_bound_s, <=, units_s_from_ns(plan->predicted->iteration_ns));
+
+    /* Frameworks that do not run it, and who names a schedule, get none. */
+    const char *const names[] = {"interleaved", NULL};
+    request.schedules = names;
+    g_autoptr(Plan) named = plan_search(&request, simulate, NULL, NULL);
+    g_assert_cmpstr(named->schedule, ==, "interleaved");
+    request.schedules = NULL;
+    request.conventions = plan_conventions(PLAN_FRAMEWORK_MEGATRON_CORE);
+    request.model_runs = true;
+    plan_request_set_rules(&request);
+    g_autoptr(Plan) ruled = plan_search(&request, simulate, NULL, &error);
+    g_assert_no_error(error);
+    g_assert_cmpstr(ruled->schedule, ==, "interleaved");
+    g_clear_pointer(&flights, plan_memo_free);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -498,5 +556,6 @@ main(int argc, char **argv)
                     test_fixed_plans_refuse_what_cannot_be);
     g_test_add_func("/planner/search/what-does-not-fit-names-the-way-out",
                     test_what_does_not_fit_names_the_way_out);
+    g_test_add_func("/planner/search/a-wave-spreads-a-pattern", test_a_wave_spreads_a_pattern);
     return g_test_run();
 }

@@ -277,7 +277,7 @@ try_families(Enumeration *all, PlanRequest fixed)
         if (all->request->schedules != NULL &&
             !g_strv_contains(all->request->schedules, families[i]->name))
             continue;
-        if (all->request->schedules == NULL && families[i]->searches)
+        if (all->request->schedules == NULL && families[i]->reads_times)
             continue;
         for (fixed.vpp = 1; fixed.vpp <= model_n_stacked(fixed.arch) + 2; fixed.vpp++) {
             g_autoptr(GError) error = NULL;
@@ -357,8 +357,11 @@ enumerate(const PlanRequest *request, int64_t n)
 static PlanRequest
 random_request(uint32_t *state, const ModelArch *arch, const Profile *profile)
 {
-    static const char *const lists[][3] = {
-        {"1f1b", NULL}, {"gpipe", "interleaved", NULL}, {"1f1b", "zb-h1", NULL}, {"naive", NULL}};
+    static const char *const lists[][3] = {{"1f1b", NULL},
+                                           {"gpipe", "interleaved", NULL},
+                                           {"1f1b", "zb-h1", NULL},
+                                           {"naive", NULL},
+                                           {"hanayo", NULL}};
     /* One of each kind of conventions. */
     static const PlanFramework frameworks[] = {PLAN_FRAMEWORK_DEGAS,
                                                PLAN_FRAMEWORK_MEGATRON_LM,
@@ -685,6 +688,14 @@ has_even_stages(const Plan *plan)
     return most - least <= 1;
 }
 
+/* Whether the embedding or the head is a stage without layers. */
+static bool
+has_lone_end(const Plan *plan)
+{
+    return g_array_index(plan->stages, PlanStage, 0).n_layers == 0 ||
+           g_array_index(plan->stages, PlanStage, plan->stages->len - 1).n_layers == 0;
+}
+
 /* Of all divisions of single chunks, with every recompute kind of every stage, the search finds the
  * best; 2 000 stacks with -m slow. */
 static void
@@ -692,7 +703,7 @@ test_divisions_equal_the_best_of_all(void)
 {
     const int n_problems = g_test_slow() ? 2000 : 40;
     uint32_t state = 51;
-    int n = 0, n_limited = 0, n_uneven = 0;
+    int n = 0, n_limited = 0, n_uneven = 0, n_lone = 0, n_mtp = 0, n_own = 0;
 
     flights = plan_memo_new();
     while (n < n_problems) {
@@ -735,14 +746,21 @@ test_divisions_equal_the_best_of_all(void)
         n++;
         n_limited += request.memory_limit_bytes > 0;
         n_uneven += !has_even_stages(found);
+        n_lone += has_lone_end(found);
+        n_mtp += arch->mtp.n > 0;
+        n_own += is_mixed(found);
         g_assert_cmpint(found->predicted->iteration_ns, ==, best.ns);
     }
     g_clear_pointer(&costs, plan_memo_free);
     g_clear_pointer(&flights, plan_memo_free);
-    g_test_message("%d stacks, %d limited, %d whose stages differ in layers", n, n_limited,
-                   n_uneven);
+    g_test_message("%d stacks, %d limited, %d with MTP modules; answers: %d whose stages differ in "
+                   "layers, %d with an end alone, %d whose stages recompute each in its way",
+                   n, n_limited, n_mtp, n_uneven, n_lone, n_own);
     g_assert_cmpint(n_limited, >, n / 5);
+    g_assert_cmpint(n_mtp, >, n / 5);
     g_assert_cmpint(n_uneven, >, n / 5);
+    g_assert_cmpint(n_lone, >, 0);
+    g_assert_cmpint(n_own, >, 0);
 }
 
 static void
