@@ -8,7 +8,8 @@
 
 /*
  * Megatron-LM, and Megatron Core since 2023: CHANGELOG.md names the release of a feature, PyPI the day
- * of a release of megatron-core; before these, the papers that describe the code.
+ * of a release of megatron-core; before these, the papers that describe the code; of today's, whose users
+ * build the main branch, the month in which they came there.
  */
 static const PlanFeatureInfo megatron[PLAN_FEATURE_N] = {
     [PLAN_FEATURE_INTERLEAVED] = {MONTH(2021, 4), "the code of 2104.04473",
@@ -28,6 +29,13 @@ static const PlanFeatureInfo megatron[PLAN_FEATURE_N] = {
     [PLAN_FEATURE_ZERO3] = {MONTH(2025, 5), "Megatron Core 0.12.0", "FSDP (ZeRO 2 and 3)"},
     [PLAN_FEATURE_MTP] = {MONTH(2025, 5), "Megatron Core 0.12.0", "MTP modules"},
     [PLAN_FEATURE_DEEPEP] = {MONTH(2025, 5), "Megatron Core 0.12.0", "DeepEP"},
+    [PLAN_FEATURE_HYBRIDEP] = {MONTH(2025, 11), "Megatron-LM's pull request 2176", "HybridEP"},
+    [PLAN_FEATURE_MERGED_PASSES] = {MONTH(2025, 8), "Megatron-LM's merge request 3470",
+                                    "exchanges of experts behind another micro-batch"},
+    [PLAN_FEATURE_STATE_CP] = {MONTH(2025, 6), "Megatron-LM's merge request 2276",
+                               "context parallelism of layers with states"},
+    [PLAN_FEATURE_EXPERTS_GRAPH] = {MONTH(2026, 5), "Megatron-LM's pull request 4247",
+                                    "graphs of an iteration with experts"},
     [PLAN_FEATURE_MODULES] = {MONTH(2025, 7), "Megatron Core 0.13.0",
                               "recompute of modules but the core of attention"},
 };

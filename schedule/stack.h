@@ -30,6 +30,10 @@ typedef enum {
     PLAN_FEATURE_MODULES, /* selective recompute of other modules than the core of attention */
     PLAN_FEATURE_GRAPHS,  /* CUDA graphs of layers */
     PLAN_FEATURE_DEEPEP,  /* dispatchers that send one copy for each place */
+    PLAN_FEATURE_HYBRIDEP,
+    PLAN_FEATURE_MERGED_PASSES,       /* experts' exchanges run behind another micro-batch */
+    PLAN_FEATURE_STATE_CP,            /* context parallelism of layers with states */
+    PLAN_FEATURE_EXPERTS_GRAPH,       /* a graph of the whole iteration, experts and all */
     PLAN_FEATURE_COMPILED_LOSS,       /* where modules are compiled, so is the loss */
     PLAN_FEATURE_STAGE_OUTPUTS_FREED, /* stages but the last give their results back */
     PLAN_FEATURE_LOGITS_FREED,        /* ... and so does the last */

@@ -565,9 +565,39 @@ uses_deepep(const PlanRuleCase *c)
 }
 
 static bool
+uses_hybridep(const PlanRuleCase *c)
+{
+    return c->conventions->dispatcher == PLAN_DISPATCHER_HYBRIDEP;
+}
+
+static bool
+uses_merged_passes(const PlanRuleCase *c)
+{
+    return c->conventions->overlap_ep && uses_experts(c);
+}
+
+static bool
+uses_experts_graph(const PlanRuleCase *c)
+{
+    return c->conventions->cuda_graphs == PLAN_GRAPHS_ITERATION && uses_experts(c);
+}
+
+static bool
 uses_cp(const PlanRuleCase *c)
 {
     return c->degrees.cp > 1;
+}
+
+static bool
+uses_state_cp(const PlanRuleCase *c)
+{
+    bool has_state = false;
+
+    for (int32_t i = 0; i < model_n_kinds(c->arch); i++) {
+        const ModelArch kind = model_kind_arch(c->arch, i);
+        has_state = has_state || model_has_state(&kind);
+    }
+    return has_state && c->degrees.cp > 1;
 }
 
 static bool
@@ -618,7 +648,11 @@ static const struct {
     {PLAN_FEATURE_MODULES, PLAN_ASPECT_JOB, uses_modules, "--recompute-modules core_attn"},
     {PLAN_FEATURE_GRAPHS, PLAN_ASPECT_JOB, uses_graphs, "--cuda-graphs none"},
     {PLAN_FEATURE_DEEPEP, PLAN_ASPECT_JOB, uses_deepep, "--dispatcher alltoall"},
+    {PLAN_FEATURE_HYBRIDEP, PLAN_ASPECT_JOB, uses_hybridep, "--dispatcher deepep"},
+    {PLAN_FEATURE_MERGED_PASSES, PLAN_ASPECT_JOB, uses_merged_passes, "--overlap dp,pp"},
+    {PLAN_FEATURE_EXPERTS_GRAPH, PLAN_ASPECT_JOB, uses_experts_graph, "--cuda-graphs attention"},
     {PLAN_FEATURE_CONTEXT_PARALLEL, PLAN_ASPECT_DEGREES, uses_cp, "--cp 1"},
+    {PLAN_FEATURE_STATE_CP, PLAN_ASPECT_DEGREES, uses_state_cp, "--cp 1"},
     {PLAN_FEATURE_SEQUENCE_PARALLEL, PLAN_ASPECT_BATCH, uses_sequence_parallel,
      "--sequence-parallel off"},
     {PLAN_FEATURE_INTERLEAVED, PLAN_ASPECT_SCHEDULE, uses_chunks, "--vpp 1"},

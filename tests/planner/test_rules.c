@@ -77,6 +77,52 @@ test_dates(void)
     g_assert_false(plan_rules_keep(&c, PLAN_ASPECT_DEGREES, NULL));
 }
 
+/* The months in which pull and merge requests 3470, 2176, 4247 and 2276 came to Megatron-LM's main branch. */
+static void
+test_dates_of_the_main_branch(void)
+{
+    static const struct {
+        const char *model, *since, *before, *text;
+        PlanAspect aspect;
+        int cp;
+        bool overlap_ep;
+        PlanDispatcher dispatcher;
+        PlanGraphs graphs;
+    } rows[] = {
+        {"mixtral-8x7b", "2025-08", "2025-07", "request 3470", PLAN_ASPECT_JOB, 1, true,
+         PLAN_DISPATCHER_ALLTOALL, PLAN_GRAPHS_NONE},
+        {"mixtral-8x7b", "2025-11", "2025-10", "request 2176", PLAN_ASPECT_JOB, 1, false,
+         PLAN_DISPATCHER_HYBRIDEP, PLAN_GRAPHS_NONE},
+        {"mixtral-8x7b", "2026-05", "2026-04", "request 4247", PLAN_ASPECT_JOB, 1, false,
+         PLAN_DISPATCHER_ALLTOALL, PLAN_GRAPHS_ITERATION},
+        {"nemotron-h-56b", "2025-06", "2025-05", "request 2276", PLAN_ASPECT_DEGREES, 2, false,
+         PLAN_DISPATCHER_ALLTOALL, PLAN_GRAPHS_NONE},
+    };
+
+    for (size_t i = 0; i < G_N_ELEMENTS(rows); i++) {
+        g_autoptr(ModelArch) arch = model_arch_load(rows[i].model, NULL, NULL);
+        g_autoptr(ModelArch) dense = model_arch_load("gpt3-13b", NULL, NULL);
+        PlanConventions conventions = plan_conventions(PLAN_FRAMEWORK_MEGATRON_CORE);
+        PlanRuleCase c = case_of(arch, &conventions);
+        g_auto(PlanBreach) breach = {0};
+
+        c.model_runs = true;
+        c.degrees.cp = rows[i].cp;
+        conventions.overlap_ep = rows[i].overlap_ep;
+        conventions.dispatcher = rows[i].dispatcher;
+        conventions.cuda_graphs = rows[i].graphs;
+        g_assert_true(plan_stack_read(rows[i].since, &conventions.stack));
+        g_assert_true(plan_rules_keep(&c, rows[i].aspect, NULL));
+        g_assert_true(plan_stack_read(rows[i].before, &conventions.stack));
+        g_assert_false(plan_rules_keep(&c, rows[i].aspect, &breach));
+        g_assert_nonnull(strstr(breach.text, rows[i].text));
+        /* Layers without experts or states do not ask for it; a dispatcher is asked for by name. */
+        c.arch = dense;
+        g_assert_true(plan_rules_keep(&c, rows[i].aspect, NULL) ==
+                      (rows[i].dispatcher == PLAN_DISPATCHER_ALLTOALL));
+    }
+}
+
 /* Before 0.10.0 experts were split by the tp of everything else. */
 static void
 test_expert_tp(void)
@@ -169,6 +215,7 @@ main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
     g_test_add_func("/planner/rules/dates", test_dates);
+    g_test_add_func("/planner/rules/dates-of-the-main-branch", test_dates_of_the_main_branch);
     g_test_add_func("/planner/rules/expert-tp", test_expert_tp);
     g_test_add_func("/planner/rules/a-model-that-runs", test_a_model_that_runs);
     g_test_add_func("/planner/rules/merged-passes", test_merged_passes);
