@@ -111,6 +111,7 @@ static const JsonField reason_fields[] = {
     {"dtype", REASON(dtype), .flags = JSON_OPTIONAL},
     {"from", REASON(from), .flags = JSON_OPTIONAL},
     {"before", REASON(before), .flags = JSON_OPTIONAL},
+    {"fewer_layers", REASON(fewer_layers), 1, JSON_MAX_INT, JSON_OPTIONAL},
     {"why", REASON(why)},
     {.key = NULL},
 };
@@ -310,6 +311,7 @@ validation_reason(const MeasuredRow *row)
         if (matches(r->source, row->source) && begins_loosely(row->model, r->model) &&
             g_str_has_prefix(row->gpu, r->gpu) &&
             (r->dtype == NULL || g_str_has_prefix(row->dtype, r->dtype)) &&
+            (r->fewer_layers == 0 || row->n_layers < r->fewer_layers) &&
             (r->from == NULL || strcmp(row->stack_date, r->from) >= 0) &&
             (r->before == NULL || strcmp(row->stack_date, r->before) < 0))
             return r->why;

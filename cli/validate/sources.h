@@ -97,6 +97,7 @@ typedef struct {
     const char *dtype;       /* (nullable) what its format begins with */
     const char *from,
         *before; /* (nullable) "YYYY-MM": of stacks from that month on, before that month */
+    int64_t fewer_layers; /* of models cut to fewer layers than this; 0: of all */
     const char *why;
 } ValidationReason;
 

@@ -107,6 +107,7 @@ test_reasons_are_of_a_time(void)
 {
     const struct {
         const char *source, *model, *gpu, *stack_date, *begin;
+        int64_t n_layers;
     } rows[] = {
         {"nvidia_megatron_bridge", "Qwen3_30B_a3B", "B200", "2026-02",
          "its recipe has micro-batches of 1"},
@@ -118,6 +119,8 @@ test_reasons_are_of_a_time(void)
         {"nvidia_megatron_bridge", "GPT OSS 120B", "B200", "2026-04", NULL},
         {"megatron_sc21_table1", "GPT-39.1B", "A100-SXM4-80GB", "", "tp is as many devices"},
         {"nvidia_dgxc", "Qwen3_30B_a3B", "B200", "2026-02", NULL},
+        {"nvidia_dgxc", "moe-Grok1-314B", "H100-SXM5-80GB", "2024-12", "a model cut to some", 8},
+        {"nvidia_dgxc", "moe-Grok1-314B", "H100-SXM5-80GB", "2024-12", NULL, 64},
     };
 
     for (size_t i = 0; i < G_N_ELEMENTS(rows); i++) {
@@ -125,6 +128,7 @@ test_reasons_are_of_a_time(void)
                                  .model = rows[i].model,
                                  .gpu = rows[i].gpu,
                                  .dtype = "MXFP8",
+                                 .n_layers = rows[i].n_layers,
                                  .stack_date = rows[i].stack_date};
         const char *reason = validation_reason(&row);
 
