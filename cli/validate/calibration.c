@@ -2,8 +2,12 @@
 
 #include "base/order.h"
 #include "base/parallel.h"
+#include "base/random.h"
+#include "base/real.h"
+#include "profiles/fit/likeness.h"
 
 #include <math.h>
+#include <string.h>
 
 /* --- residuals --- */
 
@@ -99,6 +103,78 @@ calibration_errors(const Calibration *calibration, const ProfilePoint *point)
     return errors;
 }
 
+/* --- rows that are alike --- */
+
+/* What the rows of tables differ in: model, machine, split and kernels. */
+static ProfileLikeness
+likeness_of(const ValidationCase *one)
+{
+    const Plan *plan = one->job->plan;
+    const PlanDegrees *degrees = &plan->degrees;
+    const PlanConventions *conventions = &plan->conventions;
+    const ModelArch *arch = one->job->arch;
+    const PlanStage *stage = &g_array_index(plan->stages, PlanStage, 0);
+    const double numbers[] = {
+        (double)model_cluster_n_devices(one->job->profile->cluster),
+        (double)arch->hidden,
+        (double)arch->n_layers,
+        (double)plan->seq_len,
+        (double)plan->global_batch,
+        (double)plan->micro_batch,
+        (double)degrees->dp,
+        (double)degrees->tp,
+        (double)degrees->pp,
+        (double)degrees->vpp,
+        (double)degrees->cp,
+        (double)degrees->ep,
+        (double)plan->slices->len,
+    };
+    const uint64_t words[] = {
+        random_hash(one->job->profile->cluster->name),
+        random_hash(plan->schedule),
+        (uint64_t)plan->dtype,
+        (uint64_t)stage->recompute,
+        (uint64_t)plan->zero_stage,
+        (uint64_t)conventions->framework,
+        (uint64_t)conventions->attention,
+        (uint64_t)conventions->kernels,
+        (uint64_t)conventions->dispatcher,
+        (uint64_t)conventions->cuda_graphs,
+        (uint64_t)conventions->overlap_ep,
+    };
+    ProfileLikeness likeness;
+
+    G_STATIC_ASSERT(sizeof numbers == sizeof likeness.numbers &&
+                    sizeof words == sizeof likeness.words);
+    memcpy(likeness.numbers, numbers, sizeof numbers);
+    memcpy(likeness.words, words, sizeof words);
+    return likeness;
+}
+
+/* Returns: (owned) */
+static ProfileLikeness *
+likenesses(const GPtrArray *cases)
+{
+    ProfileLikeness *rows = g_new(ProfileLikeness, MAX(1, cases->len));
+
+    for (guint i = 0; i < cases->len; i++)
+        rows[i] = likeness_of(cases->pdata[i]);
+    return rows;
+}
+
+/* Returns: (owned) @errors when every prediction is divided by 1 + the error to be expected of it. */
+static double *
+errors_less_expected(const ProfileLikeness *rows, size_t n, const bool *in_training,
+                     const double *errors)
+{
+    double *left = g_new(double, MAX(1, n));
+
+    profile_likeness_expect(rows, n, in_training, errors, left);
+    for (size_t i = 0; i < n; i++) /* a time stays one */
+        left[i] = (1.0 + errors[i]) / real_max(0.1, 1.0 + left[i]) - 1.0;
+    return left;
+}
+
 /* --- folds --- */
 
 void
@@ -154,6 +230,18 @@ median_over(const ValidationScore *scores, int64_t n, size_t offset)
     return (values[(n_values - 1) / 2] + values[n_values / 2]) / 2.0;
 }
 
+static ValidationErrors
+median_errors(const ValidationScore *scores, int64_t n_folds, size_t n)
+{
+    return (ValidationErrors){
+        .n = n,
+        .mape = median_over(scores, n_folds, offsetof(ValidationScore, errors.mape)),
+        .bias = median_over(scores, n_folds, offsetof(ValidationScore, errors.bias)),
+        .median = median_over(scores, n_folds, offsetof(ValidationScore, errors.median)),
+        .worst = median_over(scores, n_folds, offsetof(ValidationScore, errors.worst)),
+    };
+}
+
 CalibrationFolds
 calibration_cross_validate(const Calibration *calibration, int64_t n_folds)
 {
@@ -161,7 +249,8 @@ calibration_cross_validate(const Calibration *calibration, int64_t n_folds)
     g_autofree bool *in_training = g_new(bool, MAX(1, n));
     g_autofree double *first = g_new(double, (1 + PROFILE_PARAMETERS_N) * (size_t)n + 1);
     bool has_first = false;
-    ValidationScore scores[CALIBRATION_MAX_FOLDS];
+    g_autofree ProfileLikeness *rows = likenesses(calibration->cases);
+    ValidationScore scores[CALIBRATION_MAX_FOLDS], alike[CALIBRATION_MAX_FOLDS];
     CalibrationFolds folds = {0};
 
     g_return_val_if_fail(n_folds >= 2 && n_folds <= CALIBRATION_MAX_FOLDS, folds);
@@ -187,19 +276,16 @@ calibration_cross_validate(const Calibration *calibration, int64_t n_folds)
         problem.has_first = &has_first;
         ProfileCalibrated fitted = profile_calibrate(&problem);
         g_autofree double *errors = calibration_errors(calibration, &fitted.point);
+        g_autofree double *left = errors_less_expected(rows, n, in_training, errors);
+        alike[folds.n_folds] = score_fold(calibration, left, in_training);
         scores[folds.n_folds++] = score_fold(calibration, errors, in_training);
         for (guint i = 0; i < n; i++) {
             if (!in_training[i])
                 folds.errors[i] = errors[i];
         }
     }
-    folds.median.n = n;
-    folds.median.mape = median_over(scores, folds.n_folds, offsetof(ValidationScore, errors.mape));
-    folds.median.bias = median_over(scores, folds.n_folds, offsetof(ValidationScore, errors.bias));
-    folds.median.median =
-        median_over(scores, folds.n_folds, offsetof(ValidationScore, errors.median));
-    folds.median.worst =
-        median_over(scores, folds.n_folds, offsetof(ValidationScore, errors.worst));
+    folds.median = median_errors(scores, folds.n_folds, n);
+    folds.alike = median_errors(alike, folds.n_folds, n);
     folds.precision = median_over(scores, folds.n_folds, offsetof(ValidationScore, oom.precision));
     folds.recall = median_over(scores, folds.n_folds, offsetof(ValidationScore, oom.recall));
     return folds;

@@ -2,6 +2,10 @@
  * cli/validate/calibration.h - fits the parameters of a profile to measured rows, and tells how
  * right the result is on rows that it has not seen.
  *
+ * What a fit leaves is expected of rows like those that it was fitted to (profiles/fit/likeness.h): of a
+ * row that no fit has seen there are two predictions, with the parameters alone, as a profile holds
+ * them, and less the error that rows like it had.
+ *
  * It connects profiles/fit/calibrate.h, which fits residuals, with the simulator, which predicts: a
  * row's residual is validation_residual().  All rows share one point of parameters: each cluster's
  * parameters lie at the same distance from its own prior.
@@ -38,6 +42,7 @@ double *calibration_errors(const Calibration *calibration, const ProfilePoint *p
 typedef struct {
     int64_t n_folds;          /* how many folds have rows */
     ValidationErrors median;  /* each number's median over the folds; n: the rows of all folds */
+    ValidationErrors alike;   /* ... of what is left when rows like it are asked, too */
     double precision, recall; /* medians over the folds, for VALIDATION_OOM */
     GPtrArray *cases;         /* (owned) the rows */
     double *errors;           /* (owned) of each row; NaN: there was no fit without it */

@@ -77,6 +77,9 @@ write_folds(JsonWriter *writer, const ValidationSet *set, const CalibrationFolds
         json_write_double(writer, "recall_fraction", folds->recall);
     } else {
         write_errors(writer, &folds->median);
+        json_write_object(writer, "alike");
+        write_errors(writer, &folds->alike);
+        json_write_object_end(writer);
     }
     json_write_object_end(writer);
 }
@@ -233,6 +236,9 @@ add_set(OutputTable *table, const Validation *validation, const ValidationSet *s
                             output_percent(folds->recall).text);
     else
         output_table_add(table, folds == NULL ? "" : output_percent(folds->median.mape).text);
+    output_table_add(table, folds == NULL || set->quantity == VALIDATION_OOM
+                                ? ""
+                                : output_percent(folds->alike.mape).text);
     output_table_row(table, goal_text(set->calibrated_goal, &calibrated_goal),
                      set->others == NULL ? "" : set->others, NULL);
 }
@@ -303,6 +309,7 @@ validation_print(const Validation *validation)
                                   "worst",
                                   "goal",
                                   has_folds ? "calibrated" : OUTPUT_HIDDEN,
+                                  has_folds ? "and alike" : OUTPUT_HIDDEN,
                                   has_folds ? "goal" : OUTPUT_HIDDEN,
                                   "<published by others",
                                   NULL};
@@ -314,7 +321,7 @@ validation_print(const Validation *validation)
         add_set(table, validation, set);
     if (validation->runs.tables->len == 1) {
         add_errors(table, "all rows", "time", &time.errors);
-        output_table_row(table, "", "", "", "", NULL);
+        output_table_row(table, "", "", "", "", "", NULL);
     }
     output_table_print(table, 0);
     output_text("\n");

@@ -336,6 +336,12 @@ P
     # which (tp 1) is 100 % of the best.
     has '^| vtrain_single | 1 | 12 |' "the choice"
     has '^| vtrain_single | 12 | 12 | 25.0 % | 50.0 % | |$' "which rows are read"
+    runs 0 "calibrated" validate "$W/s.csv" --folds 5 --json
+    # No parameter doubles times of tp 2 and not those of tp 1, but rows of tp 2 are like each other.
+    json "what parameters cannot say, rows that are alike do" '
+s, = [s for s in d["sets"] if s["quantity"] == "time"]
+fit = s["calibrated"]
+assert fit["mape_fraction"] > 0.15 and fit["alike"]["mape_fraction"] < 0.1 and fit["alike"]["rows"] == 12, s'
     grep -q '</svg>' "$W/page/pictures/validation-vtrain-single-time.svg"
     report $? "with a picture"
     fails 4 'no-folder' "a page whose folder is not there" \
