@@ -82,7 +82,8 @@ zero3_copies_s(const WorkloadBuild *build, const WorkloadLocation *location, int
  * What PyTorch's FSDP copies on the stream that computes (cost-model.md 5.3).  FSDP2: after a gather, what
  * it brought to each parameter (foreach_all_gather_copy_out()); before a scatter, gradients to its input, in
  * the format that is summed (foreach_reduce_scatter_copy_in()).  FSDP1: autograd joins the gradients of the
- * parts of a flat parameter, and _div_if_needed() divides them.
+ * parts of a flat parameter; _post_backward_hook() casts them to the format that is summed, if it is
+ * another; _div_if_needed() divides them in place.
  */
 static double
 fsdp_copies_s(const WorkloadBuild *build, const WorkloadLocation *location, int64_t n_elements,
@@ -92,7 +93,9 @@ fsdp_copies_s(const WorkloadBuild *build, const WorkloadLocation *location, int6
     const int32_t since = build->facts->shards_singly_since;
     const double e = (double)dtype_bytes(dtype_stored(build->plan->dtype));
     const bool singly = plan_stack(conventions) >= since;
-    const double scattered = singly ? e + (double)dtype_bytes(conventions->grad_dtype) : 4.0 * e;
+    const double g = (double)dtype_bytes(conventions->grad_dtype);
+    const double cast = g != e ? e + g : 0.0;
+    const double scattered = singly ? e + g : 2.0 * e + cast + 2.0 * g;
     const double gathered = singly ? 2.0 * (double)workload_build_element_bytes(build->plan) : 0.0;
 
     if (since == 0)

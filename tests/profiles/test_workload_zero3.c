@@ -162,7 +162,7 @@ test_recompute_gathers_again(void)
 }
 
 /* FSDP2 (since 2024-04) copies what each gather brings (2 + 2 bytes a weight) and the gradients to what is
- * summed (2 read, 4 written); FSDP1 joined the gradients (2 + 2) and divided them (2 + 2). */
+ * summed (2 read, 4 written); FSDP1 joined the gradients (2 + 2), cast them (2 + 4) and divided them (4 + 4). */
 static void
 test_fsdp_copies_shards(void)
 {
@@ -187,7 +187,7 @@ test_fsdp_copies_shards(void)
                     gather + (first ? 0.0 : 4 * layers_ns), 1e-5);
         weight_ns[first] = (double)op->part_ns[SCHEDULE_OP_BACKWARD_WEIGHT][PROFILE_PART_DP];
     }
-    assert_near(weight_ns[1] - weight_ns[0], (8 - 6) * layers_ns, 1e-5);
+    assert_near(weight_ns[1] - weight_ns[0], (4 + 6 + 8 - 6) * layers_ns, 1e-5);
     spec.framework = PLAN_FRAMEWORK_MEGATRON_CORE;
     g_autoptr(Workload) views = workload_of(&arch, profile, &spec);
     assert_near((double)views->ops[0].part_ns[SCHEDULE_OP_FORWARD][PROFILE_PART_DP], gather, 1e-5);
