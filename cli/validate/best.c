@@ -94,6 +94,33 @@ append_change(GString *text, const char *name, int64_t measured, int64_t planned
                                planned, measured);
 }
 
+/* Of the stages' numbers of layers: the least, and the most. */
+static void
+stage_layers(const Plan *plan, int64_t *least, int64_t *most)
+{
+    *least = INT64_MAX;
+    *most = 0;
+    for (guint i = 0; i < plan->stages->len; i++) {
+        const int64_t n = g_array_index(plan->stages, PlanStage, i).n_layers;
+
+        *least = MIN(*least, n);
+        *most = MAX(*most, n);
+    }
+}
+
+/* Stages that differ in their layers, where those of what was measured are equal. */
+static void
+append_stages(GString *text, const Plan *measured, const Plan *plan)
+{
+    int64_t least, most, from_least, from_most;
+
+    stage_layers(plan, &least, &most);
+    stage_layers(measured, &from_least, &from_most);
+    if (from_least == from_most && least < most)
+        g_string_append_printf(text, "%sstages of " INT " to " INT " layers for equal ones",
+                               text->len > 0 ? ", " : "", least, most);
+}
+
 /* (owned) why @plan is faster than what was measured: the error of that row, and what it has otherwise. */
 static char *
 difference(const ValidationBest *best, const Plan *plan)
@@ -109,6 +136,7 @@ difference(const ValidationBest *best, const Plan *plan)
     append_change(changes, "vpp", from->vpp, to->vpp);
     append_change(changes, "cp", from->cp, to->cp);
     append_change(changes, "ep", from->ep, to->ep);
+    append_stages(changes, measured, plan);
     if (fabs(error) >= TOLD_ERROR)
         g_string_append_printf(text, "the measured split is predicted %+.0f %%", 1e2 * error);
     if (best->planned_s < (1.0 - TOLD_GAIN) * best->predicted_s && changes->len > 0)
