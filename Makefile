@@ -2,7 +2,7 @@
 # make gpu-check, make check, make install, make uninstall, make deb; prints what it found.
 # make step-time: a step of many kinds of layers on this CPU, beside its prediction.
 # make libdegas: the C library, which make install then installs, too.
-# make fuzz, make torture, make fire, make soak, make mutants, make valgrind: docs/quality.md.
+# make fuzz, make fuzz-many, make torture, make fire, make soak, make mutants, make valgrind: docs/quality.md.
 # Options: SAN=address,undefined or SAN=thread, CUDA=0|1, MPI=0|1, CC, MPICC, CFLAGS, LDFLAGS, OPT,
 # PREFIX=/usr/local and DESTDIR= (make install), V=1 (whole commands instead of a line per file), -jN (one job per core unless given).
 
@@ -159,6 +159,11 @@ $(B)/tests/torture/faults.so: tests/torture/faults.c
 FUZZ := $(B)/tests/fuzz/driver
 $(B)/tests/fuzz/%: $(B)/tests/fuzz/%.o $(B)/tests/fuzz/targets.o $(foreach l,cli $(LOWER_cli),$(call ARCHIVE,$(l))) $(GLIB_LOCKS)
 	$(call say,LD,$@)$(CC) -o $@ $^ $(LIBS_ALL)
+# The same with what memory.c has in place of these functions.
+IN_MEMORY := file_read file_read_max profile_load model_arch_load
+$(B)/tests/fuzz/%_in_memory: $(B)/tests/fuzz/%.o $(B)/tests/fuzz/targets.o $(B)/tests/fuzz/memory.o \
+		$(foreach l,cli $(LOWER_cli),$(call ARCHIVE,$(l))) $(GLIB_LOCKS)
+	$(call say,LD,$@)$(CC) -o $@ $^ $(IN_MEMORY:%=-Wl,--wrap=%) $(LIBS_ALL)
 
 .PHONY: check-packages
 check-packages:
@@ -190,11 +195,16 @@ test-long: all $(TORTURE) $(FUZZ) $(B)/tests/executor/test_matrix $(B)/tests/exe
 frameworks-page: all $(B)/tests/executor/test_torch
 	@PAGE=docs/frameworks.md TEST_BUILD=$(B) LIMIT_S=1500 scripts/run_tests.sh tests/long/exports.sh
 
-.PHONY: fuzz torture fire soak mutants valgrind processors
+.PHONY: fuzz fuzz-many torture fire soak mutants valgrind processors
 # libFuzzer on each target for FUZZ_S seconds, or where there is no clang our own mutations; then random requests.
 FUZZ_S ?= 60
 fuzz: $(FUZZ)
 	@FUZZ_S=$(FUZZ_S) scripts/fuzz.sh $(FUZZ)
+
+# Ten times as many executions a second, in pieces: SEED=K is the K-th, on JOBS cores; PAGE= adds nothing to the table.
+fuzz-many: PAGE ?= docs/quality.md
+fuzz-many: $(FUZZ)
+	@MANY=1 FUZZ_S=$(FUZZ_S) FUZZ_SEED=$(or $(SEED),1) JOBS=$(or $(JOBS),1) PAGE="$(PAGE)" scripts/fuzz.sh $(FUZZ)
 
 # Every command while each call of the system fails, and 300 signals for each command that writes.
 torture: all $(TORTURE)
@@ -217,10 +227,10 @@ soak: all
 valgrind: all
 	@scripts/valgrind.sh
 
-# How many small mistakes the unit tests notice.
+# How many small mistakes the unit tests notice: another SEED is another sample; QUICK=1 without tests of more than 1 s.
 N_MUTANTS ?= 500
 mutants: $(TEST_PROGRAMS)
-	@scripts/mutants.py --build $(B) --n $(N_MUTANTS)
+	@scripts/mutants.py --build $(B) --n $(N_MUTANTS) $(SEED:%=--seed %) $(QUICK:%=--quick %)
 
 bench: all $(BENCHES)
 	@scripts/bench.sh $(BENCHES)

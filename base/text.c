@@ -16,32 +16,40 @@ fold(char c)
     return c == '_' ? '-' : g_ascii_tolower(c);
 }
 
-/* Both lengths are at most MAX_NAME_LENGTH. */
+/* The distance if it is below @limit, otherwise a number that is not.  Both lengths are at most MAX_NAME_LENGTH. */
 static size_t
-distance(const char *a, size_t n_a, const char *b, size_t n_b)
+distance(const char *a, size_t n_a, const char *b, size_t n_b, size_t limit)
 {
     size_t rows[3][MAX_NAME_LENGTH + 1];
     size_t *before = rows[0];
     size_t *above = rows[1];
     size_t *row = rows[2];
+    size_t least_above = 0;
+    char folded[MAX_NAME_LENGTH];
 
+    for (size_t j = 0; j < n_b; j++)
+        folded[j] = fold(b[j]);
     for (size_t j = 0; j <= n_b; j++)
         above[j] = j;
     /* above[j] and before[j]: distance of the first i - 1 and i - 2 letters of a to the first j of
-     * b */
+     * b.  No row goes below the least number of the two before it. */
     for (size_t i = 1; i <= n_a; i++) {
+        const char x = fold(a[i - 1]), last = i > 1 ? fold(a[i - 2]) : 0;
         size_t *recycled = before;
+        size_t least = i;
 
         row[0] = i;
         for (size_t j = 1; j <= n_b; j++) {
-            char x = fold(a[i - 1]);
-            char y = fold(b[j - 1]);
+            const char y = folded[j - 1];
 
             row[j] = MIN(MIN(above[j], row[j - 1]) + 1, above[j - 1] + (x != y));
-            if (i > 1 && j > 1 && x == fold(b[j - 2]) && fold(a[i - 2]) == y &&
-                before[j - 2] + 1 < row[j])
+            if (i > 1 && j > 1 && x == folded[j - 2] && last == y && before[j - 2] + 1 < row[j])
                 row[j] = before[j - 2] + 1;
+            least = MIN(least, row[j]);
         }
+        if (MIN(least, least_above) >= limit)
+            return limit;
+        least_above = least;
         before = above;
         above = row;
         row = recycled;
@@ -56,17 +64,18 @@ too_far(size_t n_name)
     return n_name == 0 || n_name > MAX_NAME_LENGTH ? 0 : MAX(n_name / 3, 2) + 1;
 }
 
-/* The distance to @candidate; SIZE_MAX where they have no letter in common, or every two-letter
- * name would be near. */
+/* The distance to @candidate; SIZE_MAX where it is not below @limit, and where they have no letter in
+ * common, or every two-letter name would be near. */
 static size_t
-distance_to(const char *name, size_t n_name, const char *candidate)
+distance_to(const char *name, size_t n_name, const char *candidate, size_t limit)
 {
     const size_t n = strlen(candidate);
 
-    if (n > MAX_NAME_LENGTH)
+    /* Names of other lengths are at least as far apart. */
+    if (n > MAX_NAME_LENGTH || MAX(n, n_name) - MIN(n, n_name) >= limit)
         return SIZE_MAX;
-    const size_t d = distance(name, n_name, candidate, n);
-    return d < MAX(n, n_name) ? d : SIZE_MAX;
+    const size_t d = distance(name, n_name, candidate, n, limit);
+    return d < MIN(limit, MAX(n, n_name)) ? d : SIZE_MAX;
 }
 
 const char *
@@ -78,7 +87,7 @@ text_nearest(const char *name, const char *const *candidates)
     const size_t n_name = strlen(name);
     size_t best = too_far(n_name);
     for (size_t i = 0; best > 0 && candidates[i] != NULL; i++) {
-        const size_t d = distance_to(name, n_name, candidates[i]);
+        const size_t d = distance_to(name, n_name, candidates[i], best);
         if (d < best) {
             best = d;
             nearest = candidates[i];
@@ -153,14 +162,14 @@ text_suggestion(const char *name, const char *const *candidates)
     g_autoptr(GString) text = g_string_new(NULL);
     const char *nearest = text_nearest(name, candidates);
     const size_t n_name = strlen(name);
-    const size_t best = nearest == NULL ? 0 : distance_to(name, n_name, nearest);
+    const size_t best = nearest == NULL ? 0 : distance_to(name, n_name, nearest, SIZE_MAX);
     bool is_part = false;
 
     for (size_t i = 0; candidates[i] != NULL; i++)
         is_part |= contains(candidates[i], name, n_name);
     for (size_t i = 0, n = 0; candidates[i] != NULL && n < MAX_SUGGESTIONS; i++) {
         if (is_part ? !contains(candidates[i], name, n_name)
-                    : nearest == NULL || distance_to(name, n_name, candidates[i]) != best)
+                    : nearest == NULL || distance_to(name, n_name, candidates[i], best + 1) != best)
             continue;
         g_string_append_printf(text, "%s\"%s\"", n++ == 0 ? ": did you mean " : " or ",
                                candidates[i]);

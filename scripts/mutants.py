@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
 """Mutation testing: how many small mistakes in a file its unit tests notice.
 
-usage: scripts/mutants.py [--build DIR] [--n N] [--first K] [--seed S] [--survivors FILE] FOLDER|FILE.c...
+usage: scripts/mutants.py [--build DIR] [--n N] [--first K] [--seed S] [--quick S] [--survivors FILE] [--only FILE] FOLDER|FILE.c...
 
 A mutant is a file with one operator, constant or condition changed, or one statement left out.  It is compiled
 alone, linked before the archives of the build folder (which `make test` or `make run-tests` has filled) with each
 test program that belongs to its folder, and these run until one fails: the mutant is killed.  A mutant whose object
 file is the original's is equivalent and does not count; nor does one that does not compile.  The sample is drawn
 from all places of all files with the seed.  Prints a line for each survivor and the sums of each folder; one core.
+With --quick S no test program runs that takes more than S seconds of CPU; what survives (--survivors FILE) is then tried
+with all of them: --only FILE.
 """
-import argparse, collections, glob, os, random, re, resource, shlex, subprocess, sys, tempfile, time
+import argparse, collections, glob, os, random, re, resource, shlex, shutil, signal, subprocess, sys, tempfile, time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 # Test programs of a folder's files, by pattern.
@@ -25,6 +27,7 @@ TESTS = {
 # Archives that a folder's tests link, in order: the Makefile's.
 ARCHIVES = {'schedule': 'schedule base', 'profiles': 'profiles schedule models base'}
 ALL_ARCHIVES = 'executor simulator planner profiles schedule models base'
+LINKER = ['-fuse-ld=lld'] if shutil.which('ld.lld') else []
 SWAPS = {'<': '<=', '<=': '<', '>': '>=', '>=': '>', '==': '!=', '!=': '==', '&&': '||', '||': '&&', '+': '-', '-': '+',
          '*': '/', '/': '*', '%': '*', '+=': '-=', '-=': '+=', '&': '|', '|': '&', '<<': '>>', '>>': '<<',
          'MIN': 'MAX', 'MAX': 'MIN', 'true': 'false', 'false': 'true', '++': '--', 'continue': 'break', 'break': 'continue'}
@@ -76,15 +79,15 @@ def run(command, seconds, **keywords):
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
     try:
-        return subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL,
-                              preexec_fn=limit, timeout=20 * seconds, **keywords).returncode
+        return subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL, start_new_session=True,
+                              preexec_fn=limit, timeout=30 * seconds, **keywords).returncode
     except subprocess.TimeoutExpired:
         return -1
 
 
 class Folder:
     """A folder's tests: the fastest first, then those that have killed most."""
-    def __init__(self, name, build, work):
+    def __init__(self, name, build, work, quick_s):
         self.name, self.build, self.work = name, build, work
         sources = sorted({s for p in TESTS[name].split() for s in glob.glob(os.path.join(ROOT, p))})
         self.seconds, self.kills, self.objects = {}, collections.Counter(), {}
@@ -94,11 +97,16 @@ class Folder:
             if not os.path.exists(program):
                 sys.exit(f'mutants: {program} is not built')
             before = resource.getrusage(resource.RUSAGE_CHILDREN)
-            if run([program, '-q'], 300) != 0:
+            status = run([program, '-q'], 300 if quick_s is None else int(quick_s + 1))
+            after = resource.getrusage(resource.RUSAGE_CHILDREN)
+            seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+            if quick_s is not None and seconds > quick_s:
+                print(f'# {test} takes more than {quick_s:g} s; it is left out', flush=True)
+                continue
+            if status != 0:
                 print(f'# {test} fails without a mutant; it is left out', flush=True)
                 continue
-            after = resource.getrusage(resource.RUSAGE_CHILDREN)
-            self.seconds[test] = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+            self.seconds[test] = seconds
             self.objects[test] = object_file
 
     def order(self, file):
@@ -111,9 +119,9 @@ class Folder:
         for test in self.order(file):
             program = os.path.join(self.work, 'test')
             archives = [f'{self.build}/libdegas-{a}.a' for a in ARCHIVES.get(test.split('/')[1], ALL_ARCHIVES).split()]
-            if run(['gcc', '-s', '-o', program, self.objects[test], mutated, *archives, *libraries], 120) != 0:
+            if run(['gcc', *LINKER, '-s', '-o', program, self.objects[test], mutated, *archives, *libraries], 120) != 0:
                 continue  # the test has its own copy of the file
-            if run([program, '-q'], int(4 + 4 * self.seconds[test])) != 0:
+            if run([program, '-q'], int(2 + 4 * self.seconds[test])) != 0:
                 self.kills[test] += 1
                 self.kills[test, file] += 1
                 return test
@@ -126,7 +134,9 @@ def main():
     parser.add_argument('--n', type=int, default=500)
     parser.add_argument('--seed', type=int, default=23)
     parser.add_argument('--first', type=int, default=0, help='leaves out so many of the sample, which another run tried')
-    parser.add_argument('--survivors')
+    parser.add_argument('--quick', type=float, help='the longest that a test program may take')
+    parser.add_argument('--survivors', help='where the survivors are written')
+    parser.add_argument('--only', help='tries no others than those in this file')
     parser.add_argument('what', nargs='*', default=sorted(TESTS))
     arguments = parser.parse_args()
     os.chdir(ROOT)
@@ -145,17 +155,26 @@ def main():
         text = open(file, encoding='utf-8').read()
         places += [(file, *m) for m in mutants_of(text)]
     random.Random(arguments.seed).shuffle(places)
+    stopped = []
+    for number in (signal.SIGINT, signal.SIGTERM):  # the sample ends there; what was found is printed
+        signal.signal(number, lambda *_: stopped.append(True))
+    only = None
+    if arguments.only:
+        with open(arguments.only, encoding='utf-8') as f:
+            only = set(f.read().splitlines())
     sums = collections.defaultdict(collections.Counter)
     survivors = []
     with tempfile.TemporaryDirectory() as work:
         folders, originals, n, begin = {}, {}, 0, time.time()
         for file, at, length, new in places:
-            if n == arguments.first + arguments.n:
+            if n == arguments.first + arguments.n or stopped:
                 break
             name = os.path.dirname(file)
-            if name not in folders:
-                folders[name] = Folder(name, arguments.build, work)
             text = open(file, encoding='utf-8').read()
+            line = text.count('\n', 0, at) + 1
+            shown = f'{file}:{line}: {shlex.quote(text[at:at + length].strip())} -> {shlex.quote(new)}'
+            if only is not None and shown not in only:
+                continue
             mutated, object_file = os.path.join(work, 'm.c'), os.path.join(work, 'm.o')
 
             def compiled(source):
@@ -174,11 +193,11 @@ def main():
             n += 1
             if n <= arguments.first:
                 continue
+            if name not in folders:
+                folders[name] = Folder(name, arguments.build, work, arguments.quick)
             killer = folders[name].kill(file, object_file, libraries)
             sums[name]['killed' if killer else 'survived'] += 1
             if killer is None:
-                line = text.count('\n', 0, at) + 1
-                shown = f'{file}:{line}: {shlex.quote(text[at:at + length].strip())} -> {shlex.quote(new)}'
                 survivors.append(shown)
                 print(f'survivor {shown}    | {text.splitlines()[line - 1].strip()}', flush=True)
             if n % 10 == 0:
@@ -194,7 +213,7 @@ def main():
         print(f'# {folder.name}: killed nothing first: {", ".join(idle)}')
     if arguments.survivors:
         with open(arguments.survivors, 'w', encoding='utf-8') as f:
-            f.write('\n'.join(survivors) + '\n')
+            f.writelines(s + '\n' for s in survivors)
 
 
 main()

@@ -22,6 +22,7 @@ typedef struct {
     const char *name;
     const char *files[4];
     const char *arguments; /* NULL: see below */
+    /* What is done instead of a command; the file is not there yet. */
     void (*attempt)(const char *path, const uint8_t *bytes, size_t n);
     const char
         *seeds[10]; /* "folder/": all built-in files there; "= ...": a command whose -o is the file;
@@ -30,11 +31,32 @@ typedef struct {
 
 static char *folder; /* the files of this process */
 
+static void
+write_file(const char *path, const uint8_t *bytes, size_t n)
+{
+    const int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+
+    if (fd < 0 || write(fd, bytes, n) != (ssize_t)n)
+        g_error("%s", path);
+    close(fd);
+}
+
+/* What reads @path from now on reads @bytes.  In memory there need only be a file of that name. */
+static void
+give_file(const char *path, const uint8_t *bytes, size_t n)
+{
+    if (fuzz_keep == NULL || !g_file_test(path, G_FILE_TEST_EXISTS))
+        write_file(path, bytes, n);
+    if (fuzz_keep != NULL)
+        fuzz_keep(path, bytes, n);
+}
+
 /* --- targets that are no commands --- */
 
 static void
 try_tokens(const char *path, const uint8_t *bytes, size_t n)
 {
+    write_file(path, bytes, n); /* it is mapped, not read */
     for (int64_t vocab = 256; vocab <= 65536; vocab *= 256) {
         g_autoptr(ExecData) data = exec_data_open(path, vocab, 8, 1, 1, NULL);
         int32_t tokens[9];
@@ -58,8 +80,7 @@ try_checkpoint(const char *path, const uint8_t *bytes, size_t n)
     g_autoptr(GError) error = NULL;
 
     g_mkdir_with_parents(step, 0700);
-    if (g_rename(path, manifest) != 0)
-        g_error("%s", manifest);
+    give_file(manifest, bytes, n);
     g_autoptr(ExecCheckpoint) checkpoint = exec_checkpoint_open(dir, 20, &error);
     g_assert_true((checkpoint == NULL) == (error != NULL));
 }
@@ -120,6 +141,29 @@ try_layout(const char *path, const uint8_t *bytes, size_t n)
     "{\"format\":\"degas-model\",\"version\":1,\"name\":\"tiny\",\"family\":\"gpt\",\"n_layers\":" \
     "4,"                                                                                           \
     "\"hidden\":32,\"n_heads\":2,\"vocab\":256,\"max_seq_len\":64}\n"
+/* Short, so that an execution is cheap: what degas writes itself is some 10 KB. */
+#define PLAN                                                                                       \
+    "{\"format\":\"degas-plan\",\"version\":1,\"model\":{\"format\":\"degas-model\""               \
+    ",\"version\":1,\"name\":\"t\",\"family\":\"gpt\",\"n_layers\":4,\"hidden\":32,"               \
+    "\"n_heads\":2,\"vocab\":256,\"max_seq_len\":64},\"cluster\":{\"format\":\"dega"               \
+    "s-profile\",\"version\":1,\"name\":\"c\",\"cluster\":{\"name\":\"c\",\"devices"               \
+    "\":[{\"name\":\"A\",\"flops_per_s\":{\"fp32\":19500000000000,\"bf16\":31200000"               \
+    "0000000},\"vector_flops_per_s\":19500000000000,\"memory_bytes\":85899345920,\""               \
+    "memory_bytes_per_s\":2039000000000}],\"nodes\":[{\"device\":\"A\",\"n_devices\""              \
+    ":4,\"n_nodes\":1}],\"levels\":[{\"name\":\"n\",\"group_devices\":0,\"bytes_pe"                \
+    "r_s\":300000000000,\"latency_s\":2e-06}]}},\"global_batch\":4,\"seq_len\":64,\""              \
+    "dtype\":\"bf16\",\"degrees\":{\"tp\":2,\"pp\":2},\"micro_batch\":1,\"n_microb"                \
+    "atches\":4,\"schedule\":\"1f1b\",\"stages\":[{\"rank\":0,\"chunk\":0,\"first_l"               \
+    "ayer\":0,\"n_layers\":2,\"embedding\":true},{\"rank\":1,\"chunk\":0,\"first_la"               \
+    "yer\":2,\"n_layers\":2,\"head\":true}]}"
+#define TRACE                                                                                      \
+    "{\"format\":\"degas-trace\",\"version\":1,\"measured\":false,\"schedule\":\"1f"               \
+    "1b\",\"stages\":1,\"virtual\":1,\"slices\":1,\"microbatches\":1,\"makespan_ns\""              \
+    ":30000,\"traceEvents\":[{\"ph\":\"M\",\"pid\":0,\"tid\":0,\"name\":\"thread_n"                \
+    "ame\",\"args\":{\"name\":\"compute\"}},{\"ph\":\"X\",\"pid\":0,\"tid\":0,\"ts\""              \
+    ":0.0,\"dur\":10.0,\"name\":\"F0.0\",\"cat\":\"F\",\"args\":{\"op\":\"F0.0\"}}"                \
+    ",{\"ph\":\"X\",\"pid\":0,\"tid\":0,\"ts\":10.0,\"dur\":20.0,\"name\":\"B0.0\","               \
+    "\"cat\":\"B\",\"args\":{\"op\":\"B0.0\"}}]}"
 #define NCCL                                                                                       \
     "# nccl-tests version 2.13.6\n# Collective test starting: all_reduce_perf\n#  Rank  0 Group  " \
     "0 "                                                                                           \
@@ -223,7 +267,8 @@ static const Target targets[] = {
           "--schedule 1f1b",
           "= plan gpt2-124m dgx-a100-80g --gpus 4 --global-batch 8 --pp 4 --slices off --schedule "
           "zb-h1",
-          "= plan gpt2-124m dgx-a100-80g --gpus 4 --global-batch 8 --dp 4 --slices off --zero 3"}},
+          "= plan gpt2-124m dgx-a100-80g --gpus 4 --global-batch 8 --dp 4 --slices off --zero 3",
+          PLAN}},
     {"schedule",
      {"x.json"},
      "simulate --schedule-file @ --op-times F=1ms,B=2ms,W=1ms --json",
@@ -239,7 +284,8 @@ static const Target targets[] = {
      {"x.json"},
      "compare @ @ --json",
      .seeds = {"= simulate gpt2-124m dgx-a100-80g --global-batch 4 --pp 2 --trace",
-               "= simulate gpt2-124m dgx-a100-80g --global-batch 2 --tp 2 --slices 2 --trace"}},
+               "= simulate gpt2-124m dgx-a100-80g --global-batch 2 --tp 2 --slices 2 --trace",
+               TRACE}},
     {"results",
      {"x.json"},
      "show @",
@@ -247,11 +293,12 @@ static const Target targets[] = {
                "= sweep gpt2-124m dgx-a100-80g --gpus 1,2 --global-batch 4 --slices off --schedule "
                "1f1b -o",
                "= plan gpt2-124m dgx-a100-80g --gpus 2 --global-batch 4 --slices off --schedule "
-               "1f1b -o"}},
+               "1f1b -o",
+               PLAN}},
     {"plot",
      {"x.json"},
      "plot @ --color always",
-     .seeds = {"= simulate gpt2-124m dgx-a100-80g --global-batch 4 --pp 2 --trace",
+     .seeds = {TRACE, "= simulate gpt2-124m dgx-a100-80g --global-batch 4 --pp 2 --trace",
                "= sweep gpt2-124m dgx-a100-80g --gpus 1,2 --global-batch 4 --slices off --schedule "
                "1f1b -o"}},
     {"batch",
@@ -374,14 +421,12 @@ fuzz_try(int target, const uint8_t *bytes, size_t n)
     const size_t skipped = n_files < 2 || n == 0 ? 0 : 1;
     g_autofree char *path = g_build_filename(folder, t->files[which], NULL);
     g_autoptr(GError) error = NULL;
-    const int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    if (fd < 0 || write(fd, bytes + skipped, n - skipped) != (ssize_t)(n - skipped))
-        g_error("%s", path);
-    close(fd);
-    if (t->attempt != NULL)
-        t->attempt(path, bytes, n);
-    else
+    if (t->attempt != NULL) {
+        t->attempt(path, bytes + skipped, n - skipped);
+    } else {
+        give_file(path, bytes + skipped, n - skipped);
         run_line(t->arguments, path, &error);
+    }
 }
 
 /* --- seeds --- */

@@ -23,6 +23,10 @@ void fuzz_init(void);
 /* Gives @bytes to the target; aborts when it answers as it must not. */
 void fuzz_try(int target, const uint8_t *bytes, size_t n);
 
+/* In memory.c alone, which not every program of these targets has: @path reads as @bytes (both borrowed, until
+ * the next call), whatever the file there holds. */
+void fuzz_keep(const char *path, const uint8_t *bytes, size_t n) __attribute__((weak));
+
 /* Returns: (owned) GPtrArray of GBytes: files that the target reads without a fault. */
 GPtrArray *fuzz_seeds(int target);
 
