@@ -160,7 +160,7 @@ FUZZ := $(B)/tests/fuzz/driver
 $(B)/tests/fuzz/%: $(B)/tests/fuzz/%.o $(B)/tests/fuzz/targets.o $(foreach l,cli $(LOWER_cli),$(call ARCHIVE,$(l))) $(GLIB_LOCKS)
 	$(call say,LD,$@)$(CC) -o $@ $^ $(LIBS_ALL)
 # The same with what memory.c has in place of these functions.
-IN_MEMORY := file_read file_read_max profile_load model_arch_load
+IN_MEMORY := file_read file_read_max profile_load model_arch_load $(addprefix __sanitizer_weak_hook_,memcmp strcmp strncmp)
 $(B)/tests/fuzz/%_in_memory: $(B)/tests/fuzz/%.o $(B)/tests/fuzz/targets.o $(B)/tests/fuzz/memory.o \
 		$(foreach l,cli $(LOWER_cli),$(call ARCHIVE,$(l))) $(GLIB_LOCKS)
 	$(call say,LD,$@)$(CC) -o $@ $^ $(IN_MEMORY:%=-Wl,--wrap=%) $(LIBS_ALL)

@@ -54,16 +54,18 @@ fuzz() {
         -artifact_prefix="$FUZZ_CRASHES/$target-" "$B/corpus/$target" "$B/seeds/$target" >"$log.log" 2>&1 ||
         touch "$log.failed"
     grep -E '^SUMMARY|ERROR|CRITICAL|runtime error' "$log.log"
-    awk -v t="$target" '/number_of_executed_units/ { n = $2 } /average_exec_per_sec/ { rate = $2 }
-        END { print t, n + 0, rate + 0 }' "$log.log" >"$log.n"
+    awk -v t="$target" '/number_of_executed_units/ { print t, $2 }' "$log.log" >"$log.n"
 }
 
-# each FUNCTION TARGET...: JOBS targets at a time.
+# each FUNCTION TARGET...: JOBS targets at a time.  The second line of TARGET.cpu is the CPU time of its fuzzers: user and system.
 each() {
     call=$1 n=0
     shift
     for t in "$@"; do
-        $call "$t" &
+        {
+            $call "$t"
+            times >"$B/figures/$t.cpu"
+        } &
         n=$((n + 1))
         [ $((n % JOBS)) -ne 0 ] || wait
     done
@@ -79,16 +81,27 @@ checked() { fuzz "$1" 65536 "$FUZZ_S"; }
 
 replay() { fuzz "$1" 65536 0 -runs=0; }
 
-# Adds this piece's executions to the table of $PAGE.
+# TARGET EXECUTIONS RATE of each target, executions per second of CPU.
+figures() {
+    for cpu in "$B"/figures/*.cpu; do
+        t=$(basename "$cpu" .cpu)
+        tail -1 "$cpu" | tr ms '  ' | cat - $B/figures/"$t"-[0-9]*.n |
+            awk -v t="$t" 'NR == 1 { s = 60 * $1 + $2 + 60 * $3 + $4; next } { n += $2 }
+                END { printf "%s %d %d\n", t, n, n / (s > 0.001 ? s : 0.001) }'
+    done
+}
+
+# Adds this piece's executions to the table of $PAGE; the rates there are this piece's.
 add_to_page() {
-    cat $B/figures/*.n | awk '
-        NR == FNR { n[$1] += $2; if (!($1 in rate)) { rate[$1] = $3; order[++k] = $1 } next }
+    figures | awk '
+        NR == FNR { n[$1] = $2; rate[$1] = $3; order[++k] = $1; next }
         /^\| target \| executions \|/ { inside = 1; print; getline; print; next }
         inside && /^\| / {
             split($0, cell, " *\\| *")
             gsub(/ /, "", cell[3])
-            if (cell[2] != "all") { if (!(cell[2] in rate)) order[++k] = cell[2]; n[cell[2]] += cell[3]
-                if (!(cell[2] in rate)) rate[cell[2]] = cell[4] }
+            if (cell[2] == "all") next
+            if (!(cell[2] in rate)) { order[++k] = cell[2]; rate[cell[2]] = cell[4] }
+            n[cell[2]] += cell[3]
             next
         }
         inside { for (i = 1; i <= k; i++) { sum += n[order[i]]; print "| " order[i] " | " n[order[i]] " | " rate[order[i]] " |" }
@@ -110,7 +123,7 @@ if clang -fsanitize=fuzzer -o $B/has $B/has.c 2>/dev/null; then
         # shellcheck disable=SC2086 # names without spaces
         each checked $targets
     fi
-    cat $B/figures/*.n | awk '{ n[$1] += $2; s += $2 } END { for (t in n) print t ": " n[t] " executions"; print "all: " s }' | sort
+    figures | awk '{ print $1 ": " $2 " executions, " $3 " per second of CPU"; n += $2 } END { print "all: " n }'
     [ -z "$PAGE" ] || add_to_page
     if [ -n "$MANY" ] && [ "$REPLAY" != 0 ]; then
         build_checked

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Mutation testing: how many small mistakes in a file its unit tests notice.
 
-usage: scripts/mutants.py [--build DIR] [--n N] [--first K] [--seed S] [--quick S] [--survivors FILE] [--only FILE] FOLDER|FILE.c...
+usage: scripts/mutants.py [--build DIR] [--n N] [--first K] [--seed S] [--quick S] [--tests PATTERN...]
+                          [--sanitize] [--survivors FILE] [--only FILE] FOLDER|FILE.c...
 
 A mutant is a file with one operator, constant or condition changed, or one statement left out.  It is compiled
 alone, linked before the archives of the build folder (which `make test` or `make run-tests` has filled) with each
@@ -9,7 +10,8 @@ test program that belongs to its folder, and these run until one fails: the muta
 file is the original's is equivalent and does not count; nor does one that does not compile.  The sample is drawn
 from all places of all files with the seed.  Prints a line for each survivor and the sums of each folder; one core.
 With --quick S no test program runs that takes more than S seconds of CPU; what survives (--survivors FILE) is then tried
-with all of them: --only FILE.
+with all of them: --only FILE.  With --sanitize the mutant alone has the checks of the address and undefined-behaviour
+sanitizers, and their heap: what reads behind an array or is not given back is found, too.
 """
 import argparse, collections, glob, os, random, re, resource, shlex, shutil, signal, subprocess, sys, tempfile, time
 
@@ -27,6 +29,7 @@ TESTS = {
 # Archives that a folder's tests link, in order: the Makefile's.
 ARCHIVES = {'schedule': 'schedule base', 'profiles': 'profiles schedule models base'}
 ALL_ARCHIVES = 'executor simulator planner profiles schedule models base'
+SANITIZED = '--sanitize' in sys.argv
 LINKER = ['-fuse-ld=lld'] if shutil.which('ld.lld') else []
 SWAPS = {'<': '<=', '<=': '<', '>': '>=', '>=': '>', '==': '!=', '!=': '==', '&&': '||', '||': '&&', '+': '-', '-': '+',
          '*': '/', '/': '*', '%': '*', '+=': '-=', '-=': '+=', '&': '|', '|': '&', '<<': '>>', '>>': '<<',
@@ -77,7 +80,8 @@ def run(command, seconds, **keywords):
     def limit():
         resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
+        if not SANITIZED:  # whose shadow takes terabytes of addresses
+            resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
     try:
         return subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL, start_new_session=True,
                               preexec_fn=limit, timeout=30 * seconds, **keywords).returncode
@@ -87,9 +91,9 @@ def run(command, seconds, **keywords):
 
 class Folder:
     """A folder's tests: the fastest first, then those that have killed most."""
-    def __init__(self, name, build, work, quick_s):
+    def __init__(self, name, build, work, quick_s, patterns):
         self.name, self.build, self.work = name, build, work
-        sources = sorted({s for p in TESTS[name].split() for s in glob.glob(os.path.join(ROOT, p))})
+        sources = sorted({s for p in patterns or TESTS[name].split() for s in glob.glob(os.path.join(ROOT, p))})
         self.seconds, self.kills, self.objects = {}, collections.Counter(), {}
         for source in sources:
             test = os.path.relpath(source, ROOT)[:-2]
@@ -115,11 +119,11 @@ class Folder:
         return sorted(self.seconds, key=lambda t: (self.seconds[t] + 0.3) /
                       (self.kills[t] + 4 * self.kills[t, file] + (20 if stem in t else 0.5)))
 
-    def kill(self, file, mutated, libraries):
+    def kill(self, file, mutated, link, libraries):
         for test in self.order(file):
             program = os.path.join(self.work, 'test')
             archives = [f'{self.build}/libdegas-{a}.a' for a in ARCHIVES.get(test.split('/')[1], ALL_ARCHIVES).split()]
-            if run(['gcc', *LINKER, '-s', '-o', program, self.objects[test], mutated, *archives, *libraries], 120) != 0:
+            if run([*link, '-o', program, self.objects[test], mutated, *archives, *libraries], 120) != 0:
                 continue  # the test has its own copy of the file
             if run([program, '-q'], int(2 + 4 * self.seconds[test])) != 0:
                 self.kills[test] += 1
@@ -135,6 +139,8 @@ def main():
     parser.add_argument('--seed', type=int, default=23)
     parser.add_argument('--first', type=int, default=0, help='leaves out so many of the sample, which another run tried')
     parser.add_argument('--quick', type=float, help='the longest that a test program may take')
+    parser.add_argument('--tests', nargs='+', help='the test programs, in place of those of the folder: tests/simulator/test_z*.c')
+    parser.add_argument('--sanitize', action='store_true')
     parser.add_argument('--survivors', help='where the survivors are written')
     parser.add_argument('--only', help='tries no others than those in this file')
     parser.add_argument('what', nargs='*', default=sorted(TESTS))
@@ -147,6 +153,10 @@ def main():
                                text=True).stdout.split() + ['-ldl', '-lm', '-pthread']
     compile_ = ['gcc', '-std=c17', '-D_GNU_SOURCE', '-O1', '-w', '-ffp-contract=off', '-fno-math-errno', '-pthread', '-I.',
                 *flags, '-c', '-x', 'c']
+    link = ['gcc', *LINKER, '-s']
+    if SANITIZED:
+        checks = ['-fsanitize=address,undefined', '-fno-sanitize-recover=all']
+        compile_, link = compile_[:1] + checks + compile_[1:], ['gcc', *LINKER, *checks]
     files = []
     for what in arguments.what:
         files += [what] if what.endswith('.c') else sorted(f'{what}/{f}' for f in os.listdir(what) if f.endswith('.c'))
@@ -194,8 +204,8 @@ def main():
             if n <= arguments.first:
                 continue
             if name not in folders:
-                folders[name] = Folder(name, arguments.build, work, arguments.quick)
-            killer = folders[name].kill(file, object_file, libraries)
+                folders[name] = Folder(name, arguments.build, work, arguments.quick, arguments.tests)
+            killer = folders[name].kill(file, object_file, link, libraries)
             sums[name]['killed' if killer else 'survived'] += 1
             if killer is None:
                 survivors.append(shown)

@@ -842,7 +842,8 @@ options_series(Options *options, const char *name, int64_t min, int64_t max)
 
         if (dots != NULL)
             add_range(options, name, numbers, parts[i], dots, min, max);
-        else if (strspn(parts[i], "0123456789-") == strlen(parts[i]) && strchr(parts[i] + 1, '-'))
+        else if (strspn(parts[i], "0123456789-") == strlen(parts[i]) && parts[i][0] != 0 &&
+                 strchr(parts[i] + 1, '-'))
             options_fail(options, name,
                          "\"%s\": a range is written such as 8..64:x2 or 64..512:+64", parts[i]);
         else if (options_part_int64(options, name, parts[i], "a number of the list", min, max, &n))

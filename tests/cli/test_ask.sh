@@ -187,6 +187,8 @@ fails 2 'expected one of naive, .*, looped-bfs' "a schedule that is not there" p
 fails 2 'a model where the file of a plan is expected; degas plan llama3-8b CLUSTER' "a model alone" simulate llama3-8b
 fails 2 'a model where the file of a plan is expected' "to be run" run gpt-mini
 fails 2 '"8-64": a range is written such as 8..64:x2' "a range with a hyphen" sweep gpt2-124m dgx-h100 --gpus 8-64 --global-batch 64
+# A byte behind the empty number was read, which the address sanitizer found.
+fails 2 'a number of the list: expected an integer from 1 to 16777216, got ""' "a list that begins with a comma" sweep gpt2-124m dgx-h100 --gpus ,8 --global-batch 64
 fails 2 'a time such as 5us, 2s, 12h or 60d' "a time that is none" plan gpt2-124m dgx-h100 --global-batch 64 --tokens 1B --within yesterday
 # 126 layers on 128 virtual stages: first and last have the embedding and the head alone.  DualPipe has two chunks of its own.
 runs 0 "more stages than layers" plan llama3-405b dgx-h100 --gpus 128 --tp 8 --pp 16 --vpp 8 --cp 1 --schedule interleaved --global-batch 16 \

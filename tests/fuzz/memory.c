@@ -21,6 +21,23 @@ Profile *__wrap_profile_load(const char *name_or_path, GError **error);
 ModelArch *__real_model_arch_load(const char *name_or_path, GPtrArray **warnings, GError **error);
 ModelArch *__wrap_model_arch_load(const char *name_or_path, GPtrArray **warnings, GError **error);
 
+/* libFuzzer's own look at each comparison of strings, which its dictionary makes up for. */
+void __wrap___sanitizer_weak_hook_memcmp(void);
+void __wrap___sanitizer_weak_hook_strcmp(void);
+void __wrap___sanitizer_weak_hook_strncmp(void);
+void
+__wrap___sanitizer_weak_hook_memcmp(void)
+{
+}
+void
+__wrap___sanitizer_weak_hook_strcmp(void)
+{
+}
+void
+__wrap___sanitizer_weak_hook_strncmp(void)
+{
+}
+
 /* The one input; another file is read as it is. */
 static const char *input_path;
 static const uint8_t *input;
