@@ -355,6 +355,24 @@ test_optimizer(void)
     assert_near(profile_cost_optimizer_s(profile, device_of(profile), 6000, 28.0), 4e-3, 1e-12);
 }
 
+/* Noise may let a larger size be measured as faster; what is larger still takes no less than it. */
+static void
+test_falling_rows_do_not_fall_on(void)
+{
+    g_autoptr(Profile) profile = fixture_profile();
+    ProfileMeasurement row = {.op = PROFILE_OP_COPY_D2H, .bytes = 1000, .median_s = 2e-3};
+    double seconds = 0;
+
+    profile_add(profile, &row);
+    row.bytes = 2000;
+    row.median_s = 1.5e-3;
+    profile_add(profile, &row);
+    g_assert_true(profile_measured_bytes_s(profile, row.op, row.n_ranks, 1500, &seconds));
+    assert_near(seconds, 1.75e-3, 1e-12);
+    g_assert_true(profile_measured_bytes_s(profile, row.op, row.n_ranks, 4000, &seconds));
+    assert_near(seconds, 1.5e-3, 1e-12);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -374,5 +392,6 @@ main(int argc, char **argv)
     ADD("files-keep-kinds", test_files_keep_kinds);
     ADD("kinds-are-told-apart-by-what-they-are", test_kinds_are_told_apart_by_what_they_are);
     ADD("optimizer", test_optimizer);
+    ADD("falling-rows-do-not-fall-on", test_falling_rows_do_not_fall_on);
     return g_test_run();
 }

@@ -113,6 +113,29 @@ test_says_what_is_wrong(void)
     }
 }
 
+/* The last op of a rank and the first of the next one are no pair; nor are two that share an op. */
+static void
+test_pairs_are_of_one_rank(void)
+{
+    static const char *const ranks[] = {"F0.0 F1.0 B0.0 B1.0", "F0.0 B0.0 F1.0 B1.0"};
+    static const struct {
+        int64_t at[2];
+        bool refused;
+    } cases[] = {{{1, 6}, false}, {{3, 6}, true}, {{1, 2}, true}, {{1, 7}, true}};
+
+    for (size_t i = 0; i < G_N_ELEMENTS(cases); i++) {
+        g_autoptr(GError) error = NULL;
+        g_autoptr(Schedule) s = schedule_from_text(&two_by_two, SCHEDULE_PLACEMENT_LOOP, ranks);
+
+        g_assert_null(s->overlap_pairs);
+        s->overlap_pairs = g_array_new(FALSE, FALSE, sizeof(int64_t));
+        g_array_append_vals(s->overlap_pairs, cases[i].at, 2);
+        schedule_check_pairs(s, &error);
+        g_assert_true((error != NULL && strstr(error->message, "is not two ops of one rank")) ==
+                      cases[i].refused);
+    }
+}
+
 static void
 test_slices_order(void)
 {
@@ -343,6 +366,7 @@ int
 main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
+    g_test_add_func("/schedule/check/pairs-are-of-one-rank", test_pairs_are_of_one_rank);
     g_test_add_func("/schedule/check/says-what-is-wrong", test_says_what_is_wrong);
     g_test_add_func("/schedule/check/slices-order", test_slices_order);
     g_test_add_func("/schedule/check/hostile-shape-is-cheap", test_hostile_shape_is_cheap);

@@ -134,6 +134,33 @@ test_even_stages(void)
     }
 }
 
+/* schedule/placement.h: with two chains the second one runs from the last rank to the first, on chunk 1,
+ * and has all layers again. */
+static void
+test_even_stages_of_two_chains(void)
+{
+    g_autoptr(Plan) plan = plan_new();
+
+    plan->degrees.pp = 4;
+    plan->degrees.vpp = 2;
+    plan_set_even_stages(plan, 8, true, SCHEDULE_PLACEMENT_BIDIR, PLAN_RECOMPUTE_NONE);
+    g_assert_cmpuint(plan->stages->len, ==, 8);
+    for (int i = 0; i < 8; i++) {
+        const PlanStage *stage = &g_array_index(plan->stages, PlanStage, i);
+
+        g_assert_cmpint(stage->rank, ==, i < 4 ? i : 7 - i);
+        g_assert_cmpint(stage->chunk, ==, i / 4);
+        g_assert_cmpint(stage->first_layer, ==, 2 * (i % 4));
+        g_assert_cmpint(stage->n_layers, ==, 2);
+        g_assert_true(stage->embedding == (i % 4 == 0) && stage->head == (i % 4 == 3));
+    }
+    for (int chunk = 0; chunk < 2; chunk++) {
+        g_assert_cmpint(schedule_placement_chain(SCHEDULE_PLACEMENT_LOOP, chunk), ==, 0);
+        g_assert_cmpint(schedule_placement_chain(SCHEDULE_PLACEMENT_V, chunk), ==, 0);
+        g_assert_cmpint(schedule_placement_chain(SCHEDULE_PLACEMENT_BIDIR, chunk), ==, chunk);
+    }
+}
+
 static void
 test_example_is_valid(void)
 {
@@ -339,6 +366,8 @@ test_round_trip(void)
             plan->offload_parameters = true;
             plan->prefetch_layers = 2 * (i - 1);
             plan->sequence_parallel = true;
+            plan->conventions.recompute_modules =
+                UINT32_C(1) << PLAN_MODULE_MLP | UINT32_C(1) << PLAN_MODULE_CORE_ATTENTION;
             plan->dtype = DTYPE_FP16;
             plan->micro_batch_sequences = g_array_new(false, true, sizeof(int64_t));
             append(plan->micro_batch_sequences, 3);
@@ -369,6 +398,8 @@ test_round_trip(void)
         g_assert_cmpint(back->prefetch_layers, ==, plan->prefetch_layers);
         g_assert_cmpint(back->group, ==, plan->group);
         g_assert_cmpint(back->dtype, ==, plan->dtype);
+        g_assert_cmpuint(back->conventions.recompute_modules, ==,
+                         plan->conventions.recompute_modules);
         g_assert_cmpint(back->sequence_parallel, ==, plan->sequence_parallel);
         g_assert_cmpint(memcmp(&back->degrees, &plan->degrees, sizeof back->degrees), ==, 0);
         g_assert_cmpint(memcmp(&back->search, &plan->search, sizeof back->search), ==, 0);
@@ -477,6 +508,7 @@ main(int argc, char **argv)
     g_test_init(&argc, &argv, NULL);
     g_test_add_func("/schedule/plan/a-new-plan-is-of-one", test_a_new_plan_is_of_one);
     g_test_add_func("/schedule/plan/even-stages", test_even_stages);
+    g_test_add_func("/schedule/plan/even-stages-of-two-chains", test_even_stages_of_two_chains);
     g_test_add_func("/schedule/plan/example-is-valid", test_example_is_valid);
     g_test_add_func("/schedule/plan/batch-slices", test_batch_slices);
     g_test_add_func("/schedule/plan/check-names-the-key", test_check_names_the_key);

@@ -225,6 +225,24 @@ test_arrows(void)
     assert_contains(starts[1], "\"id\": 1, \"pid\": 0, \"tid\": 1, \"ts\": 0.001");
 }
 
+/* A share of the time is at most all of it. */
+static void
+test_bubble_is_a_fraction(void)
+{
+    for (int i = 0; i < 2; i++) {
+        g_autoptr(GError) error = NULL;
+        g_autoptr(Trace) trace = example(1);
+        size_t n_bytes;
+
+        trace->bubble_fraction = i == 0 ? 1.0 : 1.5;
+        g_autofree char *text = trace_to_json(trace, &n_bytes);
+        g_autoptr(Trace) back = load_text(text, &error);
+        g_assert_true((back == NULL) == (i == 1));
+        if (i == 1)
+            assert_contains(error->message, "$.bubble_fraction: ");
+    }
+}
+
 static void
 test_check_says(void)
 {
@@ -340,6 +358,7 @@ main(int argc, char **argv)
     g_test_add_func("/schedule/trace/times-are-exact", test_times_are_exact);
     g_test_add_func("/schedule/trace/chrome-form", test_chrome_form);
     g_test_add_func("/schedule/trace/arrows", test_arrows);
+    g_test_add_func("/schedule/trace/bubble-is-a-fraction", test_bubble_is_a_fraction);
     g_test_add_func("/schedule/trace/check-says", test_check_says);
     g_test_add_func("/schedule/trace/sort-is-total", test_sort_is_total);
     g_test_add_func("/schedule/trace/refuses", test_refuses);

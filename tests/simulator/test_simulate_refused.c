@@ -41,6 +41,11 @@ spoil_time(Workload *w)
     w->ops[2].time_ns[SCHEDULE_OP_BACKWARD] = -1;
 }
 static void
+spoil_long(Workload *w)
+{
+    w->ops[2].time_ns[SCHEDULE_OP_BACKWARD] = INT64_MAX / 15; /* 2^59 ns are allowed */
+}
+static void
 spoil_part(Workload *w)
 {
     w->ops[2].part_ns[SCHEDULE_OP_FORWARD][PROFILE_PART_TP] = 2;
@@ -82,6 +87,8 @@ test_refuses(void)
          "the times are for 2 chains of stages, the schedule has 1"},
         {spoil_class, SCHEDULE_ERROR_SHAPE, "micro-batch 3 is of class 1, and there are 1"},
         {spoil_time, SCHEDULE_ERROR_LIMIT, NULL},
+        {spoil_long, SCHEDULE_ERROR_LIMIT,
+         "workload: an op's time is negative or longer than 18 years"},
         {spoil_part, SCHEDULE_ERROR_LIMIT, NULL},
         {spoil_message, SCHEDULE_ERROR_LIMIT, NULL},
         {spoil_sum, SCHEDULE_ERROR_LIMIT, NULL},
