@@ -44,8 +44,9 @@ recipe_settings_free(RecipeSettings *settings)
     g_free(settings);
 }
 
-void
-recipe_settings_add(RecipeSettings *settings, const char *key, const char *value, int line)
+/* (nullable) The setting; NULL with an error in @settings. */
+static RecipeSetting *
+add(RecipeSettings *settings, const char *key, const char *value, int line)
 {
     g_autofree char *shown = g_strdup(key);
 
@@ -56,7 +57,7 @@ recipe_settings_add(RecipeSettings *settings, const char *key, const char *value
     if (setting == NULL) {
         if (settings->all->len >= RECIPE_MAX_SETTINGS) {
             recipe_fail(settings, NULL, "more than %d settings", RECIPE_MAX_SETTINGS);
-            return;
+            return NULL;
         }
         setting = g_new0(RecipeSetting, 1);
         setting->key = g_steal_pointer(&plain);
@@ -68,6 +69,13 @@ recipe_settings_add(RecipeSettings *settings, const char *key, const char *value
     setting->shown = g_steal_pointer(&shown);
     setting->value = g_strdup(value);
     setting->line = line;
+    return setting;
+}
+
+void
+recipe_settings_add(RecipeSettings *settings, const char *key, const char *value, int line)
+{
+    add(settings, key, value, line);
 }
 
 void
@@ -85,8 +93,9 @@ recipe_settings_flatten(RecipeSettings *settings)
 
         /* The flags of a YAML have their dashes there. */
         key += strspn(key, "_");
-        recipe_settings_add(settings, key, old->value, old->line);
-        RecipeSetting *setting = g_hash_table_lookup(settings->by_key, key);
+        RecipeSetting *setting = add(settings, key, old->value, old->line);
+        if (setting == NULL)
+            return;
         g_free(setting->shown);
         setting->shown = g_strdup(old->shown);
     }

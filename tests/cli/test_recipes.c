@@ -8,6 +8,7 @@
 
 #include "base/file.h"
 #include "base/units.h"
+#include "cli/recipe/settings.h"
 
 static const OptionInfo own[] = {RECIPE_OPTIONS, {NULL, NULL, NULL}};
 static const OptionInfo *const tables[] = {own, request_options, request_fixed_options, NULL};
@@ -134,10 +135,29 @@ test_public_recipes(void)
     g_assert_cmpstr(wrong->str, ==, "");
 }
 
+/* Whatever a key has before its name, flattening keeps the setting: `--a._+b 3` ended the program. */
+static void
+test_flattens_any_key(void)
+{
+    static const char *const keys[] = {"--a._+b", "a.--b", "b", "x.y.~b", "_-b", "._-_b"};
+
+    for (size_t i = 0; i < G_N_ELEMENTS(keys); i++) {
+        g_autoptr(RecipeSettings) settings = recipe_settings_new("r.sh");
+        g_autoptr(GPtrArray) names = g_ptr_array_new_with_free_func(g_free);
+
+        recipe_settings_add(settings, keys[i], "3", 7);
+        recipe_settings_flatten(settings);
+        g_assert_cmpuint(recipe_settings_unused(settings, names), ==, 1);
+        g_assert_cmpstr(names->pdata[0], ==, keys[i]);
+        g_assert_no_error(settings->error);
+    }
+}
+
 int
 main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
     g_test_add_func("/recipe/public-recipes", test_public_recipes);
+    g_test_add_func("/recipe/flattens-any-key", test_flattens_any_key);
     return g_test_run();
 }
