@@ -133,6 +133,65 @@ test_no_coarse_groups_and_slices_are_better(void)
     g_clear_pointer(&flights, plan_memo_free);
 }
 
+/* Nor on stacks of windows, states and attention, in which the stages differ. */
+static void
+test_no_coarse_slices_of_mixed_stacks_are_better(void)
+{
+    uint32_t random = 9;
+    int n_sliced = 0;
+
+    flights = plan_memo_new();
+    for (int i = 0; i < 4; i++) {
+        g_autoptr(ModelArch) arch = wide_arch(512);
+        g_autoptr(Profile) profile = cluster_of("p3.16xlarge", i < 2 ? 4 : 8);
+        const PlanRequest request = pipeline_of(arch, profile, i < 2 ? 5 : 2, families[i % 2]);
+        g_autoptr(GError) error = NULL;
+        mix_layers(arch, &random);
+        g_autoptr(Plan) plan = plan_search(&request, simulate, NULL, &error);
+        g_assert_no_error(error);
+        g_assert_cmpint(plan->predicted->iteration_ns, <=, all_coarse(&request, plan));
+        n_sliced += plan->slices->len > 1;
+    }
+    g_assert_cmpint(n_sliced, >=, 2);
+    g_clear_pointer(&flights, plan_memo_free);
+}
+
+/* With attention later slices cost more, and are shorter; a state costs the same behind any context. */
+static void
+test_slices_of_states_are_equal(void)
+{
+    flights = plan_memo_new();
+    for (int states = 0; states < 2; states++) {
+        g_autoptr(ModelArch) arch = wide_arch(16384);
+        g_autoptr(Profile) profile = cluster_of("p3.16xlarge", 8);
+        const PlanRequest request = pipeline_of(arch, profile, 1, families[0]);
+        g_autoptr(GError) error = NULL;
+        arch->vocab = 0; /* ends take part in the first and the last stage alone */
+        if (states) {
+            arch->mixer = MODEL_MIXER_MAMBA2;
+            arch->state = (ModelState){.n_heads = 40,
+                                       .n_key_heads = 40,
+                                       .key_dim = 64,
+                                       .value_dim = 128,
+                                       .conv = 4,
+                                       .chunk = MODEL_STATE_CHUNK};
+        }
+        g_autoptr(Plan) plan = plan_search(&request, simulate, NULL, &error);
+        g_assert_no_error(error);
+        const guint n = plan->slices->len;
+        const int64_t first = g_array_index(plan->slices, int64_t, 0),
+                      last = g_array_index(plan->slices, int64_t, n - 1);
+        g_test_message("%u slices of %" G_GINT64_FORMAT " to %" G_GINT64_FORMAT " tokens", n, first,
+                       last);
+        g_assert_cmpuint(n, >, 2);
+        if (states)
+            g_assert_cmpint(first, ==, last);
+        else
+            g_assert_cmpint(first, >, last);
+    }
+    g_clear_pointer(&flights, plan_memo_free);
+}
+
 /* The bound of any slicing, whose certificate may be cut to the answer's time, by itself; and it is
  * worth more than the work alone. */
 static void
@@ -424,6 +483,10 @@ main(int argc, char **argv)
     g_test_init(&argc, &argv, NULL);
     g_test_add_func("/planner/search-slices/no-coarse-groups-and-slices-are-better",
                     test_no_coarse_groups_and_slices_are_better);
+    g_test_add_func("/planner/search-slices/no-coarse-slices-of-mixed-stacks-are-better",
+                    test_no_coarse_slices_of_mixed_stacks_are_better);
+    g_test_add_func("/planner/search-slices/slices-of-states-are-equal",
+                    test_slices_of_states_are_equal);
     g_test_add_func("/planner/search-slices/no-slicing-takes-less-than-the-floor",
                     test_no_slicing_takes_less_than_the_floor);
     g_test_add_func("/planner/search-slices/grids-are-whole-and-bounded",
