@@ -19,7 +19,7 @@ static const OptionInfo options_table[] = {
      "take G micro-batches through one chunk before the rank's next chunk, in interleaved "
      "schedules; default: pp"},
     {"in-flight", "N",
-     "let a rank have at most N micro-batches in flight, in zb-auto; default: 2 pp"},
+     "let a rank have at most N micro-batches in flight, in zb-auto (default: 2 pp) and hanayo"},
     OP_TIMES_OPTION,
     {"times-of", "PLAN.json",
      "take the op times of this plan: those of a micro-batch on one of its pipeline ranks, the "
@@ -66,7 +66,7 @@ read_setting(Setting *setting, Options *options, GError **error)
     return true;
 }
 
-/* A family that searches gets the op times, by stage. */
+/* A family that reads times gets those of the ops, by stage. */
 static Schedule *
 build_for_times(const ScheduleFamily *family, ScheduleShape shape, const OpTimes *times,
                 int64_t limit_micro_batches, GError **error)
@@ -112,7 +112,7 @@ build(Options *options, const char *name, const Setting *setting, GError **error
     };
     if (!options_finish(options, error))
         return NULL;
-    if (family->searches)
+    if (family->reads_times)
         return build_for_times(family, shape, setting->times, in_flight, error);
     return schedule_new(name, &shape, error);
 }

@@ -151,6 +151,8 @@ run_op(Wave *w, int32_t rank, int32_t chunk, int back, int64_t now_ns)
     w->bytes[rank] += back ? -times->activation_bytes : times->activation_bytes;
     if (w->times->limit_bytes != NULL && w->bytes[rank] > w->times->limit_bytes[rank])
         w->fits = false;
+    if (w->times->limit_micro_batches > 0 && w->held[rank] > w->times->limit_micro_batches * w->v)
+        w->fits = false;
     add_event(w, end_ns, rank);
     if (to >= 0) {
         const bool turns = to == stage, stays = schedule_rank_of_stage(w->schedule, to, 0) == rank;

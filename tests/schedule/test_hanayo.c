@@ -160,6 +160,23 @@ test_memory_is_kept(void)
     }
 }
 
+/* So many micro-batches, each in all chunks. */
+static void
+test_micro_batches_in_flight_are_kept(void)
+{
+    static const ScheduleStageTimes unit = {.forward_ns = 1, .input_ns = 1, .weight_ns = 1};
+
+    for (int64_t p = 1; p <= 4; p++)
+        for (int64_t v = 2; v <= 4; v++)
+            for (int64_t n = 1; n <= 3; n++) {
+                const ScheduleTimes times = {
+                    .stages = &unit, .n_stages = 1, .limit_micro_batches = n};
+                g_autoptr(Schedule) s = build(p, v, 8, &times);
+                for (int32_t r = 0; r < p; r++)
+                    g_assert_cmpint(peak_in_flight(s, r), <=, n * v);
+            }
+}
+
 int
 main(int argc, char **argv)
 {
@@ -170,5 +187,7 @@ main(int argc, char **argv)
     g_test_add_func("/schedule/hanayo/order-is-made-for-the-times",
                     test_order_is_made_for_the_times);
     g_test_add_func("/schedule/hanayo/memory-is-kept", test_memory_is_kept);
+    g_test_add_func("/schedule/hanayo/micro-batches-in-flight-are-kept",
+                    test_micro_batches_in_flight_are_kept);
     return g_test_run();
 }
