@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "base/units.h"
+#include "planner/bounds/rank_kinds.h"
 #include "planner/bounds/sketch.h"
 #include "profiles/workload/buffers.h"
 
@@ -83,16 +84,37 @@ saving_rate(const PlanPartCost *part, int plain)
     return most;
 }
 
-/* The collectives of ZeRO 3 (profiles/workload/zero3.c), all tensors of a layer at once, in the
- * order that has them nearest. */
+/* Lowers the collectives of ZeRO 3 of @point to those over @group. */
 static void
-set_gathering(const PlanRequest *request, const PlanLayerCost *cost, PlanPoint *point)
+lower_gathering(const PlanRequest *request, const PlanLayerCost *cost, const ProfileGroup *group,
+                PlanPoint *point)
 {
     const int64_t element = dtype_bytes(dtype_stored(request->dtype));
     const int64_t gradient = dtype_bytes(request->conventions.grad_dtype);
     const double n_slices = (double)plan_request_n_slices(request);
-    const bool gathers = point->zero_stage >= 3 && point->degrees.dp * point->degrees.cp > 1 &&
-                         plan_sketch_ranks_are_alike(request, &point->degrees);
+
+    for (int i = 0; i < cost->n_kinds; i++) {
+        const int64_t n = cost->parts[i].dense_parameters;
+        point->gather_s[i] =
+            fmin(point->gather_s[i],
+                 n_slices * profile_cost_collective_s(request->profile, MODEL_COMM_ALL_GATHER,
+                                                      n * element, group));
+        point->scatter_s[i] =
+            fmin(point->scatter_s[i],
+                 n_slices * profile_cost_collective_s(request->profile, MODEL_COMM_REDUCE_SCATTER,
+                                                      n * gradient, group));
+    }
+}
+
+/* The collectives of ZeRO 3 (profiles/workload/zero3.c), all tensors of a layer at once, in the
+ * order and on the rank that have them nearest. */
+static void
+set_gathering(const PlanRequest *request, const PlanLayerCost *cost, PlanPoint *point)
+{
+    const bool is_split = point->zero_stage >= 3 && point->degrees.dp * point->degrees.cp > 1;
+    const bool alike = is_split && plan_sketch_ranks_are_alike(request, &point->degrees);
+    const bool gathers =
+        is_split && (alike || plan_rank_reductions(request, &point->degrees) != NULL);
     PlanDegrees d = point->degrees;
 
     for (int i = 0; i < MODEL_MAX_KINDS; i++)
@@ -100,19 +122,16 @@ set_gathering(const PlanRequest *request, const PlanLayerCost *cost, PlanPoint *
     for (uint32_t orders = gathers ? plan_point_orders(point) : 0; orders != 0;
          orders &= orders - 1) {
         d.rank_order = g_bit_nth_lsf(orders, -1);
-        const ProfileMesh mesh = plan_layer_mesh(request, &d);
-        const ProfileGroup group = profile_group_at(&mesh, PROFILE_GROUP_DENSE, 0);
-        for (int i = 0; i < cost->n_kinds; i++) {
-            const int64_t n = cost->parts[i].dense_parameters;
-            point->gather_s[i] =
-                fmin(point->gather_s[i],
-                     n_slices * profile_cost_collective_s(request->profile, MODEL_COMM_ALL_GATHER,
-                                                          n * element, &group));
-            point->scatter_s[i] = fmin(
-                point->scatter_s[i],
-                n_slices * profile_cost_collective_s(request->profile, MODEL_COMM_REDUCE_SCATTER,
-                                                     n * gradient, &group));
+        if (alike) {
+            const ProfileMesh mesh = plan_layer_mesh(request, &d);
+            const ProfileGroup group = profile_group_at(&mesh, PROFILE_GROUP_DENSE, 0);
+            lower_gathering(request, cost, &group, point);
+            continue;
         }
+        const GArray *all = plan_rank_reductions(request, &d);
+        for (guint i = 0; i < all->len; i++)
+            lower_gathering(request, cost, &g_array_index(all, PlanReductionGroups, i).dense,
+                            point);
     }
 }
 

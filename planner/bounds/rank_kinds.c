@@ -108,6 +108,62 @@ plan_rank_costs(PlanMemo *memo, const PlanRequest *request, const PlanPoint *poi
     return costs;
 }
 
+typedef struct {
+    const PlanRequest *request;
+    const PlanDegrees *degrees;
+} ReductionQuestion;
+
+/* PlanMemoMakeFunc. */
+static void *
+make_reductions(const void *data)
+{
+    const ReductionQuestion *asked = data;
+    const Profile *profile = asked->request->profile;
+    const ProfileMesh mesh = plan_layer_mesh(asked->request, asked->degrees);
+    const int64_t n_ranks = profile_mesh_is_aligned(&mesh) ? 1 : asked->degrees->pp;
+    GArray *all = g_array_new(FALSE, FALSE, sizeof(PlanReductionGroups));
+
+    for (int64_t r = 0; r < n_ranks; r++) {
+        const PlanReductionGroups here = {profile_group_of_rank(&mesh, PROFILE_GROUP_DENSE, r),
+                                          profile_group_of_rank(&mesh, PROFILE_GROUP_EXPERT, r)};
+        bool is_known = false;
+        for (guint i = 0; i < all->len && !is_known; i++) {
+            const PlanReductionGroups *known = &g_array_index(all, PlanReductionGroups, i);
+            is_known = profile_groups_cost_alike(profile, &here.dense, &known->dense) &&
+                       profile_groups_cost_alike(profile, &here.expert, &known->expert);
+        }
+        if (!is_known)
+            g_array_append_val(all, here);
+    }
+    return all;
+}
+
+static void
+free_array(gpointer data)
+{
+    g_array_unref(data);
+}
+
+const GArray *
+plan_rank_reductions(const PlanRequest *request, const PlanDegrees *degrees)
+{
+    const ReductionQuestion question = {request, degrees};
+    const struct {
+        PlanMemoKey memo;
+        int64_t dp, tp, pp, cp, ep, rank_order;
+    } key = {PLAN_MEMO_KEY(key, PLAN_MEMO_REDUCTIONS),
+             degrees->dp,
+             degrees->tp,
+             degrees->pp,
+             degrees->cp,
+             degrees->ep,
+             degrees->rank_order};
+
+    return request->memo == NULL
+               ? NULL
+               : plan_memo_get(request->memo, &key.memo, make_reductions, &question, free_array);
+}
+
 /* The least of what parts take on nodes of @kind against what they take on the fastest ones. */
 static double
 slowness(PlanMemo *memo, const PlanRequest *request, const PlanPoint *point, int32_t kind)

@@ -21,6 +21,15 @@ void plan_rank_kinds(const PlanRequest *request, const PlanPoint *point, int32_t
  */
 GArray *plan_rank_places(const PlanRequest *request, const PlanPoint *point, int32_t *places);
 
+/* Of one rank: the groups over which it sums the gradients of dense and of expert parameters. */
+typedef struct {
+    ProfileGroup dense, expert;
+} PlanReductionGroups;
+
+/* Returns: (borrowed from the request's memo, nullable) GArray of PlanReductionGroups: of ranks whose groups
+ * lie alike at @degrees one.  NULL: the request has no memo. */
+const GArray *plan_rank_reductions(const PlanRequest *request, const PlanDegrees *degrees);
+
 /*
  * Returns: how many ranks on the fastest devices do as much as all ranks of @point do, at the most: where a
  * rank takes at least q times as long for any part, the sum of all 1 / q.  Why: if rank r has the share n_r of

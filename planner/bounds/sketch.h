@@ -129,7 +129,7 @@ double plan_sketch_passes_s(const PlanLayerCost *cost, const int64_t n[PLAN_PART
 bool plan_sketch_ranks_are_alike(const PlanRequest *request, const PlanDegrees *degrees);
 
 /* Returns: what follows the last op of a rank with @n of each part and cannot be hidden: reducing
- * their gradients, where all groups lie alike, and those of a table that another rank has too; the
+ * their gradients on the rank whose groups take least, and those of a table that another rank has too; the
  * optimizer's step, and gathering their weights. */
 double plan_sketch_end_s(const PlanRequest *request, const PlanLayerCost *cost,
                          const PlanPoint *point, const int64_t n[PLAN_PART_N]);

@@ -6,6 +6,7 @@
 #include <math.h>
 
 #include "base/units.h"
+#include "planner/bounds/rank_kinds.h"
 #include "profiles/workload/step.h"
 #include "profiles/workload/zero3.h"
 
@@ -182,17 +183,40 @@ tied_s(const PlanRequest *request, const PlanDegrees *d, const PlanLayerCost *co
         cost->tied_parameters * dtype_bytes(request->conventions.grad_dtype), &pair);
 }
 
-/* In the order that @d says, where all groups lie alike. */
+/* The groups of @d whose reductions may be the least: one where ranks lie alike.  @own has room for it;
+ * returns how many there are, 0: nothing is known. */
+static guint
+reductions_of(const PlanRequest *request, const PlanDegrees *d, PlanReductionGroups *own,
+              const PlanReductionGroups **groups)
+{
+    *groups = own;
+    if (plan_sketch_ranks_are_alike(request, d)) {
+        const ProfileMesh mesh = plan_layer_mesh(request, d);
+        own->dense = profile_group_at(&mesh, PROFILE_GROUP_DENSE, 0);
+        own->expert = profile_group_at(&mesh, PROFILE_GROUP_EXPERT, 0);
+        return 1;
+    }
+    const GArray *all = plan_rank_reductions(request, d);
+    if (all == NULL)
+        return 0;
+    *groups = (const PlanReductionGroups *)(const void *)all->data;
+    return all->len;
+}
+
+/* On the rank where it takes least in the order that @d says. */
 static double
 order_end_s(const PlanRequest *request, const PlanDegrees *d, int32_t zero_stage, int64_t n_dense,
             int64_t n_expert)
 {
-    const ProfileMesh mesh = plan_layer_mesh(request, d);
-    const ProfileGroup dense = profile_group_at(&mesh, PROFILE_GROUP_DENSE, 0);
-    const ProfileGroup expert = profile_group_at(&mesh, PROFILE_GROUP_EXPERT, 0);
+    PlanReductionGroups own;
+    const PlanReductionGroups *groups;
+    const guint n = reductions_of(request, d, &own, &groups);
+    double least_s = n > 0 ? INFINITY : 0.0;
 
-    return reduction_s(request, zero_stage, &dense, n_dense) +
-           reduction_s(request, zero_stage, &expert, n_expert);
+    for (guint i = 0; i < n; i++)
+        least_s = fmin(least_s, reduction_s(request, zero_stage, &groups[i].dense, n_dense) +
+                                    reduction_s(request, zero_stage, &groups[i].expert, n_expert));
+    return least_s;
 }
 
 /* The optimizer's step on the kind of device that takes least. */
@@ -227,13 +251,10 @@ plan_sketch_end_s(const PlanRequest *request, const PlanLayerCost *cost, const P
         dense += n[i] * cost->parts[i].dense_parameters;
         expert += n[i] * cost->parts[i].expert_parameters;
     }
-    const bool alike = plan_sketch_ranks_are_alike(request, &point->degrees);
     for (uint32_t orders = plan_point_orders(point); orders != 0; orders &= orders - 1) {
         d.rank_order = g_bit_nth_lsf(orders, -1);
-        least_s =
-            fmin(least_s,
-                 tied_s(request, &d, cost, n) +
-                     (alike ? order_end_s(request, &d, point->zero_stage, dense, expert) : 0.0));
+        least_s = fmin(least_s, tied_s(request, &d, cost, n) +
+                                    order_end_s(request, &d, point->zero_stage, dense, expert));
     }
     return least_s + step_s(request, point, dense, expert);
 }
@@ -245,10 +266,23 @@ plan_sketch_average_end_s(const PlanRequest *request, const PlanLayerCost *cost,
     const int64_t copies = point->degrees.dp * point->degrees.cp;
     const int64_t expert_copies = plan_expert_replicas(&point->degrees, &request->conventions);
 
+    int64_t n[PLAN_PART_N], n_groups = 1;
+    PlanDegrees d = point->degrees;
+
     if (request->profile->measurements->len > 0)
         return 0.0;
+    /* The ranks of one kind of groups have at least an equal share of all parts, and together they take no
+     * less than one of them with all that they have. */
+    for (uint32_t orders = plan_point_orders(point); orders != 0; orders &= orders - 1) {
+        PlanReductionGroups own;
+        const PlanReductionGroups *groups;
+        d.rank_order = g_bit_nth_lsf(orders, -1);
+        n_groups = MAX(n_groups, (int64_t)reductions_of(request, &d, &own, &groups));
+    }
+    for (int i = 0; i < PLAN_PART_N; i++)
+        n[i] = cost->n[i] / n_groups;
     /* Each rank's share of dense and of expert parameters is rounded down. */
-    return fmax(0.0, plan_sketch_end_s(request, cost, point, cost->n) / (double)point->degrees.pp -
+    return fmax(0.0, plan_sketch_end_s(request, cost, point, n) / (double)point->degrees.pp -
                          step_s(request, point, copies, expert_copies));
 }
 

@@ -34,7 +34,8 @@ typedef enum {
     PLAN_MEMO_PART_COST,
     PLAN_MEMO_PRICED,
     PLAN_MEMO_PARTITION,
-    PLAN_MEMO_FLOOR
+    PLAN_MEMO_FLOOR,
+    PLAN_MEMO_REDUCTIONS
 } PlanMemoKind;
 
 /* A key is a struct of int64_t without padding whose first member is this one; two keys are equal

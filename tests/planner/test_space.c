@@ -1,6 +1,9 @@
 /* Tests of planner/space/space.h and planner/cost/memo.h: what threads make by themselves is one space, and
  * what one of them has made is not made again. */
 #include "base/parallel.h"
+#include "planner/bounds/rank_kinds.h"
+#include "planner/bounds/sketch.h"
+#include "planner/partition/partitions.h"
 #include "planner/space/space.h"
 #include "schedule/rank_order.h"
 #include "tests/planner/search_case.h"
@@ -144,6 +147,88 @@ test_the_first_reason_is_told(void)
     g_assert_nonnull(strstr(error->message, "--dp 16"));
 }
 
+/* --- devices that fill no whole nodes --- */
+
+/* What one family takes at @point is no less than its bounds.  Returns: the sketch's against what it takes. */
+static double
+check_bounds(const PlanSpace *space, const PlanPoint *point, const ScheduleFamily *family)
+{
+    const PlanRequest *request = space->request;
+    const PlanLayerCost *cost = plan_space_cost(space, point);
+    g_autoptr(Plan) plan = plan_space_plan(request, point, family);
+    g_autoptr(Workload) workload = workload_new(request->arch, request->profile, plan, 0, NULL);
+    g_autofree int64_t *even = plan_partition_even(request, point, family);
+    g_autofree const PlanLayerCost **rank_costs = plan_rank_costs(request->memo, request, point);
+    g_autofree int *recomputes = g_new0(int, plan->stages->len);
+    g_auto(PlanSketch) sketch = {0};
+    Report *report = NULL;
+    const PlanSketchInput input = {
+        .request = request,
+        .point = point,
+        .cost = cost,
+        .slice = cost,
+        .rank_costs = rank_costs,
+        .n_slices = 1,
+        .family = family,
+        .flight = plan_bound_flight(plan, request->memo),
+        .counts = even,
+    };
+
+    g_assert_nonnull(workload);
+    g_assert_true(simulate(plan, workload, INT64_MAX, &report, NULL, NULL));
+    const int64_t ns = report->iteration_ns;
+    report_free(report);
+    g_assert_cmpint(point->bound_ns, <=, ns);
+    plan_sketch_init(&sketch, &input);
+    const int64_t sketch_ns = plan_sketch_recomputes_ns(&sketch, &input, recomputes);
+    g_assert_cmpint(sketch_ns, <=, ns);
+    for (int32_t r = 0; r < workload->n_ranks; r++) {
+        int64_t n[PLAN_PART_N] = {0};
+        for (int64_t chunk = 0; chunk < point->degrees.vpp; chunk++)
+            for (int i = 0; i < PLAN_PART_N; i++)
+                n[i] += plan_sketch_stage_at(&sketch, r, chunk)->n[i];
+        const WorkloadRank *rank = &workload->ranks[r];
+        const double end_s = plan_sketch_end_s(request, cost, point, n);
+        g_assert_cmpfloat(
+            end_s * 1e9, <=,
+            (double)(rank->dp_reduce_ns + rank->dp_gather_ns + rank->optimizer_ns + 3));
+    }
+    return (double)sketch_ns / (double)ns;
+}
+
+/* Of 12 devices eight are one node and four another: groups of ranks lie otherwise on each. */
+static void
+test_bounds_hold_on_part_of_a_node(void)
+{
+    g_autoptr(ModelArch) arch = long_arch(12, 1000);
+    g_autoptr(Profile) profile = cluster_of("a100-pcie-80g", 12);
+    const PlanSpaceLimits none = {.memory_bytes = INT64_MAX, .time_ns = INT64_MAX, .sliced_ns = -1};
+    const char *const families[] = {"1f1b", "interleaved", "zb-h1"};
+    g_autoptr(PlanMemo) memo = plan_memo_new();
+    PlanRequest request = request_of(arch, profile, 12);
+    int n_near = 0, n = 0;
+
+    flights = memo;
+    request.memo = memo;
+    request.n_devices = 12;
+    request.rank_order = PLAN_AUTO;
+    request.recompute = PLAN_RECOMPUTE_NONE;
+    g_autoptr(PlanSpace) space = plan_space_new(&request, &none, NULL);
+    g_assert_nonnull(space);
+    for (guint i = 0; i < space->points->len; i += 3) {
+        const PlanPoint *point = &g_array_index(space->points, PlanPoint, i);
+        const ScheduleFamily *family = schedule_family_find(families[i % 3], NULL);
+        if (point->is_balanced || !plan_space_has_family(space, point, family, 1))
+            continue;
+        n_near += check_bounds(space, point, family) > 0.95;
+        n++;
+    }
+    flights = NULL;
+    g_test_message("%d of %d plans within 5 %% of their sketch", n_near, n);
+    g_assert_cmpint(n, >, 100);
+    g_assert_cmpint(n_near, >, n / 4);
+}
+
 /* --- the memo --- */
 
 typedef struct {
@@ -236,6 +321,8 @@ main(int argc, char **argv)
     g_test_add_func("/planner/space/parts-make-the-whole", test_parts_make_the_whole);
     g_test_add_func("/planner/space/points-have-their-costs", test_points_have_their_costs);
     g_test_add_func("/planner/space/the-first-reason-is-told", test_the_first_reason_is_told);
+    g_test_add_func("/planner/space/bounds-hold-on-part-of-a-node",
+                    test_bounds_hold_on_part_of_a_node);
     g_test_add_func("/planner/memo/an-answer-is-made-once", test_an_answer_is_made_once);
     g_test_add_func("/planner/memo/no-answer-is-not-remembered", test_no_answer_is_not_remembered);
     return g_test_run();
