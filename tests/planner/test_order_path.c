@@ -74,13 +74,13 @@ check_order(const Plan *plan, const Schedule *schedule, PlanMemo *flights, GRand
     }
 }
 
-/* Families whose order is counted without being built (flight.h), that overlap or that search, have
- * no ways. */
+/* Families whose order is counted without being built (flight.h), that overlap, that search or that are
+ * built for the stages' times, have no ways. */
 static bool
 has_paths(const ScheduleFamily *family)
 {
-    return !family->overlaps && !family->searches && !family->forwards_first &&
-           family->in_flight == NULL;
+    return !family->overlaps && !family->searches && !family->reads_times &&
+           !family->forwards_first && family->in_flight == NULL;
 }
 
 static void
