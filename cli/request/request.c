@@ -281,6 +281,21 @@ set_redundant(ModelArch *arch, int64_t n_redundant)
     return any;
 }
 
+/* Says of what a file of the model would be refused for that options have made it so.  Returns: false. */
+static bool
+blame_options(GError **error)
+{
+    g_autoptr(GError) refused = NULL;
+
+    if (error == NULL)
+        return false;
+    refused = g_steal_pointer(error);
+    const char *place = strstr(refused->message, "$");
+    g_set_error(error, CMD_ERROR, CMD_ERROR_USAGE, "--layers, --mtp, --vocab: %s",
+                place == NULL ? refused->message : place);
+    return false;
+}
+
 /* Replaces the model by one with other --layers and --vocab, checked as a file would be. */
 static bool
 change_model(Request *request, Options *options, GError **error)
@@ -304,13 +319,12 @@ change_model(Request *request, Options *options, GError **error)
     g_autoptr(JsonWriter) writer = json_writer_new();
     model_arch_write(writer, NULL, request->arch);
     g_autofree char *text = json_writer_steal(writer, &n_bytes);
-    g_autoptr(JsonDoc) doc =
-        json_doc_parse("the model with --layers, --mtp and --vocab", text, n_bytes, error);
+    g_autoptr(JsonDoc) doc = json_doc_parse("the model", text, n_bytes, error);
     if (doc == NULL)
-        return false;
+        return blame_options(error);
     g_autoptr(ModelArch) changed = model_arch_read(doc, json_doc_root(doc, "degas-model", 1));
     if (!json_doc_finish(doc, error))
-        return false;
+        return blame_options(error);
     model_arch_free(request->arch);
     request->arch = g_steal_pointer(&changed);
     return true;
