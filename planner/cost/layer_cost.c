@@ -93,15 +93,24 @@ set_bytes(const PlanRequest *request, const ProfileQuery *query, bool is_layer, 
         workload_part_bytes(request->arch, query->part, query->layer, &query->shape);
     /* Later slices read the keys and values of a slice: no recompute frees them. */
     const bool sliced = is_slice(request, query);
+    const int64_t units = request->conventions.recompute_layers;
 
     for (int kind = 0; kind < PLAN_RECOMPUTE_N; kind++) {
         const PlanRecompute recompute = is_layer ? (PlanRecompute)kind : PLAN_RECOMPUTE_NONE;
         const WorkloadKeptBytes held =
             workload_kept_bytes(&bytes, recompute, sliced, is_layer ? boundary : 0);
+        const WorkloadKeptBytes cut =
+            workload_kept_bytes(&bytes, recompute, true, is_layer ? boundary : 0);
         part->kept_bytes[kind] = held.kept_bytes + held.kv_bytes;
+        part->sliced_bytes[kind] = cut.kept_bytes + cut.kv_bytes;
+        part->kv_gradient_bytes = workload_kv_gradient_bytes(
+            query->shape.dtype, &request->conventions, cut.kv_bytes, cut.state_bytes, true);
         /* At the least: of a unit of layers one keeps its input. */
-        if (recompute == PLAN_RECOMPUTE_FULL && request->conventions.recompute_layers > 1)
-            part->kept_bytes[kind] -= boundary - boundary / request->conventions.recompute_layers;
+        if (recompute == PLAN_RECOMPUTE_FULL && units > 1) {
+            const int64_t inputs = boundary - boundary / units;
+            part->kept_bytes[kind] -= inputs;
+            part->sliced_bytes[kind] -= inputs;
+        }
         part->weight_bytes = held.weight_kept_bytes;
         part->forward_workspace_bytes[kind] = held.forward_workspace_bytes;
         part->backward_workspace_bytes[kind] = held.backward_workspace_bytes;

@@ -44,7 +44,10 @@ typedef struct {
     double input_slack_s[PLAN_RECOMPUTE_N], weight_slack_s;
     /* Bytes, nothing but int64_t. */
     int64_t kept_bytes[PLAN_RECOMPUTE_N]; /* from forward to backward */
-    int64_t weight_bytes;                 /* from the input's gradient to the weight's */
+    /* The same where later slices read keys and values, which no recompute frees; and what the gradients
+     * of these and of states take from a micro-batch's first backward on. */
+    int64_t sliced_bytes[PLAN_RECOMPUTE_N], kv_gradient_bytes;
+    int64_t weight_bytes; /* from the input's gradient to the weight's */
     /* While an op runs; that of an I is on top of both kept_bytes and weight_bytes. */
     int64_t forward_workspace_bytes[PLAN_RECOMPUTE_N], backward_workspace_bytes[PLAN_RECOMPUTE_N];
     int64_t input_workspace_bytes[PLAN_RECOMPUTE_N];

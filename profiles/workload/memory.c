@@ -157,6 +157,18 @@ workload_kept_bytes(const WorkloadPartBytes *part, PlanRecompute recompute, bool
     };
 }
 
+/* In the same number format, unless the framework sums them over slices in fp32; states are fp32
+ * anyway. */
+int64_t
+workload_kv_gradient_bytes(Dtype dtype, const PlanConventions *conventions, int64_t kv_bytes,
+                           int64_t state_bytes, bool adds_states)
+{
+    if (!plan_framework(conventions->framework)->row_blocks)
+        return kv_bytes;
+    return (kv_bytes - state_bytes) / dtype_bytes(dtype_stored(dtype)) * 4 +
+           (adds_states ? state_bytes : 0);
+}
+
 /* A layer's or an end's share of the op. */
 static void
 add_part(const WorkloadKeptBytes *part, WorkloadOp *op)
@@ -390,13 +402,8 @@ workload_build_op_memory(const WorkloadBuild *build, const PlanStage *stage, int
                     build->prefetch == NULL ? 0 : build->prefetch->most_bytes[stage->rank],
             },
             op, last_bytes);
-    /* In the same number format, unless the framework sums them over slices in fp32; then states,
-     * which are fp32 anyway, have one gradient that goes from slice to slice. */
-    op->kv_gradient_bytes = op->kv_bytes;
-    if (build->facts->row_blocks)
-        op->kv_gradient_bytes =
-            (op->kv_bytes - state_bytes) / dtype_bytes(dtype_stored(shape.dtype)) * 4 +
-            (slice == 1 ? state_bytes : 0);
+    op->kv_gradient_bytes = workload_kv_gradient_bytes(shape.dtype, &build->plan->conventions,
+                                                       op->kv_bytes, state_bytes, slice == 1);
 }
 
 void

@@ -56,6 +56,14 @@ typedef struct {
 } WorkloadKeptBytes;
 
 /*
+ * Returns: the gradients of @kv_bytes of keys and values of a slice, of which @state_bytes are states.
+ * @adds_states  the slice's states have their gradients: of frameworks that sum them over slices in fp32,
+ *               where states have one gradient that goes from slice to slice, those of one slice
+ */
+int64_t workload_kv_gradient_bytes(Dtype dtype, const PlanConventions *conventions,
+                                   int64_t kv_bytes, int64_t state_bytes, bool adds_states);
+
+/*
  * What a part keeps under @recompute (NONE for the embedding and the head).
  * @sliced          K and V are kept apart, since later slices read them.
  * @boundary_bytes  of a layer's input; 0 for the embedding and the head.
