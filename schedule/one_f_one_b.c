@@ -253,13 +253,19 @@ const ScheduleFamily schedule_family_seq1f1b = {
 };
 
 /* With whole sequences the group is what frameworks take, with slices what Seq1F1B takes. */
+int64_t
+schedule_interleaved_group(const ScheduleShape *shape)
+{
+    const int64_t n = shape->n_slices;
+
+    return shape->group > 0 || n == 1 ? schedule_group(shape)
+                                      : group_from((shape->n_ranks + n - 1) / n, shape);
+}
+
 static Schedule *
 build_interleaved(const ScheduleFamily *family, const ScheduleShape *shape, GError **error)
 {
-    const int64_t n = shape->n_slices;
-    const int64_t group = shape->group > 0 || n == 1
-                              ? schedule_group(shape)
-                              : group_from((shape->n_ranks + n - 1) / n, shape);
+    const int64_t n = shape->n_slices, group = schedule_interleaved_group(shape);
     const ScheduleInterleaving how = {
         .group = group,
         .warmup_last = (shape->n_chunks - 1) * group * n + n - 1,

@@ -236,6 +236,10 @@ schedule_virtual_id(const Schedule *schedule, ScheduleOp op)
            op.slice;
 }
 
+/* Micro-batches that pass one chunk before a rank's next chunk has its turn, of families that interleave
+ * chunks, whole sequences or slices; the last group may have fewer: one_f_one_b.c. */
+int64_t schedule_interleaved_group(const ScheduleShape *shape);
+
 /* Stages in one chain: n_ranks * n_chunks, or n_ranks for bidir. */
 int32_t schedule_n_stages(const Schedule *schedule);
 

@@ -8,7 +8,7 @@
  * devices:
  *
  *   w  all m k ops take at least m k H(X / (m k)), with X rows in all and H the convex hull of what one op
- *      takes by rows (floor_table.h), and attention as no cut makes it less
+ *      takes by rows, up to those of the longest slice (floor_table.h), and attention as no cut makes it less
  *   f  the slice that takes longest takes at least the average of the k slices of the first micro-batch, its
  *      attention to all context included; and what the slice of most tokens takes without context; of the
  *      backwards of the last micro-batch likewise
@@ -19,8 +19,10 @@
  * to it and back (flow.h): the sum of n_q f over the ranks q before it, with messages.  A path begins on rank
  * 0, which is subtracted as far as rank r has more layers, or recomputes, in the first and the last
  * micro-batch; or on a rank q with at least as many layers, to which any slice has come.  Of several chunks a
- * slice also passes all stages before the last one, which does all of its own ops meanwhile.  What rank 0 does
- * after its last op is added (plan_sketch_end_s).
+ * slice also passes all stages before the last one, which does all of its own ops meanwhile; and where
+ * micro-batches are of one size, a rank waits for a slice of the first one that comes round and round while the
+ * rank has only the first group's ops, and of the last one likewise (docs/bounds.md).  What rank 0 does after its
+ * last op is added (plan_sketch_end_s), in the order of ranks in which both are least.
  *
  * Context parallelism's ring and tensor parallelism that overlaps are left out, since they may hide.
  * With measured rows nothing is known, since their times may fall.

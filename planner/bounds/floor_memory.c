@@ -9,16 +9,38 @@
 /* Fewer bytes than a slice's ops may keep because each of them rounds: as in plan_point_set_group(). */
 #define ROUNDING (1.0 - 1e-3)
 
+/* What @n of each part keep of one micro-batch in slices with the recompute kind @kind. */
+static double
+kept_bytes(const PlanLayerCost *cost, const int64_t n[PLAN_PART_N], int kind)
+{
+    double sum = 0.0;
+
+    for (int i = 0; i < PLAN_PART_N; i++)
+        sum += (double)n[i] * (double)cost->parts[i].sliced_bytes[kind];
+    return sum;
+}
+
 /* The least of the kinds that the request allows. */
-static int64_t
+static double
 least_kept(const PlanRequest *request, const PlanLayerCost *cost, const int64_t n[PLAN_PART_N])
 {
-    int64_t least = INT64_MAX;
+    double least = INFINITY;
 
     for (int kind = 0; kind < PLAN_RECOMPUTE_N; kind++)
         if (plan_request_allows(request, kind))
-            least = MIN(least, plan_sketch_kept(cost, n, kind));
+            least = fmin(least, kept_bytes(cost, n, kind));
     return least;
+}
+
+/* Gradients of keys and values of one micro-batch. */
+static double
+kv_gradient_bytes(const PlanLayerCost *cost, const int64_t n[PLAN_PART_N])
+{
+    double sum = 0.0;
+
+    for (int i = 0; i < PLAN_PART_N; i++)
+        sum += (double)n[i] * (double)cost->parts[i].kv_gradient_bytes;
+    return sum;
 }
 
 void
@@ -27,7 +49,11 @@ plan_floor_memory_init(PlanFloorMemory *memory, const PlanRequest *request,
                        int64_t memory_bytes)
 {
     const int64_t pp = point->degrees.pp, vpp = point->degrees.vpp;
-    const PlanSketchInput input = {.request = request, .point = point, .cost = cost};
+    /* All families that slice have whole backwards. */
+    const PlanSketchInput input = {.request = request,
+                                   .point = point,
+                                   .cost = cost,
+                                   .family = schedule_family_usual(vpp, true)};
     const int plain = plan_request_fastest_recompute(request);
     const double n_sequences = (double)(point->n_micro_batches * point->micro_batch);
     const double share = ROUNDING / (double)point->micro_batch;
@@ -35,7 +61,7 @@ plan_floor_memory_init(PlanFloorMemory *memory, const PlanRequest *request,
     const double library_bytes =
         (double)workload_library_bytes(&request->profile->parameters, &request->conventions);
     g_autofree int64_t(*parts)[PLAN_PART_N] = g_malloc0((size_t)pp * sizeof *parts);
-    g_autofree double *kept = g_new0(double, (size_t)pp);
+    g_autofree double *kept = g_new0(double, (size_t)pp), *whole = g_new0(double, (size_t)pp);
 
     *memory = (PlanFloorMemory){
         .pp = pp,
@@ -43,6 +69,7 @@ plan_floor_memory_init(PlanFloorMemory *memory, const PlanRequest *request,
         .group = vpp > 1 ? request->group : 0,
         .kept_bytes = g_new(double, (size_t)(pp * vpp)),
         .least_bytes = g_new(double, (size_t)(pp * vpp)),
+        .kv_bytes = g_new(double, (size_t)pp),
         .usable_bytes = g_new(double, (size_t)pp),
         .saving_rate = plan_point_sliced_rate(request, cost),
         .always_fits = true,
@@ -50,11 +77,13 @@ plan_floor_memory_init(PlanFloorMemory *memory, const PlanRequest *request,
     for (int64_t k = 0, begin = 0; k < pp * vpp; begin += counts[k++]) {
         int64_t n[PLAN_PART_N] = {0};
         plan_layer_count(request, begin, begin + counts[k], n);
-        memory->kept_bytes[k] = share * (double)plan_sketch_kept(cost, n, plain);
-        memory->least_bytes[k] = share * (double)least_kept(request, cost, n);
+        memory->kept_bytes[k] = share * kept_bytes(cost, n, plain);
+        memory->least_bytes[k] = share * least_kept(request, cost, n);
+        memory->kv_bytes[k % pp] = share * kv_gradient_bytes(cost, n);
         kept[k % pp] += memory->kept_bytes[k];
         n[PLAN_PART_EMBEDDING] = has_vocab && k == 0;
         n[PLAN_PART_HEAD] = has_vocab && k == pp * vpp - 1;
+        whole[k % pp] = (double)plan_sketch_whole_bytes(&input, n);
         for (int i = 0; i < PLAN_PART_N; i++)
             parts[k % pp][i] += n[i];
     }
@@ -62,7 +91,8 @@ plan_floor_memory_init(PlanFloorMemory *memory, const PlanRequest *request,
         memory->usable_bytes[r] = plan_point_usable_bytes(
             request, &point->degrees, memory_bytes,
             (double)plan_sketch_state_bytes(&input, parts[r]) + library_bytes);
-        if (n_sequences * kept[r] > memory->usable_bytes[r])
+        memory->usable_bytes[r] -= whole[r];
+        if (n_sequences * (kept[r] + memory->kv_bytes[r]) > memory->usable_bytes[r])
             memory->always_fits = false;
     }
     /* Where it is not known what slices keep, recompute is free. */
@@ -75,6 +105,7 @@ plan_floor_memory_clear(PlanFloorMemory *memory)
 {
     g_clear_pointer(&memory->kept_bytes, g_free);
     g_clear_pointer(&memory->least_bytes, g_free);
+    g_clear_pointer(&memory->kv_bytes, g_free);
     g_clear_pointer(&memory->usable_bytes, g_free);
 }
 
@@ -101,9 +132,9 @@ slices_sequences(const PlanFloorCut *cut, int64_t from, int64_t n)
 }
 
 /* Of all chunks of a rank: bytes with the fastest kind and with the leanest, and the most sequences of
- * any chunk. */
+ * any chunk; and the gradients of keys and values, which both have. */
 typedef struct {
-    double kept, least, most;
+    double kept, least, most, gradients;
 } Sums;
 
 static void
@@ -118,27 +149,33 @@ add_chunk(const PlanFloorMemory *memory, int64_t k, double sequences, Sums *sums
 static double
 sums_s(const PlanFloorMemory *memory, const PlanFloorCut *cut, const Sums *sums, int64_t r)
 {
-    const double excess = sums->kept * (1.0 - 1e-9) - memory->usable_bytes[r];
+    const double usable = memory->usable_bytes[r] - sums->gradients * (1.0 - 1e-9);
+    const double excess = sums->kept * (1.0 - 1e-9) - usable;
 
     if (excess <= 0.0)
         return 0.0;
-    if (memory->saving_rate == 0.0 || sums->least * (1.0 - 1e-9) > memory->usable_bytes[r])
+    if (memory->saving_rate == 0.0 || sums->least * (1.0 - 1e-9) > usable)
         return INFINITY;
     return excess / sums->most / memory->saving_rate * (double)cut->n_sequences;
 }
 
-/* What rank @r holds in all chunks at the least at the first backward of some group of at most @group
- * micro-batches: of the largest one. */
+/* What rank @r holds in all chunks at the least at a backward of some group of at most @group
+ * micro-batches: of the group with most sequences, at the first one of the largest of its micro-batches. */
 static void
 add_largest_group(const PlanFloorMemory *memory, const PlanFloorCut *cut, int64_t group, int64_t r,
                   Sums *sums)
 {
     const int64_t n_groups = (cut->n_micro_batches + group - 1) / group;
-    const double sequences = (double)cut->n_sequences / (double)n_groups;
+    const bool is_known = cut->group > 0 || memory->group > 0;
+    const double sequences = ceil((double)cut->n_sequences / (double)n_groups);
+    const double largest = memory->vpp == 1 ? sequences
+                           : is_known       ? ceil(sequences / (double)group)
+                                            : 1.0;
 
+    sums->gradients = (memory->vpp == 1 ? 1.0 : largest) * memory->kv_bytes[r];
     for (int64_t chunk = 0; chunk < memory->vpp - 1; chunk++)
         add_chunk(memory, chunk * memory->pp + r, sequences, sums);
-    add_chunk(memory, (memory->vpp - 1) * memory->pp + r, memory->vpp > 1 ? 1.0 : sequences, sums);
+    add_chunk(memory, (memory->vpp - 1) * memory->pp + r, largest, sums);
 }
 
 double
@@ -151,17 +188,19 @@ plan_floor_forced_s(const PlanFloorMemory *memory, const PlanFloorCut *cut, int6
 
     if (memory->always_fits)
         return 0.0;
-    if (memory->group > 0)
-        group = MIN(m, memory->group);
+    if (memory->group > 0 || cut->group > 0)
+        group = MIN(m, MAX(memory->group, cut->group));
     for (int64_t chunk = 0; chunk <= last; chunk++)
         add_chunk(memory, chunk * pp + r, (double)cut->largest, &largest);
+    largest.gradients = (double)cut->largest * memory->kv_bytes[r];
+    first.gradients = first_sequences(cut, 1) * memory->kv_bytes[r];
     add_largest_group(memory, cut, group, r, &largest_group);
     const int64_t in_group = last == 0 ? k + after : MIN(group * k, k + after);
     for (int64_t chunk = 0; chunk < last; chunk++) {
-        double sequences = first_sequences(cut, group);
-        /* The next group's, as far as they lie in its first chunk. */
-        if (chunk == 0 && group < m)
-            sequences += slices_sequences(cut, group, MIN(k + after - in_group, group * k));
+        const int64_t next = MIN(group, m - group) * k; /* the next group's slices in a chunk */
+        const int64_t here = CLAMP(k + after - in_group - chunk * next, 0, next);
+        const double sequences =
+            first_sequences(cut, group) + (here > 0 ? slices_sequences(cut, group, here) : 0.0);
         add_chunk(memory, chunk * pp + r, sequences, &first);
     }
     add_chunk(memory, last * pp + r, slices_sequences(cut, 0, in_group), &first);

@@ -29,16 +29,21 @@ typedef struct {
     int64_t largest;     /* sequences of the largest one */
     int64_t n_slices;    /* at the most */
     double longest;      /* of a sequence in one slice, at the most */
+    int64_t group; /* micro-batches of a group, of several chunks; 0: as few as slices allow */
 } PlanFloorCut;
 
 typedef struct {
     int64_t pp, vpp;
-    int64_t group;        /* micro-batches per group that the request fixes; 0: the family's */
-    double *kept_bytes;   /* (owned) [stage] of one sequence, with the fastest recompute kind */
-    double *least_bytes;  /* (owned) [stage] the same with the kind that keeps least */
-    double *usable_bytes; /* (owned) [rank] beside what is static; INFINITY: no limit */
-    double saving_rate;   /* plan_point_sliced_rate() */
-    bool always_fits;     /* whatever is held */
+    int64_t group;       /* micro-batches per group that the request fixes; 0: the family's */
+    double *kept_bytes;  /* (owned) [stage] of one sequence, with the fastest recompute kind */
+    double *least_bytes; /* (owned) [stage] the same with the kind that keeps least */
+    double *
+        kv_bytes; /* (owned) [rank] gradients of keys and values of one sequence, in its last stage */
+    /* (owned) [rank] beside what is static, and what a backward of its last stage has whole; INFINITY: no
+     * limit */
+    double *usable_bytes;
+    double saving_rate; /* plan_point_sliced_rate() */
+    bool always_fits;   /* whatever is held */
 } PlanFloorMemory;
 
 /*

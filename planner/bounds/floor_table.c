@@ -1,5 +1,6 @@
 #include "planner/bounds/floor_table.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/parallel.h"
@@ -224,40 +225,69 @@ make_segment(const void *data)
 
 /* --- hulls --- */
 
-/* Adds a corner on the right of all others. */
-static void
-hull_add(PlanFloorHull *hull, double rows, double seconds)
+static double
+corner_rows(const PlanFloorTable *table, guint corner)
 {
-    while (hull->n >= 2) {
-        const PlanFloorCorner *a = &hull->corners[hull->n - 2], *b = &hull->corners[hull->n - 1];
-        if ((b->seconds - a->seconds) * (rows - b->rows) <
-            (seconds - b->seconds) * (b->rows - a->rows))
-            break;
-        hull->n--;
+    return corner == 0 ? 0.0 : (double)table->ends[corner - 1];
+}
+
+static double
+corner_s(const PlanFloorCurve *curve, guint corner)
+{
+    return curve->first_s[corner == 0 ? 0 : corner - 1];
+}
+
+/* Whether corner @b lies on or above the line from corner @a to corner @c. */
+static bool
+is_above(const PlanFloorTable *table, const PlanFloorCurve *curve, guint a, guint b, guint c)
+{
+    const double left = corner_s(curve, b) - corner_s(curve, a);
+    const double right = corner_s(curve, c) - corner_s(curve, b);
+
+    return left * (corner_rows(table, c) - corner_rows(table, b)) >=
+           right * (corner_rows(table, b) - corner_rows(table, a));
+}
+
+/* Finds the corner before each one.  Invariant: those before @c are known, and each hull ends in its own
+ * corner. */
+static void
+set_hulls(const PlanFloorTable *table, PlanFloorCurve *curve)
+{
+    g_autofree guint *depth = g_new0(guint, table->n_intervals + 1);
+
+    curve->before = g_new0(guint, table->n_intervals + 1);
+    curve->jump = g_new0(guint, table->n_intervals + 1);
+    for (guint c = 1; c <= table->n_intervals; c++) {
+        guint b = c - 1;
+        while (b > 0 && is_above(table, curve, curve->before[b], b, c))
+            b = curve->before[b];
+        const guint near = curve->jump[b], far = curve->jump[near];
+        curve->before[c] = b;
+        depth[c] = depth[b] + 1;
+        /* Jumps are as long as the two before them together, where these are equal: any corner is reached in
+         * a number of jumps that grows with the logarithm  [Myers 1983, an applicative random-access
+         * stack]. */
+        curve->jump[c] = depth[b] - depth[near] == depth[near] - depth[far] ? far : b;
     }
-    if (hull->n == hull->room) {
-        hull->room = MAX(16, 2 * hull->room);
-        hull->corners = g_renew(PlanFloorCorner, hull->corners, hull->room);
-    }
-    hull->corners[hull->n++] = (PlanFloorCorner){rows, seconds};
 }
 
 double
-plan_floor_hull_at(const PlanFloorHull *hull, double rows)
+plan_floor_average_s(const PlanFloorTable *table, const PlanFloorCurve *curve, double rows,
+                     double most_rows)
 {
-    guint low = 0, high = hull->n - 1;
+    const double last = (double)table->ends[table->n_intervals - 1];
+    guint corner = plan_floor_interval(table, (int64_t)ceil(fmin(most_rows, last))) + 1;
 
-    if (rows >= hull->corners[high].rows)
-        return hull->corners[high].seconds;
-    while (high - low > 1) {
-        const guint middle = (low + high) / 2;
-        if (hull->corners[middle].rows <= rows)
-            low = middle;
-        else
-            high = middle;
+    if (rows >= corner_rows(table, corner))
+        return corner_s(curve, corner);
+    while (corner_rows(table, curve->before[corner]) > rows) {
+        const guint jump = curve->jump[corner];
+        corner = corner_rows(table, jump) > rows ? jump : curve->before[corner];
     }
-    const PlanFloorCorner *a = &hull->corners[low], *b = &hull->corners[high];
-    return a->seconds + (b->seconds - a->seconds) * ((rows - a->rows) / (b->rows - a->rows));
+    const guint before = curve->before[corner];
+    const double from = corner_rows(table, before), to = corner_rows(table, corner);
+    return corner_s(curve, before) +
+           (corner_s(curve, corner) - corner_s(curve, before)) * ((rows - from) / (to - from));
 }
 
 /* --- tables --- */
@@ -271,10 +301,12 @@ table_free(gpointer data)
         for (int32_t k = 0; k < table->n_layers; k++)
             for (int pass = 0; pass < N_PASSES; pass++) {
                 PlanFloorPass *one = &table->kinds[i].passes[k][pass];
-                g_free(one->device.corners);
-                g_free(one->host.corners);
-                g_free(one->device_s);
-                g_free(one->host_s);
+                g_free(one->device.first_s);
+                g_free(one->device.before);
+                g_free(one->device.jump);
+                g_free(one->host.first_s);
+                g_free(one->host.jump);
+                g_free(one->host.before);
             }
     g_free(table->ends);
     g_free(table->kinds);
@@ -302,23 +334,19 @@ set_pass(const PlanRequest *request, const Segments *all, const PlanFloorTable *
     guint at = 0;
 
     one->attention_s = attention_s[pass] + (all_again || core_again ? attention_s[0] : 0.0);
-    one->device_s = g_new(double, table->n_intervals);
-    one->host_s = g_new(double, table->n_intervals);
+    one->device.first_s = g_new(double, table->n_intervals);
+    one->host.first_s = g_new(double, table->n_intervals);
     for (int i = 0; i < all->n; i++) {
         const Segment *segment = all->segments[i];
         for (guint j = 0; j < segment->n_intervals && at < table->n_intervals; j++, at++) {
             const ProfileSliceFloor *layer =
                 &segment->kinds[nodes].layers[(j * (guint)segment->n_layers + (guint)k) * N_PASSES];
-            one->device_s[at] = layer[pass].device_s + (all_again ? layer[0].device_s : 0.0);
-            one->host_s[at] = layer[pass].host_s + (all_again ? layer[0].host_s : 0.0);
-            if (at == 0) {
-                hull_add(&one->device, 0.0, one->device_s[at]);
-                hull_add(&one->host, 0.0, one->host_s[at]);
-            }
-            hull_add(&one->device, (double)table->ends[at], one->device_s[at]);
-            hull_add(&one->host, (double)table->ends[at], one->host_s[at]);
+            one->device.first_s[at] = layer[pass].device_s + (all_again ? layer[0].device_s : 0.0);
+            one->host.first_s[at] = layer[pass].host_s + (all_again ? layer[0].host_s : 0.0);
         }
     }
+    set_hulls(table, &one->device);
+    set_hulls(table, &one->host);
 }
 
 /* PlanMemoMakeFunc. */

@@ -11,8 +11,10 @@
  *   PLAN_PIECE_GATHERS  i (d(x) + a) + g
  *
  * d and h do not fall with x (profiles/cost/cost.h).  They are known at the first row of intervals,
- * which stands for the whole interval; their lower convex hulls say what ops of x rows on average
- * take on average at the least, by Jensen's inequality.
+ * which stands for the whole interval.  The lower convex hull of what they are up to some number of rows
+ * says what ops of x rows on average, none of more than so many, take on average at the least, by
+ * Jensen's inequality: where tiles fill no wave, shorter and longer ops may be better, but only as
+ * long as these are.
  *
  * Thread-safety: as the memo.
  */
@@ -27,22 +29,20 @@ typedef enum {
     PLAN_PIECE_N
 } PlanPiece;
 
+/* Times by rows.  Corner 0 lies at row 0, corner i + 1 at the last row of interval i; both have the time of
+ * the first row of their interval. */
 typedef struct {
-    double rows, seconds;
-} PlanFloorCorner;
-
-/* The lower convex hull of times by rows. */
-typedef struct {
-    guint n, room;
-    PlanFloorCorner *corners; /* (owned) from left to right */
-} PlanFloorHull;
+    double *first_s; /* (owned) [interval] at its first row */
+    /* (owned) [corner] of the hull of all up to this corner: the one before it, 0 of 0; and some corner before
+     * that one */
+    guint *before, *jump;
+} PlanFloorCurve;
 
 /* One pass of a layer on the devices of one kind of nodes, with what the request has it compute
  * again. */
 typedef struct {
-    double attention_s;         /* of one whole sequence at the least */
-    PlanFloorHull device, host; /* of all numbers of rows that are asked about */
-    double *device_s, *host_s;  /* (owned) [interval] at its first row */
+    double attention_s; /* of one whole sequence at the least */
+    PlanFloorCurve device, host;
 } PlanFloorPass;
 
 #define PLAN_FLOOR_PASSES 2 /* forward, backward */
@@ -68,9 +68,10 @@ const PlanFloorTable *plan_floor_table(PlanMemo *memo, const PlanRequest *reques
                                        const PlanPoint *point, int64_t rows,
                                        const ProfileGroup *groups);
 
-/* Returns: what ops take on average at the least if they have @rows on average.  Cost:
- * O(log corners). */
-double plan_floor_hull_at(const PlanFloorHull *hull, double rows);
+/* Returns: what ops take on average at the least if they have @rows on average, and none has more than
+ * @most_rows.  Cost: O(log intervals). */
+double plan_floor_average_s(const PlanFloorTable *table, const PlanFloorCurve *curve, double rows,
+                            double most_rows);
 
 /* Returns: the interval of @rows, from 1 to the last one of the table. */
 guint plan_floor_interval(const PlanFloorTable *table, int64_t rows);

@@ -135,15 +135,14 @@ set_gathering(const PlanRequest *request, const PlanLayerCost *cost, PlanPoint *
     }
 }
 
-/* What layers of @part save at the most per second of recompute of any slices.  Slices keep at least
- * as much as the whole sequence with any kind that recomputes, their keys and values besides. */
+/* What layers of @part save at the most per second of recompute of any slices. */
 static double
 sliced_saving_rate(const PlanPartCost *part, int plain)
 {
     double most = 0.0;
 
     for (int kind = plain + 1; kind < PLAN_RECOMPUTE_N; kind++) {
-        const int64_t saved = part->kept_bytes[plain] - part->kept_bytes[kind];
+        const int64_t saved = part->sliced_bytes[plain] - part->sliced_bytes[kind];
         const double added =
             (kind == PLAN_RECOMPUTE_FULL ? part->sliced_forward_s : part->sliced_core_s) -
             (plain == PLAN_RECOMPUTE_SELECTIVE ? part->sliced_core_s : 0.0);

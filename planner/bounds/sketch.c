@@ -244,6 +244,16 @@ plan_sketch_workspace(const PlanSketchInput *input, const PlanSketchStage *stage
     return plus(most, least_gathered(input, stage, moment));
 }
 
+int64_t
+plan_sketch_whole_bytes(const PlanSketchInput *input, const int64_t n[PLAN_PART_N])
+{
+    PlanSketchStage stage = {0};
+
+    memcpy(stage.n, n, sizeof stage.n);
+    return plus(least_gathered(input, &stage, PLAN_MOMENT_BACKWARD),
+                least_gradients(input, &stage, PLAN_MOMENT_BACKWARD));
+}
+
 /* --- static bytes --- */
 
 /* Bytes of @dense and @expert parameters on one device. */

@@ -101,6 +101,10 @@ int64_t plan_sketch_state_bytes(const PlanSketchInput *input, const int64_t n[PL
  * recompute kind @kind. */
 int64_t plan_sketch_kept(const PlanLayerCost *cost, const int64_t n[PLAN_PART_N], int kind);
 
+/* Returns: what a whole backward of a stage of @n of each part has besides at the least, whatever its slice:
+ * gathered weights and gradients that are not reduced yet.  @input needs no flight. */
+int64_t plan_sketch_whole_bytes(const PlanSketchInput *input, const int64_t n[PLAN_PART_N]);
+
 /* Returns: what @stage holds in flight at @moment; and the workspace of its ops there. */
 int64_t plan_sketch_held(const PlanSketchInput *input, const PlanSketchStage *stage,
                          PlanMoment moment, int kind);

@@ -9,6 +9,7 @@
 #include "planner/bounds/point_bound.h"
 #include "planner/bounds/rank_kinds.h"
 #include "planner/partition/partitions.h"
+#include "planner/space/orders.h"
 #include "planner/space/space.h"
 #include "profiles/workload/buffers.h"
 #include "schedule/rank_order.h"
@@ -300,6 +301,23 @@ draw_plain(uint32_t *state, const Family *family, Drawn *drawn)
     };
 }
 
+/* Makes @point the one of a search that has plans in its order of ranks among others, if there is one. */
+static void
+set_order(const PlanRequest *request, PlanPoint *point)
+{
+    PlanRequest open = *request;
+    uint32_t sets[PLAN_RANK_ORDER_N];
+
+    open.rank_order = PLAN_AUTO;
+    const int n = plan_space_orders(&open, &point->degrees, sets, NULL);
+    for (int i = 0; i < n; i++)
+        if ((sets[i] >> point->degrees.rank_order & 1) != 0) {
+            point->orders = sets[i];
+            point->degrees.rank_order = g_bit_nth_lsf(sets[i], -1);
+            return;
+        }
+}
+
 /* Whether a plan of @kind was drawn that exists; its bounds are checked.  @number: of the draw, for messages. */
 static bool
 check_random_plan(uint32_t *state, const Family *kind, int number, int64_t *n_close)
@@ -328,6 +346,12 @@ check_random_plan(uint32_t *state, const Family *kind, int number, int64_t *n_cl
     const int64_t length = plan_point_chain_length(&point.degrees, family);
     if (length > arch->n_layers)
         return false;
+    /* Of its own numbers, since the biting draws are those of the others. */
+    uint32_t orders = 99u + 2654435761u * (uint32_t)number;
+    if ((!kind->is_plain || kind->gathers) && draw(&orders) % 2 == 0)
+        point.degrees.rank_order = (int64_t)(draw(&orders) % PLAN_RANK_ORDER_N);
+    if (!plan_rank_order_check(&point.degrees, &request.conventions, NULL))
+        return false;
     g_autoptr(Plan) plan = plan_space_plan(&request, &point, family);
     g_autofree int64_t *even = plan_partition_even(&request, &point, family);
     const int64_t *counts =
@@ -355,6 +379,7 @@ check_random_plan(uint32_t *state, const Family *kind, int number, int64_t *n_cl
     g_autoptr(Report) report = NULL;
     g_assert_true(simulate(plan, workload, INT64_MAX, &report, NULL, NULL));
 
+    set_order(&request, &point);
     const PlanLayerShape layer = plan_point_layer_shape(&point);
     const PlanLayerCost *cost = &plan_layer_uniform_cost(flights, &request, &layer, 1)->whole;
     point.n_fast_ranks = plan_rank_fast(flights, &request, &point);
@@ -381,8 +406,8 @@ check_random_plan(uint32_t *state, const Family *kind, int number, int64_t *n_cl
         longest = MAX(longest, g_array_index(plan->slices, int64_t, i));
     const double share = (double)longest / (double)plan->seq_len;
     const PlanFloorCell own = {plan->n_micro_batches, k, k, share, share};
-    const PlanFloorCell wide = {plan->n_micro_batches, MAX(2, k - (int64_t)(draw(state) % 4)),
-                                k + (int64_t)(draw(state) % 4),
+    const int64_t fewer = (int64_t)(draw(state) % 4), more = (int64_t)(draw(state) % 4);
+    const PlanFloorCell wide = {plan->n_micro_batches, MAX(2, k - fewer), k + more,
                                 share / (1.0 + 0.01 * (double)(draw(state) % 100)),
                                 fmin(1.0, share * (1.0 + 0.01 * (double)(draw(state) % 100)))};
     const int64_t own_ns = plan_floor_cell_ns(&asked, plan->micro_batch, &own);

@@ -1,0 +1,236 @@
+#include "planner/bounds/floor_layers.h"
+
+#include <math.h>
+
+/* --- ops --- */
+
+/* The largest of the pieces (floor_table.h) of an op whose device takes @device_s without attention. */
+static double
+op_s(const PlanFloor *floor, double device_s, double host_s, double attention_s, double gathers_s)
+{
+    const double share = floor->interference;
+    const double busy_s = device_s + attention_s;
+    const double seconds = fmax(busy_s + share * gathers_s, host_s);
+
+    return gathers_s > 0.0 ? fmax(seconds, share * busy_s + gathers_s) : seconds;
+}
+
+/* ZeRO 3's collectives in one op of a layer of kind @k. */
+static double
+gathers_s(const PlanFloor *floor, int k, int pass)
+{
+    const PlanPoint *point = floor->point;
+
+    return point->gather_s[k] + (pass == 0 ? 0.0 : point->scatter_s[k]);
+}
+
+/* Of ops of @rows on average, none of more than @most_rows, each with @attention of a whole sequence's; [1] with the gathers that
+ * hide in them, [0] as if those hid behind embedding and head. */
+static void
+average_s(const PlanFloor *floor, guint node, int k, int pass, double rows, double most_rows,
+          double attention, double seconds[2])
+{
+    const PlanFloorPass *one = &floor->places[node]->passes[k][pass];
+    const double device_s = plan_floor_average_s(floor->table, &one->device, rows, most_rows);
+    const double host_s = plan_floor_average_s(floor->table, &one->host, rows, most_rows);
+    const double g = gathers_s(floor, k, pass);
+
+    seconds[1] = op_s(floor, device_s, host_s, attention * one->attention_s, g);
+    seconds[0] =
+        g == 0.0 ? seconds[1]
+                 : fmax(device_s + attention * one->attention_s + floor->interference * g, host_s);
+}
+
+/* The same of one op of at least @rows. */
+static void
+single_s(const PlanFloor *floor, guint node, int k, int pass, int64_t rows, double attention,
+         double seconds[2])
+{
+    const PlanFloorPass *one = &floor->places[node]->passes[k][pass];
+    const guint at = plan_floor_interval(floor->table, MAX(1, rows));
+    const double g = gathers_s(floor, k, pass);
+
+    seconds[1] = op_s(floor, one->device.first_s[at], one->host.first_s[at],
+                      attention * one->attention_s, g);
+    seconds[0] =
+        g == 0.0
+            ? seconds[1]
+            : fmax(one->device.first_s[at] + attention * one->attention_s + floor->interference * g,
+                   one->host.first_s[at]);
+}
+
+/* --- sizes of micro-batches --- */
+
+PlanFloorGroups
+plan_floor_groups(const PlanFloor *floor, const PlanFloorCell *cell)
+{
+    const int64_t m = cell->n_micro_batches, pp = floor->point->degrees.pp;
+    const int64_t fixed = floor->request->group;
+
+    if (cell->first == cell->last || fixed > 0) {
+        const ScheduleShape shape = {.n_ranks = pp,
+                                     .n_chunks = floor->point->degrees.vpp,
+                                     .n_micro_batches = m,
+                                     .n_slices = cell->first,
+                                     .group = fixed};
+        const int64_t group = MIN(m, schedule_interleaved_group(&shape));
+        return (PlanFloorGroups){group, m % group == 0 ? group : m % group, group == m};
+    }
+    const int64_t first = MIN(m, (pp + cell->last - 1) / cell->last);
+    return (PlanFloorGroups){first, MIN(m, (pp - 1 + cell->last - 1) / cell->last), first == m};
+}
+
+/* Sequences of the largest of the first @n_first micro-batches, and of the last @n_last, at the least. */
+typedef struct {
+    int64_t of[PLAN_FLOOR_PASSES];
+} Sizes;
+
+/* The sizes of which no others are less in both: at most as many as the largest has sequences, since the
+ * smaller the first ones are the larger are the last ones. */
+static int
+sizes_of(const PlanFloor *floor, const PlanFloorCell *cell, int64_t n_first, int64_t n_last,
+         Sizes sizes[PLAN_POINT_MAX_REGROUPED])
+{
+    const int64_t most = floor->group;
+    int n = 0;
+
+    if (n_first + n_last > cell->n_micro_batches || cell->first < cell->last ||
+        plan_floor_is_uniform(floor, cell)) {
+        sizes[0] =
+            (Sizes){{(plan_floor_least_sequences(floor, cell, n_first) + n_first - 1) / n_first,
+                     (plan_floor_least_sequences(floor, cell, n_last) + n_last - 1) / n_last}};
+        return 1;
+    }
+    const int64_t both = plan_floor_least_sequences(floor, cell, n_first + n_last);
+    for (int64_t first = 1; first <= most; first++) {
+        const int64_t left = MAX(n_last, both - first * n_first);
+        const int64_t last = (left + n_last - 1) / n_last;
+        if (last > most)
+            continue;
+        sizes[n++] = (Sizes){{first, last}};
+        if (last == 1)
+            break;
+    }
+    return n;
+}
+
+/* What a layer takes on the slice that takes longest of so many sequences. */
+static void
+slowest_s(const PlanFloor *floor, guint node, int k, int pass, const PlanFloorCell *cell,
+          int64_t sequences, double seconds[2])
+{
+    const double part = (double)sequences / (double)cell->last;
+    const double length = (double)floor->request->seq_len;
+
+    average_s(floor, node, k, pass, part * length, (double)sequences * cell->high * length, part,
+              seconds);
+}
+
+/* The slice of most tokens. */
+static void
+longest_s(const PlanFloor *floor, guint node, int k, int pass, const PlanFloorCell *cell,
+          int64_t sequences, double seconds[2])
+{
+    const double length = (double)floor->request->seq_len, batch = (double)sequences;
+    const double tokens = ceil(cell->low * length * (1.0 - 1e-9));
+    /* Of the pairs of a query and a key of a whole sequence those of a slice without context; with a
+     * window it is a larger share. */
+    const double pairs = tokens * (tokens + 1.0) / (length * (length + 1.0));
+
+    single_s(floor, node, k, pass, (int64_t)(batch * tokens), batch * pairs, seconds);
+}
+
+typedef void (*SliceFunc)(const PlanFloor *floor, guint node, int k, int pass,
+                          const PlanFloorCell *cell, int64_t sequences, double seconds[2]);
+
+/* Sets @sums to the least over @sizes, of each pass and of both together. */
+static void
+set_sums(const PlanFloor *floor, guint node, int k, const PlanFloorCell *cell, const Sizes *sizes,
+         int n, SliceFunc slice_s, double sums[PLAN_FLOOR_SUMS][2])
+{
+    for (int j = 0; j < n; j++) {
+        double one[PLAN_FLOOR_SUMS][2];
+        for (int i = 0; i < PLAN_FLOOR_PASSES; i++)
+            slice_s(floor, node, k, i, cell, sizes[j].of[i], one[i]);
+        for (int g = 0; g < 2; g++)
+            one[PLAN_FLOOR_BOTH][g] = one[PLAN_FLOOR_FORWARD][g] + one[PLAN_FLOOR_BACKWARD][g];
+        for (int i = 0; i < PLAN_FLOOR_SUMS; i++)
+            for (int g = 0; g < 2; g++)
+                sums[i][g] = j == 0 ? one[i][g] : fmin(sums[i][g], one[i][g]);
+    }
+}
+
+/* What sizes the micro-batches of a cell have at both ends. */
+typedef struct {
+    PlanFloorGroups groups;
+    Sizes ends[PLAN_POINT_MAX_REGROUPED], grouped[PLAN_POINT_MAX_REGROUPED];
+    int n_ends, n_grouped;
+} CellSizes;
+
+static void
+cell_sizes(const PlanFloor *floor, const PlanFloorCell *cell, CellSizes *sizes)
+{
+    const PlanFloorGroups groups = plan_floor_groups(floor, cell);
+
+    sizes->groups = groups;
+    sizes->n_ends = sizes_of(floor, cell, 1, 1, sizes->ends);
+    sizes->n_grouped = sizes_of(floor, cell, groups.first, groups.last, sizes->grouped);
+    if (groups.is_one) {
+        sizes->grouped[0] = (Sizes){{floor->group, floor->group}};
+        sizes->n_grouped = 1;
+    }
+}
+
+static PlanFloorTimes
+layer_times(const PlanFloor *floor, guint node, int k, const PlanFloorCell *cell,
+            const CellSizes *sizes)
+{
+    const double length = (double)floor->request->seq_len;
+    const double sequences = (double)floor->n_sequences;
+    const double n_ops = (double)cell->n_micro_batches * (double)cell->first;
+    PlanFloorTimes times = {0};
+
+    for (int i = 0; i < PLAN_FLOOR_PASSES; i++) {
+        double one[2];
+        average_s(floor, node, k, i, sequences * length / n_ops,
+                  (double)floor->group * cell->high * length, sequences / n_ops, one);
+        times.work_s[0] += n_ops * one[0];
+        times.work_s[1] += n_ops * one[1];
+        single_s(floor, node, k, i, 1, 0.0, times.least_s[i]);
+        slowest_s(floor, node, k, i, cell, floor->group, times.largest_s[i]);
+    }
+    set_sums(floor, node, k, cell, sizes->ends, sizes->n_ends, slowest_s, times.pass_s);
+    set_sums(floor, node, k, cell, sizes->ends, sizes->n_ends, longest_s, times.longest_s);
+    set_sums(floor, node, k, cell, sizes->grouped, sizes->n_grouped, slowest_s, times.group_s);
+    return times;
+}
+
+static void
+take_least(PlanFloorTimes *least, const PlanFloorTimes *other)
+{
+    double *to = (double *)least;
+    const double *from = (const double *)other;
+
+    for (size_t i = 0; i < sizeof *least / sizeof(double); i++)
+        to[i] = fmin(to[i], from[i]);
+}
+
+/* Of all places; the least of them comes last. */
+void
+plan_floor_times(const PlanFloor *floor, const PlanFloorCell *cell,
+                 PlanFloorTimes (*times)[MODEL_MAX_KINDS])
+{
+    const guint n = floor->n_places;
+    CellSizes sizes;
+
+    cell_sizes(floor, cell, &sizes);
+    for (int k = 0; k < floor->cost->n_kinds; k++) {
+        for (guint i = 0; i < n; i++) {
+            times[i][k] = layer_times(floor, i, k, cell, &sizes);
+            if (i == 0)
+                times[n][k] = times[0][k];
+            else
+                take_least(&times[n][k], &times[i][k]);
+        }
+    }
+}

@@ -1,0 +1,96 @@
+/*
+ * planner/bounds/floor_layers.h - what all slicings of a point have in common, and what one layer takes at
+ * the least in those of a cell (floor.h).
+ *
+ * Internal to bounds/.  Micro-batches that differ in size: the first one and the last one, and the first
+ * group and the last one, have together what all others leave them, so times of both passes together are
+ * the least over all sizes of the first.
+ *
+ * Thread-safety: pure.
+ */
+#pragma once
+
+#include "planner/bounds/floor.h"
+#include "planner/bounds/floor_memory.h"
+#include "planner/bounds/floor_messages.h"
+#include "planner/bounds/floor_table.h"
+
+/* Numbers of times: the passes, and both together where they are not of the same micro-batch. */
+enum {
+    PLAN_FLOOR_FORWARD,
+    PLAN_FLOOR_BACKWARD,
+    PLAN_FLOOR_BOTH,
+    PLAN_FLOOR_SUMS
+};
+
+/* What differs between the orders in which ranks may lie. */
+typedef struct {
+    PlanFloorMessages messages;
+    double end_s; /* what rank 0 does after its last op, above the least of all orders */
+} PlanFloorOrder;
+
+/* What all slicings of a point have in common. */
+typedef struct {
+    const PlanRequest *request;
+    const PlanPoint *point;
+    const PlanLayerCost *cost;
+    const PlanFloorTable *table;
+    const PlanFloorMemory *memory;
+    int64_t n_sequences; /* of a replica */
+    int64_t group;       /* sequences of the largest micro-batch */
+    double interference; /* of a hidden second */
+    /* Layers of each rank's first stage, of all of its stages, and of the first stages of the ranks
+     * before it: (owned) [rank][kind of layers]. */
+    double (*first)[MODEL_MAX_KINDS], (*all)[MODEL_MAX_KINDS];
+    double (*stages)[MODEL_MAX_KINDS]; /* (owned) of each stage */
+    PlanFloorOrder *orders;            /* (owned) those that no other beats */
+    int n_orders;
+    /* Where ranks lie: on kinds of nodes, or, of one kind, in groups that do not lie alike. */
+    GArray *places_groups;        /* (owned, nullable) plan_rank_places() */
+    const PlanFloorKind **places; /* (owned) [place] what layers take there */
+    guint n_places;
+    int32_t *place_of_rank; /* (owned) -1: several */
+    int64_t *as_long; /* (owned) [rank] where a path to it begins: in floor.c: first_as_long() */
+    bool ranks_alike; /* groups of all ranks lie alike */
+    bool ends_hide;   /* gathers of ZeRO 3 may hide behind embedding and head */
+} PlanFloor;
+
+/* What one layer takes in a cell at the least.  [gathers] as average_s(). */
+typedef struct {
+    double work_s[2]; /* of all tokens */
+    /* Of the slice that takes longest, forward in the first micro-batch and backward in the last one. */
+    double pass_s[PLAN_FLOOR_SUMS][2];
+    double group_s[PLAN_FLOOR_SUMS][2];   /* the same in the first group and in the last one */
+    double longest_s[PLAN_FLOOR_SUMS][2]; /* of the slice that has most tokens, there */
+    double least_s[PLAN_FLOOR_PASSES][2]; /* of a slice of one row */
+    double largest_s[PLAN_FLOOR_PASSES]
+                    [2]; /* of the slice that takes longest, in the largest micro-batch */
+} PlanFloorTimes;
+
+/* Micro-batches of the first group and of the last one: of one number of slices as in the schedule, else
+ * at the least: a group has p slices, the last one p - 1 (schedule/one_f_one_b.c). */
+typedef struct {
+    int64_t first, last;
+    bool is_one; /* there is no other group */
+} PlanFloorGroups;
+
+/* Whether all micro-batches have as many sequences. */
+static inline bool
+plan_floor_is_uniform(const PlanFloor *floor, const PlanFloorCell *cell)
+{
+    return cell->n_micro_batches * floor->group == floor->n_sequences;
+}
+
+/* Returns: sequences of @n micro-batches at the least: what the others leave them. */
+static inline int64_t
+plan_floor_least_sequences(const PlanFloor *floor, const PlanFloorCell *cell, int64_t n)
+{
+    return MAX(n, floor->n_sequences - (cell->n_micro_batches - n) * floor->group);
+}
+
+PlanFloorGroups plan_floor_groups(const PlanFloor *floor, const PlanFloorCell *cell);
+
+/* Sets @times [place][kind of layers] of all places; the least of them comes last.  Cost: O(places * kinds
+ * * log intervals), times the sizes of a micro-batch where these differ. */
+void plan_floor_times(const PlanFloor *floor, const PlanFloorCell *cell,
+                      PlanFloorTimes (*times)[MODEL_MAX_KINDS]);

@@ -1,0 +1,78 @@
+#include "planner/bounds/floor_messages.h"
+
+#include "profiles/cost/cost.h"
+#include "profiles/workload/ops.h"
+
+/* Far beyond the latency. */
+#define MOST_BYTES (INT64_C(1) << 30)
+
+/* Bytes of one row of a boundary that one device sends. */
+static double
+row_bytes(const PlanRequest *request, const PlanPoint *point, bool shares)
+{
+    const PlanDegrees *d = &point->degrees;
+    ModelShape shape = {.batch = 1,
+                        .tokens = 1 << 20,
+                        .tp = d->tp,
+                        .cp = d->cp,
+                        .ep = d->ep,
+                        .sequence_parallel = point->sequence_parallel,
+                        .dtype = request->dtype};
+
+    workload_set_conventions(&request->conventions, &request->profile->parameters, &shape);
+    return (double)model_boundary_bytes(request->arch, &shape) / (double)shape.tokens /
+           (shares ? (double)d->tp : 1.0) * (1.0 - 1e-6);
+}
+
+static void
+add(PlanFloorMessage *sum, const PlanFloorMessage *one)
+{
+    sum->latency_s += one->latency_s;
+    sum->row_s += one->row_s;
+}
+
+/* From rank @from to rank @to, with @bytes per row. */
+static PlanFloorMessage
+message_between(const PlanRequest *request, const ProfileMesh *mesh, int64_t from, int64_t to,
+                double bytes)
+{
+    const ProfileGroup pair = profile_group_pair(mesh, from, to);
+    const ProfileGroup senders = profile_group_of_rank(mesh, PROFILE_GROUP_STAGE, from);
+    const int64_t a = from < to ? pair.first : profile_group_last(&pair);
+    const int64_t b = from < to ? profile_group_last(&pair) : pair.first;
+    const double empty_s = profile_cost_p2p_s(request->profile, 0, a, b, &senders);
+    const double most_s = profile_cost_p2p_s(request->profile, MOST_BYTES, a, b, &senders);
+
+    return (PlanFloorMessage){empty_s, (most_s - empty_s) / (double)MOST_BYTES * bytes};
+}
+
+void
+plan_floor_messages_init(PlanFloorMessages *messages, const PlanRequest *request,
+                         const PlanPoint *point)
+{
+    const PlanDegrees *d = &point->degrees;
+    const ProfileMesh mesh = plan_layer_mesh(request, d);
+    const bool whole = d->tp == 1 || point->sequence_parallel;
+    const bool shares = request->conventions.scatter_gather_p2p && !whole;
+
+    *messages = (PlanFloorMessages){.to = g_malloc0((size_t)d->pp * sizeof *messages->to)};
+    if ((request->conventions.broadcast_p2p && !whole) || d->pp == 1)
+        return;
+    const double bytes = row_bytes(request, point, shares);
+    for (int64_t r = 1; r <= d->pp; r++) {
+        const int64_t here = r - 1, next = r % d->pp;
+        for (int pass = 0; pass < 2; pass++) {
+            const PlanFloorMessage one = message_between(request, &mesh, pass == 0 ? here : next,
+                                                         pass == 0 ? next : here, bytes);
+            PlanFloorMessage *sum = r < d->pp ? &messages->to[r][pass] : &messages->round[pass];
+            *sum = messages->to[here][pass];
+            add(sum, &one);
+        }
+    }
+}
+
+void
+plan_floor_messages_clear(PlanFloorMessages *messages)
+{
+    g_clear_pointer(&messages->to, g_free);
+}

@@ -1,0 +1,36 @@
+/*
+ * planner/bounds/floor_messages.h - what messages between neighbouring ranks take at the least, by rows.
+ *
+ * A message of a slice of x rows takes its latency and x times what a row takes at the rate of the path,
+ * without what spreads it over the ranks of a group (profiles/workload/ops.c).  Stages lie in a loop, so
+ * the last rank's neighbour is the first one.
+ *
+ * Thread-safety: pure.
+ */
+#pragma once
+
+#include "planner/cost/point.h"
+
+/* Of one message, or of several one after the other. */
+typedef struct {
+    double latency_s, row_s;
+} PlanFloorMessage;
+
+typedef struct {
+    /* (owned) [rank][forward, backward] over all boundaries between rank 0 and the rank: activations on
+     * the way there, gradients on the way back */
+    PlanFloorMessage (*to)[2];
+    PlanFloorMessage round[2]; /* from rank 0 through all ranks to rank 0 again */
+} PlanFloorMessages;
+
+void plan_floor_messages_init(PlanFloorMessages *messages, const PlanRequest *request,
+                              const PlanPoint *point);
+void plan_floor_messages_clear(PlanFloorMessages *messages);
+G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(PlanFloorMessages, plan_floor_messages_clear)
+
+/* Returns: what @message takes for slices of @rows rows. */
+static inline double
+plan_floor_message_s(const PlanFloorMessage *message, double rows)
+{
+    return message->latency_s + rows * message->row_s;
+}
