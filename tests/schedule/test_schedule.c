@@ -27,6 +27,13 @@ test_unknown_family_suggests(void)
     g_assert_null(schedule_family_find("gpip", &error));
     g_assert_error(error, SCHEDULE_ERROR, SCHEDULE_ERROR_UNKNOWN);
     g_assert_nonnull(strstr(error->message, "\"gpipe\""));
+    g_assert_null(strstr(error->message, "expected one of"));
+    /* What is like none of them is answered with all of them. */
+    g_clear_error(&error);
+    g_assert_null(schedule_family_find("qqqqqqqqqqqq", &error));
+    g_assert_nonnull(strstr(error->message, "; expected one of "));
+    g_assert_nonnull(strstr(error->message, "1f1b, "));
+    g_assert_nonnull(strstr(error->message, "dualpipe"));
 }
 
 static void

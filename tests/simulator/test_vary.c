@@ -282,6 +282,9 @@ test_stragglers(void)
         const ReportJitter result = vary(schedule, workload, &jitter, NULL, NULL);
         g_assert_cmpint(result.iteration_ns[1], ==, cases[i].p50_s * 1000000000);
         g_assert_cmpint(result.iteration_ns[2], ==, cases[i].p90_s * 1000000000);
+        /* The report says of what. */
+        g_assert_cmpfloat(result.straggler_fraction, ==, cases[i].fraction);
+        g_assert_cmpfloat(result.straggler_slowdown, ==, 3);
     }
 }
 
