@@ -8,11 +8,7 @@
 int64_t
 plan_run_limit(const PlanRun *run)
 {
-    const GPtrArray *found = run->total.found;
-
-    return found->len > (guint)run->request->top
-               ? MIN(run->known_limit, ((PlanFound *)found->pdata[run->request->top])->first)
-               : run->known_limit;
+    return MIN(run->known_limit, run->kept_limit);
 }
 
 const PlanPoint **
@@ -68,6 +64,7 @@ plan_run_init(PlanRun *run, const PlanRequest *request, PlanSpace *space, PlanEv
         .request = request,
         .space = space,
         .known_limit = INT64_MAX,
+        .kept_limit = INT64_MAX,
         .lower_bound_ns = INT64_MAX,
         .memo = own,
     };
@@ -117,18 +114,48 @@ plan_run_threads(PlanRun *run, PlanWave *wave)
     parallel_each(wave->n, run->request->threads, evaluate_one, wave);
 }
 
-/* Keeps the best top + 1; while it is not known which of equals is faster, all of those. */
+/* Returns: how many of @found, which is in order, it takes for @most plans of different choices; 0: there are
+ * fewer.  @rough: (out, nullable) the first of these plans that is rough, or NULL. */
+static guint
+count_leading(const GPtrArray *found, guint most, PlanFound **rough)
+{
+    g_autoptr(GHashTable) known = g_hash_table_new(g_str_hash, g_str_equal);
+    guint n = 0;
+
+    if (rough != NULL)
+        *rough = NULL;
+    for (guint i = 0; i < found->len; i++) {
+        PlanFound *one = found->pdata[i];
+        if (one->choices != NULL && !g_hash_table_add(known, one->choices))
+            continue;
+        if (rough != NULL && *rough == NULL && one->is_rough)
+            *rough = one;
+        if (++n == most)
+            return i + 1;
+    }
+    return 0;
+}
+
+/* Keeps the best top + 1; while it is not known which of equals is faster, all those that may be among
+ * them. */
 static void
 keep_best(PlanRun *run, bool is_settled)
 {
     GPtrArray *found = run->total.found;
-    guint n = (guint)run->request->top + 1;
+    const guint most = (guint)run->request->top + 1;
 
     g_ptr_array_sort(found, plan_found_compare);
-    while (!is_settled && n < found->len && ((PlanFound *)found->pdata[n])->is_rough &&
-           ((PlanFound *)found->pdata[n])->first == ((PlanFound *)found->pdata[0])->first)
+    guint n = count_leading(found, most, NULL);
+    if (n > 0)
+        run->kept_limit = ((PlanFound *)found->pdata[n - 1])->first;
+    if (is_settled || !run->evaluation.is_timeless) {
+        plan_found_keep(found, most);
+        return;
+    }
+    while (n > 0 && n < found->len && ((PlanFound *)found->pdata[n])->first == run->kept_limit)
         n++;
-    plan_found_keep(found, n);
+    if (n > 0)
+        g_ptr_array_set_size(found, (gint)n);
 }
 
 void
@@ -142,24 +169,26 @@ plan_run_wave(PlanRun *run, PlanWave *wave)
     keep_best(run, false);
 }
 
+/* What is bounded of a rough plan's time never is more than it takes: so the order of those that are not rough,
+ * before all that are, is theirs. */
 void
 plan_run_settle(PlanRun *run)
 {
     GPtrArray *found = run->total.found;
+    PlanFound *rough;
 
-    while (found->len > 0) {
-        PlanFound *best = found->pdata[0];
+    for (;;) {
         GError *error = NULL;
-        if (!best->is_rough)
-            break;
-        if (!plan_trial_settle(&run->evaluation, best, &error)) {
-            g_ptr_array_remove_index(found, 0);
-            if (run->total.error == NULL)
-                run->total.error = g_steal_pointer(&error);
-            g_clear_error(&error);
-            continue;
-        }
         g_ptr_array_sort(found, plan_found_compare);
+        count_leading(found, (guint)run->request->top + 1, &rough);
+        if (rough == NULL)
+            break;
+        if (plan_trial_settle(&run->evaluation, rough, &error))
+            continue;
+        g_ptr_array_remove(found, rough);
+        if (run->total.error == NULL)
+            run->total.error = g_steal_pointer(&error);
+        g_clear_error(&error);
     }
     keep_best(run, true);
 }

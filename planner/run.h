@@ -22,9 +22,10 @@ typedef struct {
     PlanSpace *space;           /* (borrowed) */
     PlanOutcome total;          /* its found has the best top + 1 plans, in order */
     int64_t known_limit;        /* a plan of this objective is known: larger ones are of no use */
-    int64_t lower_bound_ns;     /* of what was not simulated */
-    bool has_seed;  /* an earlier search has a plan, so a stopped one need not find any */
-    PlanMemo *memo; /* (owned, nullable) if the request has none */
+    int64_t kept_limit; /* the objective of the last of the best top + 1 plans, once there are */
+    int64_t lower_bound_ns; /* of what was not simulated */
+    bool has_seed;          /* an earlier search has a plan, so a stopped one need not find any */
+    PlanMemo *memo;         /* (owned, nullable) if the request has none */
 } PlanRun;
 
 /* How a point is evaluated: plan_evaluate_point(), plan_evaluate_slices() or
@@ -67,6 +68,6 @@ void plan_run_threads(PlanRun *run, PlanWave *wave);
 /* Evaluates the wave's points and merges what they found. */
 void plan_run_wave(PlanRun *run, PlanWave *wave);
 
-/* After the last wave: simulates the rough plans to their end, the best first, until the best plan
- * is not rough. */
+/* After the last wave: simulates rough plans to their end, the best first, until none of the best top + 1
+ * plans is rough. */
 void plan_run_settle(PlanRun *run);

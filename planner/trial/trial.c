@@ -192,11 +192,11 @@ plan_choices(const Plan *plan)
 }
 
 /* Whether plans are simulated without following links: where least memory is asked for, which links
- * do not change, and the time matters only between equals.  Alternatives are wanted with theirs. */
+ * do not change, and the time matters only between equals. */
 static bool
 is_rough(const PlanEvaluation *evaluation)
 {
-    return evaluation->is_timeless && evaluation->space->request->top == 0;
+    return evaluation->is_timeless;
 }
 
 /* As plan_trial_plan(), of a plan that is priced. */

@@ -529,10 +529,45 @@ test_a_wave_spreads_a_pattern(void)
     g_clear_pointer(&flights, plan_memo_free);
 }
 
+/* Where least memory is asked for plans are simulated to their end only for the answer: for all of it. */
+static void
+test_least_memory_has_exact_alternatives(void)
+{
+    g_autoptr(ModelArch) arch = small_arch(8, 0, 1000);
+    g_autoptr(Profile) profile = cluster_of("dgx-a100-40g", 8);
+    PlanRequest request = request_of(arch, profile, 16);
+    const Plan *before = NULL;
+
+    flights = plan_memo_new();
+    request.objective = PLAN_OBJECTIVE_MEMORY;
+    request.n_devices = 8;
+    request.top = 3;
+    g_autoptr(Plan) best = plan_search(&request, simulate, NULL, NULL);
+    g_assert_nonnull(best);
+    g_assert_cmpuint(best->alternatives->len, ==, 3);
+    for (guint i = 0; i < 4; i++) {
+        const Plan *plan = i == 0 ? best : best->alternatives->pdata[i - 1];
+        g_autoptr(Workload) workload = workload_new(arch, profile, plan, 0, NULL);
+        Report *report = NULL;
+        g_assert_true(simulate(plan, workload, INT64_MAX, &report, NULL, NULL));
+        g_assert_cmpint(plan->predicted->iteration_ns, ==, report->iteration_ns);
+        g_assert_cmpint(plan->predicted->peak_memory_bytes, ==, report->peak_memory_bytes);
+        g_assert_true(before == NULL ||
+                      before->predicted->peak_memory_bytes < report->peak_memory_bytes ||
+                      (before->predicted->peak_memory_bytes == report->peak_memory_bytes &&
+                       before->predicted->iteration_ns <= report->iteration_ns));
+        report_free(report);
+        before = plan;
+    }
+    g_clear_pointer(&flights, plan_memo_free);
+}
+
 int
 main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
+    g_test_add_func("/planner/search/least-memory-has-exact-alternatives",
+                    test_least_memory_has_exact_alternatives);
     g_test_add_func("/planner/search/threads-do-not-change-the-answer",
                     test_threads_do_not_change_the_answer);
     g_test_add_func("/planner/search/what-ifs-share-what-they-simulate",
