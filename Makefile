@@ -201,7 +201,7 @@ FUZZ_S ?= 60
 fuzz: $(FUZZ)
 	@FUZZ_S=$(FUZZ_S) scripts/fuzz.sh $(FUZZ)
 
-# Ten times as many executions a second, in pieces: SEED=K is the K-th, on JOBS cores; PAGE= adds nothing to the table.
+# Many executions a second, in pieces: SEED=K is the K-th, on JOBS cores; PAGE= adds nothing to the table of the page.
 fuzz-many: PAGE ?= docs/quality.md
 fuzz-many: $(FUZZ)
 	@MANY=1 FUZZ_S=$(FUZZ_S) FUZZ_SEED=$(or $(SEED),1) JOBS=$(or $(JOBS),1) PAGE="$(PAGE)" scripts/fuzz.sh $(FUZZ)

@@ -4,7 +4,7 @@
 # worth keeping stay in build/fuzz/corpus, what failed in build/fuzz/crashes; the exit status is 1 if anything failed.
 #
 # MANY=1 is for the many: traps of the undefined-behaviour sanitizer and no address sanitizer, no tracing of comparisons
-# (half of an execution's time), inputs in memory (tests/fuzz/memory.c), at most 4096 ops in a schedule, and files of
+# (a quarter of an execution's time and more), inputs in memory (tests/fuzz/memory.c), at most 4096 ops in a schedule, and files of
 # 4 KB (of 64 KB in an eighth of the time); then the address sanitizer reads each input that is kept (REPLAY=0: not).
 # Pieces add up: another FUZZ_SEED is another piece, and PAGE=docs/quality.md adds this one's figures to the table there.
 # usage: [FUZZ_S=60] [TARGETS="plan trace"] [FUZZ_REQUESTS=1000] [FUZZ_SEED=1] [JOBS=1] [MANY=1 [REPLAY=0] [PAGE=FILE]] fuzz.sh DRIVER
