@@ -255,19 +255,21 @@ set_hulls(const PlanFloorTable *table, PlanFloorCurve *curve)
 {
     g_autofree guint *depth = g_new0(guint, table->n_intervals + 1);
 
-    curve->before = g_new0(guint, table->n_intervals + 1);
-    curve->jump = g_new0(guint, table->n_intervals + 1);
+    /* Intervals are a share of the rows before them, so that there are some ten thousand at the most. */
+    g_assert(table->n_intervals < G_MAXUINT16);
+    curve->before = g_new0(guint16, table->n_intervals + 1);
+    curve->jump = g_new0(guint16, table->n_intervals + 1);
     for (guint c = 1; c <= table->n_intervals; c++) {
         guint b = c - 1;
         while (b > 0 && is_above(table, curve, curve->before[b], b, c))
             b = curve->before[b];
         const guint near = curve->jump[b], far = curve->jump[near];
-        curve->before[c] = b;
+        curve->before[c] = (guint16)b;
         depth[c] = depth[b] + 1;
         /* Jumps are as long as the two before them together, where these are equal: any corner is reached in
          * a number of jumps that grows with the logarithm  [Myers 1983, an applicative random-access
          * stack]. */
-        curve->jump[c] = depth[b] - depth[near] == depth[near] - depth[far] ? far : b;
+        curve->jump[c] = (guint16)(depth[b] - depth[near] == depth[near] - depth[far] ? far : b);
     }
 }
 

@@ -35,7 +35,7 @@ typedef struct {
     double *first_s; /* (owned) [interval] at its first row */
     /* (owned) [corner] of the hull of all up to this corner: the one before it, 0 of 0; and some corner before
      * that one */
-    guint *before, *jump;
+    guint16 *before, *jump;
 } PlanFloorCurve;
 
 /* One pass of a layer on the devices of one kind of nodes, with what the request has it compute
