@@ -407,7 +407,8 @@ add_words(OpsList *list, const char *name, double bytes, int64_t n_kernels)
  * (token_dispatcher.py): preprocess() counts rows per expert and per rank in seven kernels, gathers
  * the counts of all ranks and copies five results to the host; rows are permuted by a map (3 kernels)
  * and sorted by two; none of these has a backward.  The probabilities travel and are sorted by
- * themselves, and so do their gradients.
+ * themselves, and so do their gradients.  With a capacity nothing is counted: preprocess() returns at
+ * drop_and_pad.
  */
 static void
 add_counts(OpsList *list)
@@ -419,7 +420,8 @@ add_counts(OpsList *list)
     if (!list->shape->sorts_received || list->shape->ep == 1)
         return;
     list->scope = MODEL_SCOPE_ROUTER;
-    add_words(list, "count", 2.0 * counts, 13);
+    if (list->shape->host_counts)
+        add_words(list, "count", 2.0 * counts, 13);
     list->scope = scope;
     add_words(list, "maps", chosen, 5);
     ops_add_memory(list, "probabilities", 2.0 * chosen, 2.0 * chosen, 0.0, 2, 2)->memory_kind =

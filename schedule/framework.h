@@ -173,7 +173,11 @@ typedef struct {
     int64_t expert_tp;       /* how many tp ranks share each expert; 0 means 1: none do */
     double expert_imbalance; /* >= 1: load of the fullest expert rank over the mean; 0: the value of
                                 the profile */
-    bool deterministic;      /* libraries are told to repeat themselves bit by bit */
+    /* >= 1: each expert takes so many times the mean number of rows of each rank, of which more are dropped
+     * and fewer are filled up (Megatron's --moe-expert-capacity-factor with
+     * --moe-pad-expert-input-to-capacity).  0: none is dropped. */
+    double expert_capacity;
+    bool deterministic;         /* libraries are told to repeat themselves bit by bit */
     uint32_t recompute_modules; /* set of PlanModules of selective recompute; 0: the framework's */
     PlanRecomputeMethod recompute_method;
     int64_t recompute_layers; /* of recompute_method; 0: each layer of all for itself */

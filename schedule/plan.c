@@ -459,6 +459,7 @@ static const JsonField convention_fields[] = {
     {"loss", CONVENTION(loss), .flags = SPARSE, .names = plan_loss_names},
     {"expert_tp", CONVENTION(expert_tp), 1, SCHEDULE_MAX_RANKS, SPARSE, .usual = 1},
     {"expert_imbalance", CONVENTION(expert_imbalance), 1.0, PLAN_MAX_IMBALANCE, SPARSE},
+    {"expert_capacity", CONVENTION(expert_capacity), 1.0, PLAN_MAX_IMBALANCE, SPARSE},
     {"overlap_ep", CONVENTION(overlap_ep), .flags = SPARSE},
     {"dispatcher", CONVENTION(dispatcher), .flags = SPARSE, .names = plan_dispatcher_names},
     {"cuda_graphs", CONVENTION(cuda_graphs), .flags = SPARSE, .names = plan_graphs_names},

@@ -96,6 +96,10 @@ add_experts(GString *text, const ModelArch *arch, const Plan *plan)
                                experts->first_dense_layers,
                                arch->n_layers - experts->first_dense_layers);
     add_flag(text, "moe-grouped-gemm");
+    if (plan->conventions.expert_capacity > 0.0) {
+        add_real(text, "moe-expert-capacity-factor", plan->conventions.expert_capacity);
+        add_flag(text, "moe-pad-expert-input-to-capacity");
+    }
     if (plan->conventions.dispatcher == PLAN_DISPATCHER_ALLTOALL) {
         add_word(text, "moe-token-dispatcher-type", "alltoall");
     } else {

@@ -115,6 +115,10 @@ const OptionInfo request_options[] = {
     {"expert-imbalance", "X",
      "give the busiest expert-parallel rank X times the mean number of tokens; default: the "
      "profile's"},
+    {"expert-capacity", "X",
+     "let each expert take X times the mean number of tokens of each rank: drop more, fill up "
+     "fewer; "
+     "default: none is dropped"},
     {"deterministic-kernels", "on|off", "use the deterministic kernels of libraries; default: off"},
     {"pad-vocab", "on|off",
      "pad the vocabulary to a multiple of 128 tp; default: as the framework does (degas: on GPUs)"},
@@ -644,6 +648,20 @@ read_conventions(PlanRequest *plan, PlanFramework framework, Options *options)
         !(conventions->expert_imbalance >= 1.0 &&
           conventions->expert_imbalance <= PLAN_MAX_IMBALANCE))
         options_fail(options, "expert-imbalance", "expected a factor from 1 to 1e6");
+    conventions->expert_capacity =
+        options_quantity(options, "expert-capacity", UNITS_KIND_NUMBER, 0.0);
+    if (options_has(options, "expert-capacity")) {
+        if (!(conventions->expert_capacity >= 1.0 &&
+              conventions->expert_capacity <= PLAN_MAX_IMBALANCE))
+            options_fail(options, "expert-capacity", "expected a factor from 1 to 1e6");
+        if (!plan_framework(framework)->sorts_received)
+            options_fail(options, "expert-capacity", "%s drops no tokens",
+                         plan_framework(framework)->name);
+        if (conventions->dispatcher != PLAN_DISPATCHER_ALLTOALL)
+            options_fail(options, "expert-capacity", "needs --dispatcher alltoall");
+        if (options_has(options, "expert-imbalance"))
+            options_fail(options, "expert-capacity", "leaves no --expert-imbalance");
+    }
     conventions->deterministic =
         options_on_off(options, "deterministic-kernels", conventions->deterministic);
     conventions->pads_vocab =

@@ -93,7 +93,8 @@ option_of_notes(const MeasuredRow *row, const char *option, const char *fallback
         if (strcmp(note->option, option) != 0)
             continue;
         if (note->prefix == NULL) {
-            found = strstr(row->notes, note->key) != NULL || strstr(row->id, note->key) != NULL;
+            found = strstr(row->notes, note->key) != NULL || strstr(row->id, note->key) != NULL ||
+                    strstr(row->model, note->key) != NULL;
         } else {
             value = measured_text(row, note->key);
             found = value != NULL && g_str_has_prefix(value, note->prefix);
@@ -443,6 +444,8 @@ write_flags(JsonWriter *writer, const MeasuredRow *row, const ValidationSource *
     write_option(writer, row, "quantise", source->quantise);
     if (strcmp(source->framework, "megatron-core") == 0)
         write_option(writer, row, "dispatcher", NULL);
+    if (strcmp(source->framework, "megatron-core") == 0)
+        write_option(writer, row, "expert_capacity", NULL);
     write_option(writer, row, "deterministic_kernels", NULL);
     if (zero_of(row, source) == 1)
         write_option(writer, row, "optimizer_instances", NULL);

@@ -47,8 +47,9 @@ workload_set_conventions(const PlanConventions *conventions, const ProfileParame
     shape->one_copy = conventions->dispatcher != PLAN_DISPATCHER_ALLTOALL;
     shape->sorts_received = facts->sorts_received && !shape->one_copy;
     shape->fused_permute = conventions->dispatcher == PLAN_DISPATCHER_HYBRIDEP;
-    shape->host_counts = facts->sorts_received;
-    shape->pads_experts = facts->sorts_received && !shape->fused_permute;
+    /* Where rows are dropped and filled up to a capacity, it is known beforehand, and whole tiles. */
+    shape->host_counts = facts->sorts_received && conventions->expert_capacity <= 0.0;
+    shape->pads_experts = shape->host_counts && !shape->fused_permute;
     const PlanQuantiseBytes quantise = plan_quantise_bytes(conventions->quantise, shape->dtype);
     shape->quantise_bytes = quantise.bytes;
     shape->transpose_bytes = quantise.transposed;
@@ -57,8 +58,9 @@ workload_set_conventions(const PlanConventions *conventions, const ProfileParame
         facts->quantised_gathers && conventions->quantise != PLAN_QUANTISE_ROW;
     shape->graphs = (int)conventions->cuda_graphs;
     shape->expert_bias_apart = facts->adds_expert_bias;
-    shape->expert_imbalance = conventions->expert_imbalance > 0.0 ? conventions->expert_imbalance
-                                                                  : parameters->expert_imbalance;
+    shape->expert_imbalance = conventions->expert_capacity > 0.0    ? conventions->expert_capacity
+                              : conventions->expert_imbalance > 0.0 ? conventions->expert_imbalance
+                                                                    : parameters->expert_imbalance;
 }
 
 void

@@ -249,6 +249,19 @@ runs 0 "uneven routing" simulate mixtral-8x7b dgx-h100 --global-batch 8 --dp 8 -
 json "costs experts about twice" "
 even = json.load(open('$W/even'))['breakdown_s']['ep']
 assert 1.8 * even < d['breakdown_s']['ep'] <= 2 * even, (even, d['breakdown_s']['ep'])"
+set -- simulate mixtral-8x7b dgx-h100 --global-batch 8 --dp 8 --ep 8 --framework megatron-core
+runs 0 "no capacity" "$@" --json
+cp "$W/out" "$W/none"
+runs 0 "a capacity of the mean" "$@" --expert-capacity 1 --json
+json "nothing is counted, and as much is exchanged" "
+none = json.load(open('$W/none'))
+assert d['iteration_s'] < none['iteration_s'] and d['breakdown_s']['ep'] == none['breakdown_s']['ep'], (d, none)"
+fails 2 'expert-capacity: expected a factor from 1' "less than the mean" "$@" --expert-capacity 0.5
+fails 2 'expert-capacity: needs --dispatcher alltoall' "rows that travel once" "$@" --expert-capacity 1 \
+    --dispatcher deepep
+fails 2 'expert-capacity: leaves no --expert-imbalance' "an even load that is uneven" "$@" --expert-capacity 1 \
+    --expert-imbalance 2
+fails 2 'expert-capacity: degas drops no tokens' "our executor" "$@" --framework degas --expert-capacity 1
 fails 2 'expert-imbalance: expected a factor from 1' "less than even" simulate mixtral-8x7b dgx-h100 \
     --global-batch 8 --dp 8 --ep 8 --expert-imbalance 0.5
 fails 2 'expert_tp: 3 does not divide tp = 2' "experts shared by other than a part of tp" \

@@ -310,6 +310,11 @@ test_biases_and_counts(void)
     g_assert_null(find(ops, MODEL_MAX_OPS, "experts_bias"));
     g_assert_null(find(ops, MODEL_MAX_OPS, "count"));
     shape.expert_bias_apart = shape.sorts_received = true;
+    /* With a capacity nothing is counted, but rows are put in order. */
+    find_in_layer(arch, 0, &shape, "norm1", ops);
+    g_assert_null(find(ops, MODEL_MAX_OPS, "count"));
+    g_assert_nonnull(find(ops, MODEL_MAX_OPS, "maps"));
+    shape.host_counts = true;
     shape.graphs = MODEL_SCOPE_ROUTER;
     op = find_in_layer(arch, 0, &shape, "experts_bias", ops);
     g_assert_cmpint(op->forward_bytes, ==, 28 * 16384 * 2880);

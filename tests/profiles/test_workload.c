@@ -266,6 +266,7 @@ test_experts_shared_and_loaded_unevenly(void)
                      .sequence_parallel = true};
     g_autoptr(Plan) plan = NULL;
     g_autoptr(Workload) whole = NULL, shared = NULL, uneven = NULL, profiled = NULL;
+    g_autoptr(Workload) limited = NULL;
     int64_t expert, dense, ep_ns;
 
     arch.experts = (ModelExperts){.n_experts = 8, .top_k = 2, .ffn_hidden = 4096};
@@ -285,12 +286,21 @@ test_experts_shared_and_loaded_unevenly(void)
     plan->conventions.expert_imbalance = 0.0;
     profile->parameters.expert_imbalance = 2.0;
     profiled = workload_new(&arch, profile, plan, 0, NULL);
+    profile->parameters.expert_imbalance = 1.0;
+    plan->conventions.expert_capacity = 2.0;
+    limited = workload_new(&arch, profile, plan, 0, NULL);
     ep_ns = workload_op(whole, 0, 0, 0, 0)->part_ns[SCHEDULE_OP_FORWARD][PROFILE_PART_EP];
     /* Bytes twice; the fixture's latency is 0 but for rounding and a link's. */
     g_assert_cmpint(workload_op(uneven, 0, 0, 0, 0)->part_ns[SCHEDULE_OP_FORWARD][PROFILE_PART_EP],
                     >, 3 * ep_ns / 2);
     g_assert_cmpint(
         workload_op(uneven, 0, 0, 0, 0)->part_ns[SCHEDULE_OP_FORWARD][PROFILE_PART_EP], ==,
+        workload_op(profiled, 0, 0, 0, 0)->part_ns[SCHEDULE_OP_FORWARD][PROFILE_PART_EP]);
+    /* A capacity of twice the mean: rows as if so uneven, but nothing is counted. */
+    g_assert_cmpint(owned(limited, 0, TRACE_MEMORY_WEIGHTS), ==,
+                    owned(uneven, 0, TRACE_MEMORY_WEIGHTS));
+    g_assert_cmpint(
+        workload_op(limited, 0, 0, 0, 0)->part_ns[SCHEDULE_OP_FORWARD][PROFILE_PART_EP], ==,
         workload_op(profiled, 0, 0, 0, 0)->part_ns[SCHEDULE_OP_FORWARD][PROFILE_PART_EP]);
 }
 

@@ -439,6 +439,7 @@ test_rare_conventions(void)
         "\"micro_batch\":1,\"n_microbatches\":2,\"schedule\":\"1f1b\",\"stages\":[{\"rank\":0,"
         "\"first_layer\":0,\"n_layers\":2}],\"conventions\":{\"framework\":\"megatron-core\","
         "\"cp_comm\":\"a2a\",\"loss\":\"fused\",\"expert_tp\":2,\"expert_imbalance\":1.5,"
+        "\"expert_capacity\":1.25,"
         "\"overlap_ep\":true,\"cuda_graphs\":\"layer\",\"quantise\":\"row\",\"dispatcher\":"
         "\"hybridep\","
         "\"deterministic\":true,\"pad_vocab\":false}}";
@@ -453,6 +454,7 @@ test_rare_conventions(void)
         g_assert_cmpint(plan->conventions.loss, ==, PLAN_LOSS_FUSED);
         g_assert_cmpint(plan_expert_tp(&plan->degrees, &plan->conventions), ==, 2);
         g_assert_cmpfloat(plan->conventions.expert_imbalance, ==, 1.5);
+        g_assert_cmpfloat(plan->conventions.expert_capacity, ==, 1.25);
         g_assert_true(plan->conventions.deterministic);
         g_assert_true(plan->conventions.overlap_ep);
         g_assert_cmpint(plan->conventions.cuda_graphs, ==, PLAN_GRAPHS_LAYER);
