@@ -420,12 +420,13 @@ work_s(const Walk *walk, int64_t n_micro_batches, int64_t n)
 {
     const PlanFloor *floor = walk->floor;
     const PlanFloorCell cell = {n_micro_batches, n, n, 1.0 / (double)n, 1.0};
-    double sum = 0.0;
+    double kinds_s[MODEL_MAX_KINDS] = {0}, sum = 0.0;
 
-    plan_floor_times(floor, &cell, walk->times);
+    for (int k = 0; k < floor->cost->n_kinds; k++)
+        kinds_s[k] = plan_floor_work_s(floor, &cell, k);
     for (int64_t r = 0; r < floor->point->degrees.pp; r++)
         for (int k = 0; k < floor->cost->n_kinds; k++)
-            sum += floor->all[r][k] * walk->times[floor->n_places][k].work_s[0];
+            sum += floor->all[r][k] * kinds_s[k];
     return 0.999 * sum / (double)floor->point->degrees.pp;
 }
 

@@ -181,21 +181,49 @@ cell_sizes(const PlanFloor *floor, const PlanFloorCell *cell, CellSizes *sizes)
     }
 }
 
-static PlanFloorTimes
-layer_times(const PlanFloor *floor, guint node, int k, const PlanFloorCell *cell,
-            const CellSizes *sizes)
+/* All ops of a pass of the cell together. */
+static void
+work_s(const PlanFloor *floor, guint node, int k, int pass, const PlanFloorCell *cell,
+       double seconds[2])
 {
     const double length = (double)floor->request->seq_len;
     const double sequences = (double)floor->n_sequences;
     const double n_ops = (double)cell->n_micro_batches * (double)cell->first;
+
+    average_s(floor, node, k, pass, sequences * length / n_ops,
+              (double)floor->group * cell->high * length, sequences / n_ops, seconds);
+    seconds[0] *= n_ops;
+    seconds[1] *= n_ops;
+}
+
+double
+plan_floor_work_s(const PlanFloor *floor, const PlanFloorCell *cell, int k)
+{
+    double least_s = INFINITY;
+
+    for (guint node = 0; node < floor->n_places; node++) {
+        double sum = 0.0;
+        for (int i = 0; i < PLAN_FLOOR_PASSES; i++) {
+            double one[2];
+            work_s(floor, node, k, i, cell, one);
+            sum += one[0];
+        }
+        least_s = fmin(least_s, sum);
+    }
+    return least_s;
+}
+
+static PlanFloorTimes
+layer_times(const PlanFloor *floor, guint node, int k, const PlanFloorCell *cell,
+            const CellSizes *sizes)
+{
     PlanFloorTimes times = {0};
 
     for (int i = 0; i < PLAN_FLOOR_PASSES; i++) {
         double one[2];
-        average_s(floor, node, k, i, sequences * length / n_ops,
-                  (double)floor->group * cell->high * length, sequences / n_ops, one);
-        times.work_s[0] += n_ops * one[0];
-        times.work_s[1] += n_ops * one[1];
+        work_s(floor, node, k, i, cell, one);
+        times.work_s[0] += one[0];
+        times.work_s[1] += one[1];
         single_s(floor, node, k, i, 1, 0.0, times.least_s[i]);
         slowest_s(floor, node, k, i, cell, floor->group, times.largest_s[i]);
     }

@@ -90,6 +90,9 @@ plan_floor_least_sequences(const PlanFloor *floor, const PlanFloorCell *cell, in
 
 PlanFloorGroups plan_floor_groups(const PlanFloor *floor, const PlanFloorCell *cell);
 
+/* Returns: work_s[0] of a layer of kind @k where it takes least, as plan_floor_times() has it. */
+double plan_floor_work_s(const PlanFloor *floor, const PlanFloorCell *cell, int k);
+
 /* Sets @times [place][kind of layers] of all places; the least of them comes last.  Cost: O(places * kinds
  * * log intervals), times the sizes of a micro-batch where these differ. */
 void plan_floor_times(const PlanFloor *floor, const PlanFloorCell *cell,
