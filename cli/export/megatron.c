@@ -258,6 +258,9 @@ add_replicas(GString *text, const Plan *plan)
 static void
 add_numbers(GString *text, const Plan *plan)
 {
+    static const char *const recipes[PLAN_QUANTISE_N] = {[PLAN_QUANTISE_TENSOR] = "tensorwise",
+                                                         [PLAN_QUANTISE_DELAYED] = "delayed",
+                                                         [PLAN_QUANTISE_BLOCK] = "mxfp8"};
     const char *recompute = plan_recompute_name(plan);
 
     if (plan->dtype == DTYPE_FP16)
@@ -266,6 +269,8 @@ add_numbers(GString *text, const Plan *plan)
         add_flag(text, "bf16");
     if (plan->dtype == DTYPE_FP8)
         add_word(text, "fp8-format", "hybrid");
+    if (plan->dtype == DTYPE_FP8 && recipes[plan->conventions.quantise] != NULL)
+        add_word(text, "fp8-recipe", recipes[plan->conventions.quantise]);
     if (plan->dtype == DTYPE_NVFP4)
         add_word(text, "fp4-format", "e2m1");
     /* The default of bf16, and not of fp16. */

@@ -28,24 +28,15 @@ static const struct {
 } unmodelled[] = {
     {"distribute_saved_activations", NULL, "saved activations are not split over tp"},
     {"mtp_use_repeated_layer", NULL, "MTP modules do not share one layer"},
-    {"moe_expert_capacity_factor", NULL, "tokens are dropped; none are here"},
-    {"moe_pad_expert_input_to_capacity", NULL, "experts' inputs are padded"},
     {"moe_shared_expert_overlap", NULL, "shared experts do not overlap with messages"},
-    {"overlap_moe_expert_parallel_comm", NULL, "messages of experts do not overlap"},
-    {"moe_enable_deepep", NULL, "DeepEP's dispatcher"},
     {"delay_wgrad_compute", NULL, "weight gradients are not delayed"},
-    {"cuda_graph_impl", "none", "CUDA graphs"},
-    {"enable_cuda_graph", NULL, "CUDA graphs"},
-    {"external_cuda_graph", NULL, "CUDA graphs"},
     {"cpu_offloading", NULL, "activations are not offloaded"},
     {"cpu_offloading_num_layers", "0", "activations are not offloaded"},
     {"fine_grained_activation_offloading", NULL, "activations are not offloaded"},
     {"fp8_param_gather", NULL, "parameters are gathered in the model's format"},
     {"fp8_param", NULL, "parameters are kept in the model's format"},
-    {"num_distributed_optimizer_instances", "1", "optimizer states are sharded over all replicas"},
     {"hierarchical_context_parallel_sizes", NULL, "context parallelism has one level"},
     {"window_size", NULL, "attention reaches back over the whole sequence"},
-    {"defer_embedding_wgrad_compute", NULL, "the embedding's gradient is not deferred"},
     {"use_torch_fsdp2", NULL, "FSDP2 counts as ZeRO 3"},
     {"main_grads_dtype", "fp32", "main gradients are as --grad-dtype"},
     {"exp_avg_dtype", "fp32", "the optimizer's state is in fp32"},
@@ -475,6 +466,19 @@ read_optimizer(Recipe *recipe)
         recipe_note(s, "the optimizer is Adam, not %s", name);
 }
 
+static bool
+has_experts(const Recipe *recipe)
+{
+    return recipe->arch->experts.n_experts > 0;
+}
+
+static void
+add_overlap(GString *list, const char *axis, bool overlaps)
+{
+    if (overlaps)
+        g_string_append_printf(list, "%s%s", list->len > 0 ? "," : "", axis);
+}
+
 static void
 read_replicas(Recipe *recipe)
 {
@@ -486,7 +490,8 @@ read_replicas(Recipe *recipe)
                tp = flag(recipe, "tp_comm_overlap"),
                pp = recipe_bool(s, "overlap_p2p_communication", true) &&
                     recipe_bool(s, "overlap_p2p_comm", true) &&
-                    !flag(recipe, "no_overlap_p2p_communication");
+                    !flag(recipe, "no_overlap_p2p_communication"),
+               ep = flag(recipe, "overlap_moe_expert_parallel_comm") && has_experts(recipe);
     const char *vpp = "1";
 
     for (guint i = 0; i < recipe->flags->len; i += 2)
@@ -497,15 +502,19 @@ read_replicas(Recipe *recipe)
     const int64_t instances = number(recipe, "num_distributed_optimizer_instances", MAX_DEGREE, 1);
     if (instances > 1 && zero == 1)
         recipe_flag(recipe, "optimizer-instances", INT, instances);
+    else if (instances > 1)
+        recipe_unmodelled(s, "num_distributed_optimizer_instances", NULL,
+                          "its replicas of shards are not modelled with ZeRO 2 and 3");
     /* 0: of all micro-batches. */
     const int64_t limit = recipe_int(s, "wgrad_deferral_limit", 0, INT32_MAX, 0);
     if (flag(recipe, "defer_embedding_wgrad_compute"))
         recipe_flag(recipe, "defer-gradients", INT, limit > 0 ? limit : (int64_t)INT32_MAX);
-    recipe_flag(recipe, "overlap", "%s%s%s%s%s", dp ? "dp" : "", dp && overlaps_pp ? "," : "",
-                overlaps_pp ? "pp" : "", (dp || overlaps_pp) && tp ? "," : "",
-                tp                  ? "tp"
-                : dp || overlaps_pp ? ""
-                                    : "none");
+    g_autoptr(GString) overlaps = g_string_new(NULL);
+    add_overlap(overlaps, "dp", dp);
+    add_overlap(overlaps, "pp", overlaps_pp);
+    add_overlap(overlaps, "tp", tp);
+    add_overlap(overlaps, "ep", ep);
+    recipe_flag(recipe, "overlap", "%s", overlaps->len > 0 ? overlaps->str : "none");
     if (recipe_bool(s, "overlap_param_gather", false) && zero == 0 &&
         recipe->framework != PLAN_FRAMEWORK_MEGATRON_BRIDGE)
         recipe_break(recipe, "overlap-param-gather",
@@ -520,6 +529,30 @@ read_replicas(Recipe *recipe)
             recipe_note(s, "all of the optimizer's state is taken to be offloaded");
     }
     recipe_bool(s, "use_precision_aware_optimizer", false);
+}
+
+/* What numbers of fp8 share a scale: Megatron's default is delayed scaling, and Megatron-Bridge's words of precision say it. */
+static void
+read_scales(Recipe *recipe, const char *precision)
+{
+    static const struct {
+        const char *recipe, *part, *quantise;
+    } scales[] = {
+        {"tensorwise", "current_scaling", "tensor"},
+        {"delayed", "delayed_scaling", "delayed"},
+        {"mxfp8", "mxfp8", "block"},
+    };
+    RecipeSettings *s = recipe->settings;
+    const char *given = recipe_string(s, "fp8_recipe", precision[0] != 0 ? "" : "delayed");
+
+    for (size_t i = 0; i < G_N_ELEMENTS(scales); i++)
+        if (strcmp(given, scales[i].recipe) == 0 ||
+            (given[0] == 0 && strstr(precision, scales[i].part) != NULL)) {
+            recipe_flag(recipe, "quantise", "%s", scales[i].quantise);
+            return;
+        }
+    recipe_note(s, "fp8 of %s: scales are as the device is usually run",
+                given[0] != 0 ? given : precision);
 }
 
 static void
@@ -550,6 +583,65 @@ read_numbers(Recipe *recipe)
                     : "fp32");
     if (fp16 && !sums)
         recipe_note(s, "gradients in fp16 are costed as in fp32");
+    if (fp8 && !fp4)
+        read_scales(recipe, precision);
+}
+
+/* How rows go to experts.  Megatron's default of the flex dispatcher is DeepEP. */
+static void
+read_experts(Recipe *recipe)
+{
+    RecipeSettings *s = recipe->settings;
+    const char *type = recipe_string(s, "moe_token_dispatcher_type", "alltoall"),
+               *backend = recipe_string(s, "moe_flex_dispatcher_backend", "deepep");
+    const bool is_flex = strcmp(type, "flex") == 0 || flag(recipe, "moe_enable_deepep");
+    const double capacity = recipe_double(s, "moe_expert_capacity_factor", -1);
+    const bool pads = flag(recipe, "moe_pad_expert_input_to_capacity");
+
+    if (!has_experts(recipe) || !plan_framework(recipe->framework)->sorts_received)
+        return;
+    if (is_flex && strcmp(backend, "deepep") != 0 && strcmp(backend, "hybridep") != 0)
+        recipe_note(s, "moe_flex_dispatcher_backend %s: costed as an all-to-all", backend);
+    else if (is_flex)
+        recipe_flag(recipe, "dispatcher", "%s", backend);
+    else if (strcmp(type, "alltoall") != 0)
+        recipe_note(s, "moe_token_dispatcher_type %s: costed as an all-to-all", type);
+    if (capacity > 0 && (capacity < 1 || is_flex)) {
+        recipe_unmodelled(s, "moe_expert_capacity_factor", NULL, "no tokens are dropped here");
+    } else if (capacity > 0) {
+        recipe_flag(recipe, "expert-capacity", "%g", capacity);
+        if (!pads)
+            recipe_note(s, "experts are taken to be filled up to their capacity");
+    }
+}
+
+/* What one launch replays, by the words of --cuda-graph-impl and --cuda-graph-scope, and by those of 2024. */
+static const char *
+graphs(Recipe *recipe)
+{
+    RecipeSettings *s = recipe->settings;
+    const char *impl = recipe_string(s, "cuda_graph_impl",
+                                     flag(recipe, "external_cuda_graph") ? "transformer_engine"
+                                     : flag(recipe, "enable_cuda_graph") ? "local"
+                                                                         : "none");
+    g_auto(GStrv) scope = g_strsplit_set(recipe_string(s, "cuda_graph_scope", ""), " ,+[]\"'", -1);
+    bool names_any = false;
+
+    if (strcmp(impl, "none") == 0)
+        return NULL;
+    if (strcmp(impl, "full_iteration") == 0 ||
+        g_strv_contains((const char *const *)scope, "full_iteration"))
+        return "iteration";
+    for (char **word = scope; *word != NULL; word++)
+        names_any = names_any || ((*word)[0] != 0 && strcmp(*word, "full") != 0);
+    if (!names_any)
+        return "layer";
+    if (g_strv_contains((const char *const *)scope, "attn"))
+        return "attention";
+    if (g_strv_contains((const char *const *)scope, "moe_router"))
+        return "router";
+    recipe_unmodelled(s, "cuda_graph_scope", NULL, "these graphs are not modelled");
+    return NULL;
 }
 
 static void
@@ -577,6 +669,9 @@ read_kernels(Recipe *recipe)
                     recipe_is(s, "cross_entropy_fusion_impl", "te") ? "fused" : "compiled");
     if (flag(recipe, "deterministic_mode"))
         recipe_flag(recipe, "deterministic-kernels", "on");
+    const char *captured = graphs(recipe);
+    if (captured != NULL && plan_framework(recipe->framework)->captures_graphs)
+        recipe_flag(recipe, "cuda-graphs", "%s", captured);
 }
 
 /* A list, with commas or blanks, of modules; those that are not modelled are named.  Without one
@@ -679,6 +774,7 @@ recipe_read_megatron(Recipe *recipe)
     read_optimizer(recipe);
     read_numbers(recipe);
     read_kernels(recipe);
+    read_experts(recipe);
     read_recompute(recipe);
     for (size_t i = 0; i < G_N_ELEMENTS(unmodelled); i++)
         recipe_unmodelled(s, unmodelled[i].key, unmodelled[i].usual, unmodelled[i].what);

@@ -21,7 +21,7 @@ cat <<TEXT >/dev/null
 TEXT
 echo --micro-batch-size 99
 torchrun --nproc_per_node 8 --nnodes=2 pretrain_gpt.py ${MODEL[@]} $ARGS "${SP[@]}" \
-    --tensor-model-parallel-size $TP --pipeline-model-parallel-size "$PP" --data-path $DATA --moe-expert-capacity-factor 1.5
+    --tensor-model-parallel-size $TP --pipeline-model-parallel-size "$PP" --data-path $DATA --moe-shared-expert-overlap
 END
 runs 0 "a script" check "$W/train.sh" dgx-a100-80g --json -o "$W/plan.json"
 json "is read as it would be run" "
@@ -31,7 +31,7 @@ assert p['degrees'] == {'dp': 2, 'tp': 4, 'pp': 2, 'vpp': 1, 'cp': 1, 'ep': 1}, 
 assert p['micro_batch'] == 1 and p['global_batch'] == 32 and p['sequence_parallel'] and p['zero_stage'] == 1
 assert [s['n_layers'] for s in p['stages']] == [20, 20] and p['dtype'] == 'bf16'
 assert d['starts'] and d['predicted']['fits'] and d['broken_rules'] == []
-assert d['not_modelled'] == ['--moe-expert-capacity-factor 1.5: tokens are dropped; none are here']
+assert d['not_modelled'] == ['--moe-shared-expert-overlap: shared experts do not overlap with messages']
 assert '--data-path' in d['unused']
 assert abs(sum(d['waste_fraction'].values()) + d['predicted']['breakdown_s']['compute'] / d['predicted']['iteration_s'] - 1) < 1e-9"
 cp "$W/out" "$W/first"
@@ -57,7 +57,7 @@ cp "$W/out" "$W/report"
 runs 0 "simulate takes the recipe" simulate "$W/train.sh" dgx-a100-80g --json
 cmp -s "$W/out" "$W/report"
 report $? "and says the same" "$(diff "$W/out" "$W/report" | head -5)"
-grep -q 'not in the prediction: --moe-expert-capacity-factor 1.5' "$W/err"
+grep -q 'not in the prediction: --moe-shared-expert-overlap' "$W/err"
 report $? "and what is not in it" "$(cat "$W/err")"
 fails 2 'variables: is for recipes' "--variables is for recipes" simulate gpt3-1b dgx-h100 --global-batch 8 --variables A=1
 

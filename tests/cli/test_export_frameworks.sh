@@ -175,6 +175,32 @@ flag multi-latent-attention
 flag q-lora-rank 1536
 flag kv-lora-rank 512
 flag qk-pos-emb-head-dim 64
+# flags NAME: what was exported last as a script
+flags() {
+    echo "torchrun pretrain_gpt.py $(sed "s/ \(.*\)/ '\1'/" "$W/out" | tr '\n' ' ')" >"$W/$1.sh"
+}
+# check says nothing of what it does not model, and reads what was meant: dispatcher, merged passes, graphs, capacity, scales.
+flags moe
+runs 0 "it is read again" check "$W/moe.sh" dgx-b300 --gpus 256 --edits 0 --json -o "$W/moe_again.json"
+json "as it was meant" "
+plan, again = (json.load(open('$W/' + name))['conventions'] for name in ('moe.json', 'moe_again.json'))
+for key in ('dispatcher', 'overlap_ep', 'cuda_graphs'):
+    assert plan[key] == again[key], (key, plan[key], again.get(key))
+assert d['not_modelled'] == [], d['not_modelled']"
+# shellcheck disable=SC2086
+plan full.json mixtral-8x7b dgx-h100 --gpus 16 --global-batch 64 --seq-len 4096 --dtype fp8 --quantise tensor $megatron --dp 16 \
+    --tp 1 --pp 1 --ep 8 --micro-batch 1 --zero 1 --recompute full --expert-capacity 1.25
+runs 0 "experts of a capacity, and scales of whole tensors" export "$W/full.json" --to megatron
+flag moe-expert-capacity-factor 1.25
+flag moe-pad-expert-input-to-capacity
+flag fp8-recipe tensorwise
+flags full
+runs 0 "read again" simulate "$W/full.sh" dgx-h100 --gpus 16 --json
+cp "$W/out" "$W/again.json"
+runs 0 "and as it was" simulate "$W/full.json" --json
+json "both take as long" "
+again = json.load(open('$W/again.json'))
+assert again['iteration_s'] == d['iteration_s'], (again['iteration_s'], d['iteration_s'])"
 # An MTP module is a stage's m, and comes back with the stages that it was in.
 # shellcheck disable=SC2086
 plan mtp.json deepseek-v3 dgx-h100 --gpus 256 --global-batch 256 --seq-len 4096 $megatron --dp 16 --mtp 1 \
@@ -189,7 +215,7 @@ text = re.sub(r'\\(([^)]+)\\)\\*(\\d+)', lambda m: m[1] * int(m[2]), '$layout')
 text = re.sub(r'(.)\\*(\\d+)', lambda m: m[1] * int(m[2]), text)
 assert text.replace('|', '') == 'E' + 't' * 61 + 'mL', text
 assert [len(x.strip('EL')) for x in text.split('|')] == [s['n_layers'] for s in d['stages']], text" "$W/mtp.json"
-echo "torchrun pretrain_gpt.py $(sed "s/ \(.*\)/ '\1'/" "$W/out" | tr '\n' ' ')" >"$W/mtp.sh"
+flags mtp
 runs 0 "what it reads again" simulate "$W/mtp.sh" dgx-h100 --gpus 256 --json
 cp "$W/out" "$W/again.json"
 runs 0 "what was meant" simulate "$W/mtp.json" --json
