@@ -255,12 +255,14 @@ limit_of(const PlanRequest *request, const GPtrArray *found, int64_t limit)
 }
 
 /* The objective of the last plan kept of whole sequences at the degrees that the request is told
- * of; INT64_MAX: it is not told, or nothing fits there. */
+ * of; INT64_MAX: it is not told, or nothing fits there.  Where it is told more than tp and pp, these
+ * alone are asked only if nothing fits there: a limit that is a little lower takes longer to find than
+ * it spares. */
 static int64_t
 find_near_limit(const PlanRequest *request, PlanEvaluateFunc evaluate, void *user_data,
                 PlanFound *seed)
 {
-    PlanRequest narrow = *request;
+    PlanRequest narrow = *request, exact;
 
     if (request->tp == 0)
         narrow.tp = request->near_tp;
@@ -271,9 +273,23 @@ find_near_limit(const PlanRequest *request, PlanEvaluateFunc evaluate, void *use
     narrow.rank_order = MAX(PLAN_RANK_ORDER_DEFAULT, request->rank_order);
     if (request->slices_mode == PLAN_SLICES_AUTO)
         narrow.slices_mode = PLAN_SLICES_OFF;
-    g_autoptr(GPtrArray) found =
-        search_narrow(&narrow, INT64_MAX, false, evaluate, user_data, seed);
-    return limit_of(request, found, INT64_MAX);
+    exact = narrow;
+    if (request->cp == 0)
+        exact.cp = request->near_cp;
+    if (request->vpp == 0)
+        exact.vpp = request->near_vpp;
+    if (request->micro_batch == 0)
+        exact.micro_batch = request->near_micro_batch;
+    const bool is_exact = exact.cp != narrow.cp || exact.vpp != narrow.vpp ||
+                          exact.micro_batch != narrow.micro_batch;
+    for (int i = is_exact ? 0 : 1; i < 2; i++) {
+        g_autoptr(GPtrArray) found = search_narrow(i == 0 ? &exact : &narrow, INT64_MAX, false,
+                                                   evaluate, user_data, seed);
+        const int64_t limit = limit_of(request, found, INT64_MAX);
+        if (limit < INT64_MAX)
+            return limit;
+    }
+    return INT64_MAX;
 }
 
 /*
@@ -619,7 +635,7 @@ search_placements(const PlanRequest *request, Plan *best, PlanEvaluateFunc evalu
         at.conventions.recompute_modules = best->conventions.recompute_modules;
         at.objective = PLAN_OBJECTIVE_TIME;
         at.slices_mode = PLAN_SLICES_OFF;
-        at.near_tp = at.near_pp = at.top = 0;
+        at.near_tp = at.near_pp = at.top = 0; /* what else is near is not asked then */
         at.searches_modules = false;
         if (own != NULL)
             at.memo = own;

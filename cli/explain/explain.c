@@ -307,6 +307,9 @@ add_search(Explanation *explanation, Request *request, double weight)
     request->plan.beside = explanation->request->plan.memo;
     request->plan.near_tp = chosen->tp;
     request->plan.near_pp = chosen->pp;
+    request->plan.near_cp = chosen->cp;
+    request->plan.near_vpp = chosen->vpp;
+    request->plan.near_micro_batch = explanation->plan->micro_batch;
     return searches_add(explanation->searches, request, weight);
 }
 

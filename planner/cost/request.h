@@ -65,8 +65,10 @@ typedef struct {
     const int *stop;
     bool waits; /* a search that is stopped before it has any plan goes on until it has the first */
     /* Degrees at which a plan may be good, where they are open; 0: nothing is known.  A search that
-     * is told so ends sooner, with the same plan and other counts. */
+     * is told so ends sooner, with the same plan and other counts.  With the first two, the others
+     * say more exactly where. */
     int64_t near_tp, near_pp;
+    int64_t near_cp, near_vpp, near_micro_batch;
     PlanMemo *memo;   /* (borrowed, nullable) shared with other searches; NULL: its own */
     PlanMemo *beside; /* (borrowed, nullable) where memo is NULL: of plan_memo_new_beside() */
     /* Nobody asks how much faster a plan could be: slices are not bounded, nor are points sliced that only

@@ -535,6 +535,11 @@ compare_problems(uint32_t state, int n_problems, bool has_rules, bool mixes)
         /* Of every other search something is said, true or not. */
         request.near_tp = tally.n % 2 * (INT64_C(1) << tally.n / 2 % 3);
         request.near_pp = tally.n % 2 * (INT64_C(1) << tally.n / 6 % 3);
+        if (tally.n / 2 % 2 == 0) {
+            request.near_cp = INT64_C(1) << tally.n / 4 % 2;
+            request.near_vpp = 1 + tally.n / 4 % 3;
+            request.near_micro_batch = INT64_C(1) << tally.n / 8 % 3;
+        }
         check_against_enumeration(&request, &all, &tally);
     }
     g_clear_pointer(&flights, plan_memo_free);
