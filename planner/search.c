@@ -280,11 +280,11 @@ find_near_limit(const PlanRequest *request, PlanEvaluateFunc evaluate, void *use
         exact.vpp = request->near_vpp;
     if (request->micro_batch == 0)
         exact.micro_batch = request->near_micro_batch;
-    const bool is_exact = exact.cp != narrow.cp || exact.vpp != narrow.vpp ||
-                          exact.micro_batch != narrow.micro_batch;
+    const bool is_exact =
+        exact.cp != narrow.cp || exact.vpp != narrow.vpp || exact.micro_batch != narrow.micro_batch;
     for (int i = is_exact ? 0 : 1; i < 2; i++) {
-        g_autoptr(GPtrArray) found = search_narrow(i == 0 ? &exact : &narrow, INT64_MAX, false,
-                                                   evaluate, user_data, seed);
+        g_autoptr(GPtrArray) found =
+            search_narrow(i == 0 ? &exact : &narrow, INT64_MAX, false, evaluate, user_data, seed);
         const int64_t limit = limit_of(request, found, INT64_MAX);
         if (limit < INT64_MAX)
             return limit;

@@ -449,6 +449,9 @@ set_bytes(PlanSketch *sketch, const PlanSketchInput *input)
         }
         sketch->fits = sketch->fits && sketch->recomputes[r] >= 0;
         sketch->fullest_bytes = MAX(sketch->fullest_bytes, leanest);
+        if (!sketch->fits && sketch->shares && input->enough_bytes > 0 &&
+            sketch->fullest_bytes >= input->enough_bytes)
+            break;
     }
     sketch->fits_plain = sketch->fits_plain && sketch->fits;
 }

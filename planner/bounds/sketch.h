@@ -46,6 +46,9 @@ typedef struct {
     const int64_t *counts;       /* layers of each stage of a chain */
     const int64_t *limits_bytes; /* [rank] memory limit; 0: none */
     bool wants_leanest; /* bytes of all recompute kinds, not only up to the first one that fits */
+    /* Where ranks have several stages: of what does not fit, and whose fullest rank has so many bytes or more,
+     * nothing else is asked, and weighing ends there; 0: all is asked. */
+    int64_t enough_bytes;
 } PlanSketchInput;
 
 typedef struct {

@@ -268,6 +268,27 @@ is_own_recompute(const FamilyTrial *f, int kind)
     return true;
 }
 
+/* The least memory of what does not fit, here or at points before: what needs more is not remembered. */
+static int64_t
+least_known_bytes(const PlanTrial *trial)
+{
+    return MIN(trial->outcome->least_bytes, trial->evaluation->least_bytes);
+}
+
+/* Remembers the sketched layers, which do not fit, each stage with what holds least. */
+static void
+note_sketched(FamilyTrial *f)
+{
+    const int recompute = f->input.request->recompute == PLAN_AUTO ? PLAN_RECOMPUTE_FULL
+                                                                   : f->input.request->recompute;
+    g_autofree int *recomputes = g_new(int, (size_t)f->sketch.n_stages);
+
+    for (int64_t k = 0; k < f->sketch.n_stages; k++)
+        recomputes[k] = recompute;
+    plan_partition_apply(f->input.counts, f->length, recomputes, plan_of(f));
+    plan_trial_note_large(f->trial, f->plan, f->sketch.fullest_bytes);
+}
+
 /* Tries the sketched layers with recompute kinds, unless the sketch says that it is no use. */
 static void
 try_sketched(FamilyTrial *f)
@@ -275,15 +296,9 @@ try_sketched(FamilyTrial *f)
     PlanTrial *trial = f->trial;
 
     if (!f->sketch.fits) {
-        g_autofree int *recomputes = g_new(int, (size_t)f->sketch.n_stages);
-        for (int64_t k = 0; k < f->sketch.n_stages; k++)
-            recomputes[k] = f->input.request->recompute == PLAN_AUTO ? PLAN_RECOMPUTE_FULL
-                                                                     : f->input.request->recompute;
         trial->outcome->infeasible++;
-        if (f->sketch.fullest_bytes >= trial->outcome->least_bytes)
-            return;
-        plan_partition_apply(f->input.counts, f->length, recomputes, plan_of(f));
-        plan_trial_note_large(trial, f->plan, f->sketch.fullest_bytes);
+        if (f->sketch.fullest_bytes < least_known_bytes(trial))
+            note_sketched(f);
         return;
     }
     const bool is_sliced = f->input.n_slices > 1;
@@ -404,7 +419,7 @@ is_large_family(const FamilyTrial *f)
     return bytes > evaluation->memory_limit_bytes && bytes >= evaluation->least_bytes;
 }
 
-/* Sets what the family's schedule holds. */
+/* Sets what the family's schedule holds, and from where on a sketch is of no use. */
 static void
 set_flight(FamilyTrial *f)
 {
@@ -414,6 +429,7 @@ set_flight(FamilyTrial *f)
     shape.merges =
         false; /* a merged forward takes its memory while a backward gives back as much */
     f->input.flight = plan_flight_get(f->trial->evaluation->memo, f->family, &shape);
+    f->input.enough_bytes = least_known_bytes(f->trial);
 }
 
 /* Tries the sketched layers, weighed for the first time. */
@@ -464,6 +480,11 @@ try_layouts(FamilyTrial *f)
 {
     const PlanPoint *point = f->trial->point;
     const PlanRequest *request = f->input.request;
+    const bool is_large = is_large_family(f);
+    if (is_large && !point->is_balanced) { /* even stages need not be made */
+        f->trial->outcome->infeasible++;
+        return;
+    }
     g_autofree int64_t *even = plan_partition_even(request, point, f->family);
     const int64_t *counts = point->is_balanced ? plan_partition_balanced(f->trial->evaluation->memo,
                                                                          request, point, f->family)
@@ -472,7 +493,7 @@ try_layouts(FamilyTrial *f)
         counts == even || memcmp(counts, even, (size_t)f->length * sizeof *even) != 0;
     const Division division = {f, even, counts};
 
-    if (is_large_family(f)) {
+    if (is_large) {
         f->trial->outcome->infeasible += is_new ? 1 : 0;
         return;
     }
