@@ -1,6 +1,6 @@
 /*
- * Cells of numbers of slices and longest slices, the least bound first; floor_layers.c has what layers
- * take, floor_memory.c what ranks hold.
+ * Cells of numbers of slices and longest slices, the least bound first; floor_setup.c has what all cells have
+ * in common, floor_layers.c what layers take, floor_memory.c what ranks hold.
  */
 #include "planner/bounds/floor.h"
 
@@ -8,48 +8,15 @@
 #include <string.h>
 
 #include "base/units.h"
-#include "planner/bounds/floor_layers.h"
+#include "planner/bounds/floor_gradient.h"
+#include "planner/bounds/floor_setup.h"
 #include "planner/bounds/point_bound.h"
-#include "planner/bounds/rank_kinds.h"
-#include "planner/bounds/sketch.h"
 #include "schedule/rank_order.h"
 
 /* A range of longest slices is cut in two until its ends differ by less. */
 #define LONGEST_STEP 1.05
 /* So often for one size of micro-batches. */
 #define MAX_LONGEST 64
-
-/* Both passes of an end of the model over all tokens. */
-static double
-end_part_s(const PlanFloor *floor, PlanPart part)
-{
-    const PlanPartCost *cost = &floor->cost->parts[part];
-
-    return (double)floor->point->n_micro_batches *
-           (cost->sliced_forward_s + cost->sliced_backward_s);
-}
-
-/* Whether an op takes as long on both ranks. */
-static bool
-are_alike(const PlanFloor *floor, int64_t q, int64_t r)
-{
-    return (floor->ranks_alike || floor->places_groups != NULL) &&
-           floor->place_of_rank[q] == floor->place_of_rank[r] && floor->place_of_rank[r] >= 0;
-}
-
-/* The first rank like @r whose first stage has at least as many layers of each kind. */
-static int64_t
-first_as_long(const PlanFloor *floor, int64_t r)
-{
-    for (int64_t q = 0; q < r; q++) {
-        bool is_as_long = are_alike(floor, q, r);
-        for (int k = 0; k < floor->cost->n_kinds && is_as_long; k++)
-            is_as_long = floor->first[q][k] >= floor->first[r][k];
-        if (is_as_long)
-            return q;
-    }
-    return r;
-}
 
 /* --- one cell --- */
 
@@ -88,6 +55,7 @@ typedef struct {
     double share
         [WAY_N]; /* of all tokens that come before the slice, forward or backward, at the most */
     double rows[WAY_N]; /* of messages of the slice, at the least on average */
+    double least_rows;  /* of messages of any slice */
     int n_ways;
     bool goes_round; /* rounds are known: round_s() */
 } CellWays;
@@ -111,21 +79,28 @@ cell_ways(const PlanFloor *floor, const PlanFloorCell *cell)
         .share = {fmin(1.0, share), fmin(1.0, share),
                   fmin(1.0, share * (double)MAX(groups.first, groups.last))},
         .rows = {batch * length / n, batch * length * cell->low, part * length / n},
+        .least_rows = batch * plan_floor_least_tokens(floor, cell),
         .n_ways = floor->point->degrees.vpp > 1 ? WAY_N : WAY_GROUP,
         .goes_round = floor->point->degrees.vpp > 1 && cell->first == cell->last &&
                       plan_floor_is_uniform(floor, cell),
     };
 }
 
+/* The way of a slice through all stages before one, of the slices that rounds follow. */
+typedef struct {
+    double of[WAY_LONGEST + 1][PLAN_FLOOR_PASSES];
+} RoundWay;
+
 /* One rank of a cell. */
 typedef struct {
     int64_t r;
     double longer_s; /* what r has more in its first stage than rank 0, of all tokens */
     double forced_s; /* of its work what is recompute */
-    /* Of the stage to which a slice goes round: what it has more than rank 0's first stage, of all tokens, with
-     * the head; a slice's way through all stages before it; and a micro-batch's time in those of the
-     * rank. */
-    double round_longer_s, round[PLAN_FLOOR_PASSES], before[PLAN_FLOOR_PASSES];
+    /* Of the stage to which a slice goes round: the way there; what it has more than rank 0's first stage and
+     * its head, of all tokens; and a micro-batch's time in the rank's chunks before. */
+    const PlanFloorRound *round;
+    const RoundWay *round_way;
+    double round_longer_s, round_head_s, before[PLAN_FLOOR_PASSES];
 } RankTimes;
 
 /* Both passes over the boundaries between rank 0 and rank @r. */
@@ -150,8 +125,8 @@ idle_s(const PlanFloor *floor, const PlanFloorOrder *order, const CellWays *cell
     for (int which = 0; which < cell->n_ways; which++) {
         const double *all = to_r->of[which], *begin = to_q->of[which];
         const double messages = messages_s(order, r, cell->rows[which]);
-        const double messages_q =
-            messages - messages_s(order, q, cell->rows[which]) + messages_s(order, q, 0.0);
+        const double messages_q = messages - messages_s(order, q, cell->rows[which]) +
+                                  messages_s(order, q, fmin(cell->least_rows, cell->rows[which]));
         const double longer_s = cell->share[which] * rank->longer_s;
         double least_q[PLAN_FLOOR_PASSES];
         for (int i = 0; i < PLAN_FLOOR_PASSES; i++)
@@ -166,38 +141,71 @@ idle_s(const PlanFloor *floor, const PlanFloorOrder *order, const CellWays *cell
                                    all[PLAN_FLOOR_FORWARD] - begin[PLAN_FLOOR_FORWARD] +
                                        least_q[PLAN_FLOOR_FORWARD]) +
                               fmin(to_r->least[PLAN_FLOOR_BACKWARD], all[PLAN_FLOOR_BACKWARD]) +
-                              messages_s(order, r, 0.0);
+                              messages_s(order, r, fmin(cell->least_rows, cell->rows[which]));
         most = fmax(most, fmax(late_s - cell->share[which] * rank->forced_s, soon_s));
     }
     return most;
 }
 
-/* The same along a slice of the first micro-batch that goes through all stages before the rank's chunk
- * @chunk, or of the last micro-batch that comes back from there, while the rank has nothing but what its
- * chunks before that take of the first or last group; or along both. */
+/* One pass over the way of a slice through all stages before that of the rank's round, less what the rank
+ * has to do meanwhile: chunks before that of the first or last group.  @q: the path begins there, to which
+ * any slice has come; 0: what the rank does in its chunk before the slice is subtracted elsewhere. */
 static double
-round_s(const PlanFloorOrder *order, const CellWays *cell, const Way *ways, const RankTimes *rank,
-        int64_t chunk)
+round_pass_s(const PlanFloorOrder *order, const CellWays *cell, const Way *ways,
+             const RankTimes *rank, int which, int pass, int64_t q)
 {
-    const double rows = cell->rows[WAY_SLOWEST], share = cell->share[WAY_SLOWEST];
-    const double rounds = (double)chunk;
-    const int64_t group[PLAN_FLOOR_PASSES] = {cell->groups.first, cell->groups.last};
-    double more_s[PLAN_FLOOR_PASSES], straight_s = 0.0, most = 0.0;
+    const double rows = cell->rows[which], least_rows = fmin(cell->least_rows, rows);
+    const int64_t group = pass == PLAN_FLOOR_FORWARD ? cell->groups.first : cell->groups.last;
+    const double begin_s = ways[q].of[which][pass];
+    const PlanFloorMessage *to = &order->messages.to[q][pass];
+
+    return rank->round_way->of[which][pass] - begin_s + fmin(begin_s, ways[q].least[pass]) +
+           plan_floor_message_s(&order->messages.to[rank->r][pass], rows) +
+           (double)rank->round->chunk * plan_floor_message_s(&order->messages.round[pass], rows) -
+           plan_floor_message_s(to, rows) + plan_floor_message_s(to, least_rows) -
+           (double)group * rank->before[pass];
+}
+
+/* What a rank idles along a slice @which of the first micro-batch that goes through all stages before that of
+ * the rank's round, or of the last micro-batch that comes back from there; or along both.  @q: as
+ * round_pass_s() has it. */
+static double
+round_from_s(const PlanFloorOrder *order, const CellWays *cell, const Way *ways,
+             const RankTimes *rank, int which, int64_t q)
+{
+    const double share = cell->share[which], rows = cell->rows[which];
+    double straight_s[PLAN_FLOOR_PASSES], round_s[PLAN_FLOOR_PASSES], most = 0.0;
 
     for (int i = 0; i < PLAN_FLOOR_PASSES; i++) {
-        straight_s += ways[rank->r].of[WAY_SLOWEST][i] +
-                      plan_floor_message_s(&order->messages.to[rank->r][i], rows);
-        more_s[i] = rank->round[i] - ways[rank->r].of[WAY_SLOWEST][i] +
-                    rounds * plan_floor_message_s(&order->messages.round[i], rows) -
-                    (double)group[i] * rank->before[i];
+        straight_s[i] = ways[rank->r].of[which][i] +
+                        plan_floor_message_s(&order->messages.to[rank->r][i], rows);
+        round_s[i] = round_pass_s(order, cell, ways, rank, which, i, q);
     }
-    for (int which = 1; which < 4; which++) {
-        const double part =
-            which & 2 ? fmin(1.0, share * (double)group[PLAN_FLOOR_BACKWARD]) : share;
-        const double longer_s = rank->round_longer_s + (which == 3 ? 0.0 : rank->longer_s);
-        most = fmax(most, straight_s + (which & 1 ? more_s[PLAN_FLOOR_FORWARD] : 0.0) +
-                              (which & 2 ? more_s[PLAN_FLOOR_BACKWARD] : 0.0) - share * longer_s -
-                              part * rank->forced_s);
+    for (int passes = 1; passes < 1 << PLAN_FLOOR_PASSES; passes++) {
+        const bool comes_back = passes >> PLAN_FLOOR_BACKWARD & 1;
+        const double part = comes_back ? fmin(1.0, share * (double)cell->groups.last) : share;
+        double longer_s = rank->round_head_s + (q == 0 ? rank->round_longer_s : 0.0), sum = 0.0;
+        for (int i = 0; i < PLAN_FLOOR_PASSES; i++) {
+            const bool is_round = passes >> i & 1;
+            sum += is_round ? round_s[i] : straight_s[i];
+            longer_s += is_round ? 0.0 : rank->longer_s;
+        }
+        most = fmax(most, sum - share * longer_s - part * rank->forced_s);
+    }
+    return most;
+}
+
+/* The largest of all slices and of all ranks where the path may begin. */
+static double
+round_s(const PlanFloorOrder *order, const CellWays *cell, const Way *ways, const RankTimes *rank)
+{
+    const int64_t q = rank->round->as_long;
+    double most = 0.0;
+
+    for (int which = 0; which <= WAY_LONGEST; which++) {
+        most = fmax(most, round_from_s(order, cell, ways, rank, which, 0));
+        if (q > 0)
+            most = fmax(most, round_from_s(order, cell, ways, rank, which, q));
     }
     return most;
 }
@@ -223,7 +231,7 @@ chain_s(const PlanFloor *floor, const PlanFloorOrder *order, const CellWays *cel
         for (int i = 0; i < PLAN_FLOOR_PASSES; i++)
             ways_s[2] += n * times[k].largest_s[i][0];
     }
-    work_s += (1.0 - cell->share[WAY_SLOWEST]) * end_part_s(floor, PLAN_PART_HEAD) -
+    work_s += (1.0 - cell->share[WAY_SLOWEST]) * plan_floor_end_part_s(floor, PLAN_PART_HEAD) -
               cell->share[WAY_SLOWEST] * longer_s;
     for (int i = 0; i < 3; i++) {
         const double rows = i < 2 ? cell->rows[i] : 0.0;
@@ -235,71 +243,53 @@ chain_s(const PlanFloor *floor, const PlanFloorOrder *order, const CellWays *cel
     return fmax(work_s + fmax(ways_s[0], ways_s[1]), ways_s[2]);
 }
 
-/* What layers of rank @r take: those of its place, and whether gathers count that hide. */
-typedef struct {
-    const PlanFloorTimes *times;
-    int gathers;
-} RankLayers;
-
-static RankLayers
-rank_layers(const PlanFloor *floor, const PlanFloorTimes (*times)[MODEL_MAX_KINDS], int64_t r)
+/* Returns: (owned) [stage] the way of a slice through all stages before it. */
+static RoundWay *
+round_ways(const PlanFloor *floor, const PlanFloorTimes (*times)[MODEL_MAX_KINDS])
 {
-    const bool is_end = r == 0 || r == floor->point->degrees.pp - 1;
-    const int32_t place = floor->place_of_rank[r];
+    const int64_t pp = floor->point->degrees.pp, n_stages = pp * floor->point->degrees.vpp;
+    RoundWay *ways = g_new0(RoundWay, (size_t)n_stages);
 
-    return (RankLayers){times[place >= 0 ? (guint)place : floor->n_places],
-                        floor->ends_hide && is_end ? 0 : 1};
-}
-
-/* What is known of the stages to which slices go round: [0] of the ranks' last chunks, [1] of those before. */
-typedef struct {
-    int64_t chunk[2];
-    double way_s[2][PLAN_FLOOR_PASSES]; /* through all stages before that of the rank in hand */
-    int n;
-} Rounds;
-
-/* Begins at rank 0. */
-static Rounds
-rounds_begin(const PlanFloor *floor, const PlanFloorTimes (*times)[MODEL_MAX_KINDS])
-{
-    const int64_t pp = floor->point->degrees.pp, vpp = floor->point->degrees.vpp;
-    Rounds rounds = {.chunk = {vpp - 1, vpp - 2}, .n = vpp > 2 ? 2 : 1};
-
-    for (int64_t stage = 0; stage < (vpp - 1) * pp; stage++) {
-        const RankLayers of = rank_layers(floor, times, stage % pp);
+    for (int64_t stage = 0; stage < n_stages - 1; stage++) {
+        const PlanFloorRankLayers of = plan_floor_rank_layers(floor, times, stage % pp);
+        RoundWay *next = &ways[stage + 1];
+        *next = ways[stage];
         for (int k = 0; k < floor->cost->n_kinds; k++)
             for (int i = 0; i < PLAN_FLOOR_PASSES; i++) {
-                const double way_s = floor->stages[stage][k] * of.times[k].pass_s[i][of.gathers];
-                rounds.way_s[0][i] += way_s;
-                rounds.way_s[1][i] += stage < (vpp - 2) * pp ? way_s : 0.0;
+                const double n = floor->stages[stage][k];
+                next->of[WAY_SLOWEST][i] += n * of.times[k].pass_s[i][of.gathers];
+                next->of[WAY_LONGEST][i] += n * of.times[k].longest_s[i][of.gathers];
             }
     }
-    return rounds;
+    return ways;
 }
 
-/* Sets what @rank has of round number @j; @stands: layers of rank 0's first stage that stand in for its own.  Goes
- * on to the next rank. */
+/* Sets what @rank has of its round number @j; @stands: layers of rank 0's first stage that stand in for its
+ * own. */
 static void
-rounds_next(const PlanFloor *floor, const PlanFloorCell *cell, const RankLayers *of,
-            const double *stands, int j, Rounds *rounds, RankTimes *rank)
+set_round(const PlanFloor *floor, const PlanFloorCell *cell, const PlanFloorRankLayers *of,
+          const double *stands, int j, const RoundWay *ways, RankTimes *rank)
 {
-    const int64_t pp = floor->point->degrees.pp, at = rounds->chunk[j] * pp + rank->r;
-    const double *own = floor->stages[at];
+    const int64_t pp = floor->point->degrees.pp;
+    const PlanFloorRound *round = &floor->rounds[rank->r][j];
+    const int64_t at = round->chunk * pp + rank->r;
 
-    rank->round_longer_s =
-        at == pp * floor->point->degrees.vpp - 1 ? end_part_s(floor, PLAN_PART_HEAD) : 0.0;
-    for (int i = 0; i < PLAN_FLOOR_PASSES; i++) {
-        rank->round[i] = rounds->way_s[j][i];
+    rank->round = round;
+    rank->round_way = &ways[at];
+    rank->round_longer_s = 0.0;
+    rank->round_head_s = at == pp * floor->point->degrees.vpp - 1
+                             ? plan_floor_end_part_s(floor, PLAN_PART_HEAD)
+                             : 0.0;
+    for (int i = 0; i < PLAN_FLOOR_PASSES; i++)
         rank->before[i] = 0.0;
-    }
     for (int k = 0; k < floor->cost->n_kinds; k++) {
-        const double later = j == 0 ? own[k] : own[k] + floor->stages[at + pp][k];
-        rank->round_longer_s += fmax(0.0, own[k] - stands[k]) * of->times[k].work_s[of->gathers];
-        for (int i = 0; i < PLAN_FLOOR_PASSES; i++) {
-            const double slice_s = of->times[k].pass_s[i][of->gathers];
-            rank->before[i] += (floor->all[rank->r][k] - later) * (double)cell->last * slice_s;
-            rounds->way_s[j][i] += own[k] * slice_s;
-        }
+        double n = 0.0;
+        for (int64_t chunk = 0; chunk < round->chunk; chunk++)
+            n += floor->stages[chunk * pp + rank->r][k];
+        rank->round_longer_s +=
+            fmax(0.0, floor->stages[at][k] - stands[k]) * of->times[k].work_s[of->gathers];
+        for (int i = 0; i < PLAN_FLOOR_PASSES; i++)
+            rank->before[i] += n * (double)cell->last * of->times[k].pass_s[i][of->gathers];
     }
 }
 
@@ -330,19 +320,22 @@ cell_bound_s(const PlanFloor *floor, const PlanFloorCell *cell,
                         cell->last,
                         cell->high,
                         vpp > 1 && cell->first == cell->last ? common.groups.first : 0};
-    Rounds rounds = common.goes_round ? rounds_begin(floor, times) : (Rounds){.n = 0};
+    PlanFloorGradient gradient = {.floor = floor, .cell = cell, .times = times};
+    g_autofree RoundWay *round_way = common.goes_round ? round_ways(floor, times) : NULL;
     double most[PLAN_RANK_ORDER_N], least = INFINITY;
 
     for (int i = 0; i < floor->n_orders; i++)
         most[i] =
             vpp > 1 ? chain_s(floor, &floor->orders[i], &common, times[floor->n_places]) : 0.0;
     ways[0] = (Way){0};
+    if (common.goes_round)
+        plan_floor_gradient_begin(&gradient);
     for (int64_t r = 0; r < pp; r++) {
-        const RankLayers layers = rank_layers(floor, times, r);
+        const PlanFloorRankLayers layers = plan_floor_rank_layers(floor, times, r);
         const PlanFloorTimes *of = layers.times;
         const int gathers = layers.gathers;
         /* Rank 0 stands in for what r does before the slice as far as it takes as long. */
-        const bool is_like_0 = r == 0 || are_alike(floor, 0, r);
+        const bool is_like_0 = r == 0 || plan_floor_are_alike(floor, 0, r);
         const double nothing[MODEL_MAX_KINDS] = {0},
                      *stands = is_like_0 ? floor->first[0] : nothing;
         RankTimes rank = {.r = r};
@@ -352,21 +345,24 @@ cell_bound_s(const PlanFloor *floor, const PlanFloorCell *cell,
             rank.longer_s += fmax(0.0, floor->first[r][k] - stands[k]) * of[k].work_s[gathers];
         }
         if (r == 0)
-            work_s += end_part_s(floor, PLAN_PART_EMBEDDING);
+            work_s += plan_floor_end_part_s(floor, PLAN_PART_EMBEDDING);
         if (r == pp - 1)
             work_s += (vpp == 1 ? 1.0 - common.share[WAY_SLOWEST] : 1.0) *
-                      end_part_s(floor, PLAN_PART_HEAD);
+                      plan_floor_end_part_s(floor, PLAN_PART_HEAD);
         rank.forced_s = plan_floor_forced_s(floor->memory, &cut, r);
         if (isinf(rank.forced_s))
             return INFINITY;
         for (int i = 0; i < floor->n_orders; i++)
             idle[i] = idle_s(floor, &floor->orders[i], &common, ways, &rank);
-        for (int j = 0; j < rounds.n; j++) {
-            rounds_next(floor, cell, &layers, stands, j, &rounds, &rank);
+        for (int j = 0; j < PLAN_FLOOR_ROUNDS && common.goes_round; j++) {
+            if (floor->rounds[r][j].chunk == 0)
+                continue;
+            set_round(floor, cell, &layers, stands, j, round_way, &rank);
             for (int i = 0; i < floor->n_orders; i++)
-                idle[i] = fmax(idle[i],
-                               round_s(&floor->orders[i], &common, ways, &rank, rounds.chunk[j]));
+                idle[i] = fmax(idle[i], round_s(&floor->orders[i], &common, ways, &rank));
         }
+        if (common.goes_round)
+            plan_floor_gradient_next(&gradient, r, idle);
         for (int i = 0; i < floor->n_orders; i++)
             most[i] = fmax(most[i], work_s + rank.forced_s + idle[i]);
         ways[r + 1] = ways[r];
@@ -458,141 +454,6 @@ least_s(const PlanFloor *floor, double most_s)
 
 /* --- public --- */
 
-static void
-floor_clear(PlanFloor *floor)
-{
-    g_free(floor->first);
-    g_free(floor->all);
-    g_free(floor->stages);
-    for (int i = 0; i < floor->n_orders; i++)
-        plan_floor_messages_clear(&floor->orders[i].messages);
-    g_free(floor->orders);
-    g_clear_pointer(&floor->places_groups, g_array_unref);
-    g_free(floor->places);
-    g_free(floor->place_of_rank);
-    g_free(floor->as_long);
-}
-
-static void
-set_layers(PlanFloor *floor, const int64_t *counts)
-{
-    const int64_t pp = floor->point->degrees.pp, n_stages = pp * floor->point->degrees.vpp;
-
-    floor->first = g_malloc0((size_t)pp * sizeof *floor->first);
-    floor->all = g_malloc0((size_t)pp * sizeof *floor->all);
-    floor->stages = g_malloc0((size_t)n_stages * sizeof *floor->stages);
-    for (int64_t k = 0, begin = 0; k < n_stages; begin += counts[k++]) {
-        int64_t n[PLAN_PART_N] = {0};
-        plan_layer_count(floor->request, begin, begin + counts[k], n);
-        for (int i = 0; i < floor->cost->n_kinds; i++) {
-            floor->all[k % pp][i] += (double)n[i];
-            floor->first[k % pp][i] += k < pp ? (double)n[i] : 0.0;
-            floor->stages[k][i] = (double)n[i];
-        }
-    }
-}
-
-/* Whether nothing takes less in order @b of ranks than in order @a. */
-static bool
-is_no_worse(const PlanFloorOrder *a, const PlanFloorOrder *b, int64_t pp)
-{
-    for (int64_t r = 0; r <= pp; r++)
-        for (int pass = 0; pass < PLAN_FLOOR_PASSES; pass++) {
-            const PlanFloorMessage *x =
-                r < pp ? &a->messages.to[r][pass] : &a->messages.round[pass];
-            const PlanFloorMessage *y =
-                r < pp ? &b->messages.to[r][pass] : &b->messages.round[pass];
-            if (x->latency_s > y->latency_s || x->row_s > y->row_s)
-                return false;
-        }
-    return a->end_s <= b->end_s;
-}
-
-/* Sets the orders in which ranks may lie, of which each has its own messages and its own reduction after
- * the last op of rank 0, which has @n of each part; returns the least time after that op. */
-static double
-set_orders(PlanFloor *floor, const int64_t n[PLAN_PART_N])
-{
-    const PlanPoint *point = floor->point;
-    double least_s = INFINITY;
-
-    floor->orders = g_new0(PlanFloorOrder, PLAN_RANK_ORDER_N);
-    for (uint32_t left = plan_point_orders(point); left != 0; left &= left - 1) {
-        PlanPoint one = *point;
-        PlanFloorOrder *order = &floor->orders[floor->n_orders];
-        bool is_known = false;
-        one.orders = 0;
-        one.degrees.rank_order = g_bit_nth_lsf(left, -1);
-        plan_floor_messages_init(&order->messages, floor->request, &one);
-        order->end_s = plan_sketch_end_s(floor->request, floor->cost, &one, n) * (1.0 - 1e-9);
-        for (int i = 0; i < floor->n_orders && !is_known; i++)
-            is_known = is_no_worse(&floor->orders[i], order, point->degrees.pp);
-        if (is_known) {
-            plan_floor_messages_clear(&order->messages);
-            continue;
-        }
-        least_s = fmin(least_s, order->end_s);
-        floor->n_orders++;
-    }
-    for (int i = 0; i < floor->n_orders; i++)
-        floor->orders[i].end_s -= least_s;
-    return least_s;
-}
-
-/* Sets all of @floor but its group and its table, from what it borrows; returns what rank 0 does after its
- * last op at the least. */
-static double
-floor_init(PlanFloor *floor, const PlanFloorAsked *asked, const PlanFloorMemory *memory)
-{
-    const PlanRequest *request = asked->request;
-    const PlanPoint *point = asked->point;
-    const PlanLayerCost *cost = asked->cost;
-    const int64_t pp = point->degrees.pp;
-    int64_t n[PLAN_PART_N] = {[PLAN_PART_EMBEDDING] = cost->n[PLAN_PART_EMBEDDING]};
-
-    *floor = (PlanFloor){
-        .request = request,
-        .point = point,
-        .cost = cost,
-        .memory = memory,
-        .n_sequences = point->n_micro_batches * point->micro_batch,
-        .interference = request->profile->parameters.interference_fraction,
-        .ranks_alike = plan_sketch_ranks_are_alike(request, &point->degrees),
-        .ends_hide = plan_sketch_prefetch(request, cost) > 1,
-    };
-    set_layers(floor, asked->counts);
-    floor->place_of_rank = g_new(int32_t, (size_t)pp);
-    floor->places_groups = plan_rank_places(request, point, floor->place_of_rank);
-    if (floor->places_groups == NULL)
-        plan_rank_kinds(request, point, floor->place_of_rank);
-    floor->n_places = floor->places_groups == NULL ? request->profile->cluster->nodes->len
-                                                   : floor->places_groups->len / MODEL_GROUP_N;
-    floor->places = g_new(const PlanFloorKind *, floor->n_places);
-    floor->as_long = g_new(int64_t, (size_t)pp);
-    for (int64_t r = 0; r < pp; r++)
-        floor->as_long[r] = first_as_long(floor, r);
-    for (int i = 0; i < cost->n_kinds; i++)
-        n[i] = (int64_t)floor->all[0][i];
-    return set_orders(floor, n);
-}
-
-/* The largest micro-batch has @group sequences. */
-static void
-set_group(PlanFloor *floor, PlanMemo *memo, int64_t group)
-{
-    const int64_t rows = group * floor->request->seq_len;
-    const GArray *groups = floor->places_groups;
-
-    floor->group = group;
-    for (guint i = 0; i < floor->n_places; i++) {
-        const ProfileGroup *at =
-            groups == NULL ? NULL : &g_array_index(groups, ProfileGroup, i * MODEL_GROUP_N);
-        if (i == 0 || groups != NULL)
-            floor->table = plan_floor_table(memo, floor->request, floor->point, rows, at);
-        floor->places[i] = &floor->table->kinds[groups == NULL ? i : 0];
-    }
-}
-
 int64_t
 plan_floor_cell_ns(const PlanFloorAsked *asked, int64_t group, const PlanFloorCell *cell)
 {
@@ -603,15 +464,15 @@ plan_floor_cell_ns(const PlanFloorAsked *asked, int64_t group, const PlanFloorCe
         return 0;
     plan_floor_memory_init(&bytes, asked->request, asked->cost, asked->point, asked->counts,
                            asked->memory_bytes);
-    const double end_s = floor_init(&floor, asked, &bytes);
-    set_group(&floor, asked->memo, group);
+    const double end_s = plan_floor_init(&floor, asked, &bytes);
+    plan_floor_set_group(&floor, asked->memo, group);
     g_autofree PlanFloorTimes(*times)[MODEL_MAX_KINDS] =
         g_malloc0((floor.n_places + 1) * sizeof *times);
     g_autofree Way *ways = g_new0(Way, (size_t)pp + 1);
     plan_floor_times(&floor, cell, times);
     const double bound_s =
         cell_bound_s(&floor, cell, (const PlanFloorTimes(*)[MODEL_MAX_KINDS])times, ways);
-    floor_clear(&floor);
+    plan_floor_clear(&floor);
     return isinf(bound_s) ? INT64_MAX : units_ns_from_s(bound_s + end_s);
 }
 
@@ -625,14 +486,14 @@ plan_floor_ns(const PlanFloorAsked *asked, const int64_t *groups, int n_groups, 
         return 0;
     plan_floor_memory_init(&bytes, asked->request, asked->cost, asked->point, asked->counts,
                            asked->memory_bytes);
-    const double end_s = floor_init(&floor, asked, &bytes);
+    const double end_s = plan_floor_init(&floor, asked, &bytes);
     const double most_s = most_ns == INT64_MAX ? INFINITY : units_s_from_ns(most_ns) - end_s;
     double least = most_s;
     for (int i = 0; i < n_groups; i++) {
-        set_group(&floor, asked->memo, groups[i]);
+        plan_floor_set_group(&floor, asked->memo, groups[i]);
         least = least_s(&floor, least);
     }
-    floor_clear(&floor);
+    plan_floor_clear(&floor);
     if (least >= most_s)
         return most_ns;
     return units_ns_from_s(least + end_s);

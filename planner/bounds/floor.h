@@ -12,7 +12,8 @@
  *   f  the slice that takes longest takes at least the average of the k slices of the first micro-batch, its
  *      attention to all context included; and what the slice of most tokens takes without context; of the
  *      backwards of the last micro-batch likewise
- *   F  any slice takes at least what one row does
+ *   F  any slice takes at least what one of the tokens does that k - 1 slices, none longer than the longest,
+ *      leave it
  *
  * With n_q layers in the first stage of rank q and N_r in all stages of rank r, rank r takes at least N_r w,
  * what it must recompute so that what it holds fits (floor_memory.h), and its idle time on the way of a slice
@@ -21,7 +22,8 @@
  * micro-batch; or on a rank q with at least as many layers, to which any slice has come.  Of several chunks a
  * slice also passes all stages before the last one, which does all of its own ops meanwhile; and where
  * micro-batches are of one size, a rank waits for a slice of the first one that comes round and round while the
- * rank has only the first group's ops, and of the last one likewise (docs/bounds.md).  What rank 0 does after its
+ * rank has only the first group's ops, and of the last one likewise (docs/bounds.md), and for its first
+ * gradient (floor_gradient.h).  What rank 0 does after its
  * last op is added (plan_sketch_end_s), in the order of ranks in which both are least.
  *
  * Context parallelism's ring and tensor parallelism that overlaps are left out, since they may hide.

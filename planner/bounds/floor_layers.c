@@ -126,18 +126,27 @@ slowest_s(const PlanFloor *floor, guint node, int k, int pass, const PlanFloorCe
               seconds);
 }
 
-/* The slice of most tokens. */
+/* A slice of at least @tokens. */
 static void
-longest_s(const PlanFloor *floor, guint node, int k, int pass, const PlanFloorCell *cell,
-          int64_t sequences, double seconds[2])
+tokens_s(const PlanFloor *floor, guint node, int k, int pass, double tokens, int64_t sequences,
+         double seconds[2])
 {
     const double length = (double)floor->request->seq_len, batch = (double)sequences;
-    const double tokens = ceil(cell->low * length * (1.0 - 1e-9));
     /* Of the pairs of a query and a key of a whole sequence those of a slice without context; with a
      * window it is a larger share. */
     const double pairs = tokens * (tokens + 1.0) / (length * (length + 1.0));
 
     single_s(floor, node, k, pass, (int64_t)(batch * tokens), batch * pairs, seconds);
+}
+
+/* The slice of most tokens. */
+static void
+longest_s(const PlanFloor *floor, guint node, int k, int pass, const PlanFloorCell *cell,
+          int64_t sequences, double seconds[2])
+{
+    const double length = (double)floor->request->seq_len;
+
+    tokens_s(floor, node, k, pass, ceil(cell->low * length * (1.0 - 1e-9)), sequences, seconds);
 }
 
 typedef void (*SliceFunc)(const PlanFloor *floor, guint node, int k, int pass,
@@ -217,6 +226,8 @@ static PlanFloorTimes
 layer_times(const PlanFloor *floor, guint node, int k, const PlanFloorCell *cell,
             const CellSizes *sizes)
 {
+    const double least_tokens = plan_floor_least_tokens(floor, cell);
+    const int64_t fewest = plan_floor_least_sequences(floor, cell, 1);
     PlanFloorTimes times = {0};
 
     for (int i = 0; i < PLAN_FLOOR_PASSES; i++) {
@@ -224,7 +235,7 @@ layer_times(const PlanFloor *floor, guint node, int k, const PlanFloorCell *cell
         work_s(floor, node, k, i, cell, one);
         times.work_s[0] += one[0];
         times.work_s[1] += one[1];
-        single_s(floor, node, k, i, 1, 0.0, times.least_s[i]);
+        tokens_s(floor, node, k, i, least_tokens, fewest, times.least_s[i]);
         slowest_s(floor, node, k, i, cell, floor->group, times.largest_s[i]);
     }
     set_sums(floor, node, k, cell, sizes->ends, sizes->n_ends, slowest_s, times.pass_s);

@@ -10,6 +10,8 @@
  */
 #pragma once
 
+#include <math.h>
+
 #include "planner/bounds/floor.h"
 #include "planner/bounds/floor_memory.h"
 #include "planner/bounds/floor_messages.h"
@@ -28,6 +30,16 @@ typedef struct {
     PlanFloorMessages messages;
     double end_s; /* what rank 0 does after its last op, above the least of all orders */
 } PlanFloorOrder;
+
+/* A chunk of a rank to which slices are followed round and round. */
+typedef struct {
+    int64_t chunk; /* 0: none */
+    int64_t
+        as_long; /* a rank like it whose first stage has as many layers as that chunk; -1: none */
+} PlanFloorRound;
+
+/* The last chunk of a rank, and the one before for which it waits longest. */
+#define PLAN_FLOOR_ROUNDS 2
 
 /* What all slicings of a point have in common. */
 typedef struct {
@@ -51,8 +63,9 @@ typedef struct {
     guint n_places;
     int32_t *place_of_rank; /* (owned) -1: several */
     int64_t *as_long; /* (owned) [rank] where a path to it begins: in floor.c: first_as_long() */
-    bool ranks_alike; /* groups of all ranks lie alike */
-    bool ends_hide;   /* gathers of ZeRO 3 may hide behind embedding and head */
+    PlanFloorRound (*rounds)[PLAN_FLOOR_ROUNDS]; /* (owned) [rank] */
+    bool ranks_alike;                            /* groups of all ranks lie alike */
+    bool ends_hide; /* gathers of ZeRO 3 may hide behind embedding and head */
 } PlanFloor;
 
 /* What one layer takes in a cell at the least.  [gathers] as average_s(). */
@@ -62,7 +75,7 @@ typedef struct {
     double pass_s[PLAN_FLOOR_SUMS][2];
     double group_s[PLAN_FLOOR_SUMS][2];   /* the same in the first group and in the last one */
     double longest_s[PLAN_FLOOR_SUMS][2]; /* of the slice that has most tokens, there */
-    double least_s[PLAN_FLOOR_PASSES][2]; /* of a slice of one row */
+    double least_s[PLAN_FLOOR_PASSES][2]; /* of any slice of any micro-batch */
     double largest_s[PLAN_FLOOR_PASSES]
                     [2]; /* of the slice that takes longest, in the largest micro-batch */
 } PlanFloorTimes;
@@ -86,6 +99,50 @@ static inline int64_t
 plan_floor_least_sequences(const PlanFloor *floor, const PlanFloorCell *cell, int64_t n)
 {
     return MAX(n, floor->n_sequences - (cell->n_micro_batches - n) * floor->group);
+}
+
+/* Returns: tokens of any slice at the least: what the others, none longer than the longest, leave it. */
+static inline double
+plan_floor_least_tokens(const PlanFloor *floor, const PlanFloorCell *cell)
+{
+    const double others = (double)(cell->last - 1) * cell->high * (1.0 + 1e-9);
+
+    return fmax(1.0, trunc((double)floor->request->seq_len * (1.0 - others)));
+}
+
+/* What layers of rank @r take: those of its place, and whether gathers count that hide. */
+typedef struct {
+    const PlanFloorTimes *times;
+    int gathers;
+} PlanFloorRankLayers;
+
+static inline PlanFloorRankLayers
+plan_floor_rank_layers(const PlanFloor *floor, const PlanFloorTimes (*times)[MODEL_MAX_KINDS],
+                       int64_t r)
+{
+    const bool is_end = r == 0 || r == floor->point->degrees.pp - 1;
+    const int32_t place = floor->place_of_rank[r];
+
+    return (PlanFloorRankLayers){times[place >= 0 ? (guint)place : floor->n_places],
+                                 floor->ends_hide && is_end ? 0 : 1};
+}
+
+/* Whether an op takes as long on both ranks. */
+static inline bool
+plan_floor_are_alike(const PlanFloor *floor, int64_t q, int64_t r)
+{
+    return (floor->ranks_alike || floor->places_groups != NULL) &&
+           floor->place_of_rank[q] == floor->place_of_rank[r] && floor->place_of_rank[r] >= 0;
+}
+
+/* Both passes of an end of the model over all tokens. */
+static inline double
+plan_floor_end_part_s(const PlanFloor *floor, PlanPart part)
+{
+    const PlanPartCost *cost = &floor->cost->parts[part];
+
+    return (double)floor->point->n_micro_batches *
+           (cost->sliced_forward_s + cost->sliced_backward_s);
 }
 
 PlanFloorGroups plan_floor_groups(const PlanFloor *floor, const PlanFloorCell *cell);
