@@ -215,7 +215,8 @@ const Command cmd_export = {
     .usage = "PLAN.json|SCHEDULE.json --to TARGET [-o FILE|--bundle DIR]",
     .summary = "write a plan as another program reads it",
     .details =
-        "megatron: options of pretrain_gpt.py, one on each line.  deepspeed: the JSON for\n"
+        "megatron: options of pretrain_gpt.py, one on each line.  megatron-bridge: a recipe of\n"
+        "Megatron-Bridge and its overrides, one on each line.  deepspeed: the JSON for\n"
         "deepspeed.initialize.  torchtitan: a Python module for 0.3.0, or with --version 0.2\n"
         "the TOML for v0.2.2.  pytorch-csv: the schedule that torch.distributed.pipelining\n"
         "loads in its format compute_only, and torchtitan with\n"

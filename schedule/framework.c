@@ -75,32 +75,62 @@ static const char *const schedules_of_torch[] = {
  * pipeline_parallel_layer_layout.py (validate_layer_layout()).  Uneven stages are a layout.  The
  * mesh of Megatron-FSDP, which is ZeRO 2 and 3, has no pipeline (_init_dist_index); offloading is
  * the distributed optimizer's, which is ZeRO 1.  What overlap_moe_expert_parallel_comm asks for is
- * asserted in core/transformer/transformer_config.py. */
-static const PlanFrameworkRules rules_of_megatron = {
-    .schedules = schedules_of_megatron,
-    .described_by_flags = true,
-    .chunks = true,
-    .uneven = true,
-    .empty_stages = true,
-    .mtp = true,
-    .cp = true,
-    .ep = true,
-    .tp_with_pp = true,
-    .pp_before_dp = true,
-    .merges_chunks = true,
-    .groups = PLAN_GROUPS_AT_LEAST_PP,
-    .kv_heads = PLAN_KV_HEADS_COPIED,
-    .recomputes = ANY_RECOMPUTE,
-    .optimizers = ADAMW | BIT(PLAN_OPTIMIZER_MUON),
-    .modules = BIT(PLAN_MODULE_OPS) - 1,
-    .dtypes = HALF_OR_FLOAT | BIT(DTYPE_FP8) | BIT(DTYPE_NVFP4),
-    .grad_dtypes = BIT(DTYPE_FP32) | BIT(DTYPE_BF16),
-    .zero = ANY_ZERO,
-    .zero_with_pp = BIT(0) | BIT(1),
-    .zero_with_tp = ANY_ZERO,
-    .zero_with_cp = ANY_ZERO,
-    .zero_on_cpu = BIT(1),
+ * asserted in core/transformer/transformer_config.py.  Transformer Engine's ring of context parallelism has
+ * neither windows nor sinks (attention/dot_product_attention/utils.py, get_attention_backend()). */
+#define RULES_OF_MEGATRON(has)                                                                     \
+    {                                                                                              \
+        .models = (has), .schedules = schedules_of_megatron, .described_by_flags = true,           \
+        .chunks = true, .uneven = true, .empty_stages = true, .mtp = true, .cp = true,             \
+        .ring_is_plain = true, .ep = true, .tp_with_pp = true, .pp_before_dp = true,               \
+        .merges_chunks = true, .groups = PLAN_GROUPS_AT_LEAST_PP,                                  \
+        .kv_heads = PLAN_KV_HEADS_COPIED, .recomputes = ANY_RECOMPUTE,                             \
+        .optimizers = ADAMW | BIT(PLAN_OPTIMIZER_MUON), .modules = BIT(PLAN_MODULE_OPS) - 1,       \
+        .dtypes = HALF_OR_FLOAT | BIT(DTYPE_FP8) | BIT(DTYPE_NVFP4),                               \
+        .grad_dtypes = BIT(DTYPE_FP32) | BIT(DTYPE_BF16), .zero = ANY_ZERO,                        \
+        .zero_with_pp = BIT(0) | BIT(1), .zero_with_tp = ANY_ZERO, .zero_with_cp = ANY_ZERO,       \
+        .zero_on_cpu = BIT(1),                                                                     \
+    }
+static const PlanFrameworkRules rules_of_megatron = RULES_OF_MEGATRON(NULL);
+
+/* Megatron-Bridge at 067f987 (2026-08): the classes of Hugging Face that its AutoBridge makes models of
+ * (models: register_bridge), and its recipes of pretraining for Hoppers (recipes: h100), whatever layers they
+ * have: Megatron-Core's provider takes them from code, not from flags.  Gemma 3's class has the vision encoder
+ * besides, MiniMax-M2 and Mistral Large have no recipe.  DeepSeek-V3.2, Llama 4 and OLMo 3 have no bridge. */
+#define RECIPE(stem, suffix) stem "_pretrain_" suffix "_h100_bf16_config"
+static const PlanFrameworkModel models_of_megatron_bridge[] = {
+    {"deepseek-v2-lite", "deepseek-ai/DeepSeek-V2-Lite", RECIPE("deepseek_v2_lite", "8gpu"), true},
+    {"deepseek-v2", "deepseek-ai/DeepSeek-V2", RECIPE("deepseek_v2", "128gpu"), true},
+    {"deepseek-v3", "deepseek-ai/DeepSeek-V3", RECIPE("deepseek_v3", "1024gpu"), true},
+    {"gemma3-12b", "google/gemma-3-12b-pt", NULL, false},
+    {"gemma3-27b", "google/gemma-3-27b-pt", NULL, false},
+    {"glm-4.5-air", "zai-org/GLM-4.5-Air", RECIPE("glm45_air_106b", "32gpu"), false},
+    {"glm-4.5", "zai-org/GLM-4.5", RECIPE("glm45_355b", "128gpu"), false},
+    {"gpt-oss-120b", "openai/gpt-oss-120b", RECIPE("gpt_oss_120b", "64gpu"), false},
+    {"gpt-oss-20b", "openai/gpt-oss-20b", RECIPE("gpt_oss_20b", "16gpu"), false},
+    {"kimi-k2", "moonshotai/Kimi-K2-Instruct", RECIPE("kimi_k2", "512gpu"), true},
+    {"llama2-7b", "meta-llama/Llama-2-7b-hf", RECIPE("llama2_7b", "2gpu"), true},
+    {"llama3-405b", "meta-llama/Meta-Llama-3.1-405B", RECIPE("llama31_405b", "256gpu"), true},
+    {"llama3-70b", "meta-llama/Meta-Llama-3-70B", RECIPE("llama3_70b", "32gpu"), true},
+    {"llama3-8b", "meta-llama/Meta-Llama-3-8B", RECIPE("llama3_8b", "2gpu"), false},
+    {"minimax-m2", "MiniMaxAI/MiniMax-M2", NULL, false},
+    {"mistral-large", "mistralai/Mistral-Large-Instruct-2407", NULL, false},
+    {"nemotron-h-56b", "nvidia/Nemotron-H-56B-Base-8K", RECIPE("nemotronh_56b", "8gpu"), true},
+    {"nemotron3-nano", "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16",
+     RECIPE("nemotron_3_nano", "8gpu"), true},
+    {"nemotron3-super", "nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-BF16",
+     RECIPE("nemotron_3_super", "16gpu"), false},
+    {"nemotron3-ultra", "nvidia/NVIDIA-Nemotron-3-Ultra-550B-A55B-BF16",
+     RECIPE("nemotron_3_ultra", "24gpu"), false},
+    {"qwen2.5-72b", "Qwen/Qwen2.5-72B", RECIPE("qwen25_72b", "32gpu"), false},
+    {"qwen3-235b-a22b", "Qwen/Qwen3-235B-A22B", RECIPE("qwen3_235b_a22b", "256gpu"), false},
+    {"qwen3-30b-a3b", "Qwen/Qwen3-30B-A3B", RECIPE("qwen3_30b_a3b", "8gpu"), false},
+    {"qwen3-32b", "Qwen/Qwen3-32B", RECIPE("qwen3_32b", "16gpu"), false},
+    {"qwen3-next-80b", "Qwen/Qwen3-Next-80B-A3B-Instruct", RECIPE("qwen3_next_80b_a3b", "32gpu"),
+     false},
+    {NULL, NULL, NULL, false},
 };
+static const PlanFrameworkRules rules_of_megatron_bridge =
+    RULES_OF_MEGATRON(models_of_megatron_bridge);
 
 /* DeepSpeed at edaa722: runtime/config.py, runtime/zero/config.py, runtime/pipe/module.py.
  * PipelineModule asserts ZeRO below 2, and tensor_parallel.autotp_size is not for it; Ulysses'
@@ -135,9 +165,9 @@ static const PlanFrameworkRules rules_of_megatron_deepspeed = RULES_OF_DEEPSPEED
         .zero_with_cp = BIT(2) | BIT(3), .zero_on_cpu = BIT(2) | BIT(3),                           \
     }
 static const PlanFrameworkModel models_of_torchtitan[] = {
-    {"llama3-8b", "llama3", "8B"},          {"llama3-70b", "llama3", "70B"},
-    {"llama3-405b", "llama3", "405B"},      {"qwen3-32b", "qwen3", "32B"},
-    {"deepseek-v3", "deepseek_v3", "671B"}, {NULL, NULL, NULL},
+    {"llama3-8b", "llama3", "8B", false},          {"llama3-70b", "llama3", "70B", false},
+    {"llama3-405b", "llama3", "405B", false},      {"qwen3-32b", "qwen3", "32B", false},
+    {"deepseek-v3", "deepseek_v3", "671B", false}, {NULL, NULL, NULL, false},
 };
 static const PlanFrameworkRules rules_of_torchtitan = RULES_OF_TORCH(models_of_torchtitan, ADAMW);
 /* FSDP2 in the user's own script. */
@@ -174,16 +204,16 @@ static const PlanFrameworkRules rules_of_terapipe = {
  * (core/pipeline_parallel/schedules.py), so nothing is left to scatter.  Its softmax kernel takes
  * rows of up to 4096 keys [fused_softmax.py]; its FSDP gathers one flat layer ahead. */
 #define FACTS_OF_MEGATRON_CORE                                                                     \
-    .rules = &rules_of_megatron, .stack = "2026-08", .releases = PLAN_RELEASES_MEGATRON,           \
-    .exporter = "megatron", .preset.attention = PLAN_ATTENTION_FLASH,                              \
-    .preset.grad_dtype = DTYPE_FP32, .preset.overlap_dp = true, .preset.pads_vocab = true,         \
-    HOST_OF_LAYER(5.3e-3, 0.40), .host_expert_s = 40e-6, .softmax_keys = 4096,                     \
-    .accumulation = PLAN_ACCUMULATION_MAIN, .fused_accumulation = PLAN_FUSED_ACCUMULATION_ALWAYS,  \
-    .merges_passes = true, .captures_graphs = true, .sorts_received = true,                        \
-    .optimizer_instances = true, .defers_gradients = true, .adds_expert_bias = true,               \
-    .local_if_unfused = true, .gradient_placeholders = true, .separate_step_kernels = true,        \
-    .overlaps_pp_interleaved = true, .shards_whole_matrices = true, .bucket_elements = 40e6,       \
-    .bucket_elements_per_replica = 1e6, .gathers_ahead = true
+    .stack = "2026-08", .releases = PLAN_RELEASES_MEGATRON,                                        \
+    .preset.attention = PLAN_ATTENTION_FLASH, .preset.grad_dtype = DTYPE_FP32,                     \
+    .preset.overlap_dp = true, .preset.pads_vocab = true, HOST_OF_LAYER(5.3e-3, 0.40),             \
+    .host_expert_s = 40e-6, .softmax_keys = 4096, .accumulation = PLAN_ACCUMULATION_MAIN,          \
+    .fused_accumulation = PLAN_FUSED_ACCUMULATION_ALWAYS, .merges_passes = true,                   \
+    .captures_graphs = true, .sorts_received = true, .optimizer_instances = true,                  \
+    .defers_gradients = true, .adds_expert_bias = true, .local_if_unfused = true,                  \
+    .gradient_placeholders = true, .separate_step_kernels = true, .overlaps_pp_interleaved = true, \
+    .shards_whole_matrices = true, .bucket_elements = 40e6, .bucket_elements_per_replica = 1e6,    \
+    .gathers_ahead = true
 
 /* PyTorch FSDP2 as torchtitan runs it: mixed_precision_reduce float32, reduce-scatter under the
  * backward, pipeline messages on streams of their own (batch_isend_irecv); not compiled.  It gathers
@@ -257,6 +287,8 @@ static const PlanFrameworkFacts frameworks[PLAN_FRAMEWORK_N] = {
     [PLAN_FRAMEWORK_MEGATRON_CORE] =
         {
             .name = "megatron-core",
+            .rules = &rules_of_megatron,
+            .exporter = "megatron",
             FACTS_OF_MEGATRON_CORE,
         },
     /* The same layers as the recipes of Megatron-Bridge run them (recipes/common.py:
@@ -265,6 +297,8 @@ static const PlanFrameworkFacts frameworks[PLAN_FRAMEWORK_N] = {
     [PLAN_FRAMEWORK_MEGATRON_BRIDGE] =
         {
             .name = "megatron-bridge",
+            .rules = &rules_of_megatron_bridge,
+            .exporter = "megatron-bridge",
             .preset.loss = PLAN_LOSS_FUSED,
             FACTS_OF_MEGATRON_CORE,
         },

@@ -256,25 +256,33 @@ typedef enum {
 
 /* A model that the program has, by what degas calls it. */
 typedef struct {
-    const char *model, *name, *flavour; /* "llama3-8b", "llama3", "8B" */
+    const char *model;   /* "llama3-8b" */
+    const char *name;    /* "llama3"; Megatron-Bridge: the model of Hugging Face */
+    const char *flavour; /* "8B"; Megatron-Bridge: (nullable) its recipe of pretraining */
+    bool overlaps;       /* Megatron-Bridge: that recipe has settings of comm_overlap */
 } PlanFrameworkModel;
 
 /* Sets are bits: of ZeRO stages, Dtypes, PlanRecomputes, PlanOptimizers. */
 typedef struct {
-    const char *const *schedules;     /* (borrowed) families of pipelines; NULL at the end */
-    const PlanFrameworkModel *models; /* (nullable) all that it has, a row of NULL at the end */
-    bool described_by_flags; /* a model has an embedding and a loss, its biases are in all matrices,
+    const char *const *schedules; /* (borrowed) families of pipelines; NULL at the end */
+    /* (nullable) All that it has, a row of NULL at the end; where others are described by flags, those that
+     * need none. */
+    const PlanFrameworkModel *models;
+    bool
+        described_by_flags; /* any other model has an embedding and a loss, its biases are in all matrices,
                                 in none, or in QKV alone, the base of its rotary positions is a whole
                                 number, and one expert of a token is not chosen by softmax */
-    bool chunks;             /* a rank may have several stages */
-    bool uneven;             /* stages may have different numbers of layers; an end may be alone */
-    bool empty_stages;       /* stages may have neither layers nor an end */
+    bool chunks;            /* a rank may have several stages */
+    bool uneven;            /* stages may have different numbers of layers; an end may be alone */
+    bool empty_stages; /* stages may have neither layers nor an end */
     /* A model may have MTP modules: their layers are as the model's last, all of them are in one
      * stage, and no later one is on its rank. */
     bool mtp;
-    bool slices;              /* sequences may be cut, and micro-batches differ in size */
-    bool cp, ep, tp_with_pp;  /* these degrees may be above 1, and tp and pp together */
-    bool pp_before_dp;        /* ranks may be laid out as tp-cp-pp-dp, too */
+    bool slices;             /* sequences may be cut, and micro-batches differ in size */
+    bool cp, ep, tp_with_pp; /* these degrees may be above 1, and tp and pp together */
+    bool pp_before_dp;       /* ranks may be laid out as tp-cp-pp-dp, too */
+    bool
+        ring_is_plain; /* windows and sinks are split over cp by all-to-alls (a2a), not by the ring */
     bool tokens_by_tp_and_cp; /* tp times twice cp divides the sequence */
     bool offload_parameters;
     bool compiles_overlap_tp; /* overlap_tp is the compiler's, under which I and W are not apart */

@@ -504,6 +504,9 @@ write_conventions(JsonWriter *writer, PlanConventions c)
     json_write_object_inline(writer, "conventions");
     json_write_string(writer, "framework", plan_framework(c.framework)->name);
     json_fields_write(writer, convention_fields, &c);
+    /* The first of the words, which is left out where it is usual. */
+    if (c.loss == PLAN_LOSS_PLAIN && plan_conventions(c.framework).loss != PLAN_LOSS_PLAIN)
+        json_write_string(writer, "loss", plan_loss_names[c.loss]);
     if (c.pads_vocab != plan_conventions(c.framework).pads_vocab)
         json_write_bool(writer, "pad_vocab", c.pads_vocab);
     if (c.stack > 0) {

@@ -458,7 +458,7 @@ exported(const Check *check, Plan *plan, GError **error)
     }
     /* torchtitan's model is a name, which it has to have; of an edit its name does not matter. */
     g_autoptr(ModelArch) named = model_arch_copy(check->job->arch);
-    if (facts->rules->models != NULL) {
+    if (facts->rules->models != NULL && !facts->rules->described_by_flags) {
         g_free(named->name);
         named->name = g_strdup(facts->rules->models[0].model);
     }
@@ -479,40 +479,15 @@ exported(const Check *check, Plan *plan, GError **error)
     return settings;
 }
 
-/* Sections of Megatron-Bridge's configuration; the others are of "model". */
-static const char *
-section(const char *key)
-{
-    static const struct {
-        const char *section, *part;
-    } sections[] = {
-        {"train", "batch_size"},
-        {"ddp", "overlap_grad_reduce"},
-        {"ddp", "overlap_param_gather"},
-        {"ddp", "use_distributed_optimizer"},
-        {"ddp", "data_parallel_sharding_strategy"},
-        {"dist", "use_megatron_fsdp"},
-        {"comm_overlap", "tp_comm_overlap"},
-        {"optimizer", "optimizer_"},
-        {"optimizer", "precision_aware"},
-        {"checkpoint", "ckpt_format"},
-    };
-
-    for (size_t i = 0; i < G_N_ELEMENTS(sections); i++)
-        if (strstr(key, sections[i].part) != NULL)
-            return sections[i].section;
-    return "model";
-}
-
 /* (owned) a setting as one writes it in the recipe. */
 static char *
 setting_text(const Check *check, const RecipeSetting *setting, const char *value)
 {
     const bool is_flag = strcmp(value, "true") == 0;
 
+    if (check->recipe->framework == PLAN_FRAMEWORK_MEGATRON_BRIDGE)
+        return g_strdup_printf("%s=%s", setting->key, value);
     if (g_str_has_prefix(setting->shown, "--")) {
-        if (check->recipe->framework == PLAN_FRAMEWORK_MEGATRON_BRIDGE)
-            return g_strdup_printf("%s.%s=%s", section(setting->key), setting->key, value);
         if (g_str_has_suffix(check->recipe->settings->path, ".yaml") ||
             g_str_has_suffix(check->recipe->settings->path, ".yml"))
             return g_strdup_printf("%s: %s", setting->key, value);
@@ -532,7 +507,8 @@ replace_chunks(const Check *check, CheckEdit *edit)
     const RecipeSetting *old = g_hash_table_lookup(check->recipe->settings->by_key, layers);
     const PlanDegrees *d = &edit->plan->degrees, *before = &check->job->plan->degrees;
 
-    if (old == NULL || (d->pp == before->pp && d->vpp == before->vpp))
+    if (old == NULL || (d->pp == before->pp && d->vpp == before->vpp) ||
+        check->recipe->framework == PLAN_FRAMEWORK_MEGATRON_BRIDGE)
         return;
     for (guint i = edit->set->len; i-- > 0;) {
         g_autofree char *line = g_strdelimit(g_strdup(g_ptr_array_index(edit->set, i)), "_", '-');
@@ -552,14 +528,18 @@ replace_chunks(const Check *check, CheckEdit *edit)
 static void
 add_batch(const Check *check, CheckEdit *edit, const RecipeSettings *to)
 {
-    static const char *const keys[] = {"global_batch_size", "training.global_batch_size"};
+    static const char *const keys[] = {"global_batch_size", "train.global_batch_size",
+                                       "training.global_batch_size"};
     const Plan *plan = check->job->plan;
 
     if (edit->plan->micro_batch == plan->micro_batch && edit->plan->degrees.dp == plan->degrees.dp)
         return;
     for (size_t i = 0; i < G_N_ELEMENTS(keys); i++) {
         const RecipeSetting *written = g_hash_table_lookup(to->by_key, keys[i]);
-        const RecipeSetting *own = g_hash_table_lookup(check->recipe->settings->by_key, keys[i]);
+        /* Those of Megatron-Bridge were read without their sections. */
+        const RecipeSetting *own = g_hash_table_lookup(
+            check->recipe->settings->by_key,
+            g_str_has_prefix(keys[i], "train.") ? keys[i] + strlen("train.") : keys[i]);
         if (written != NULL && (own == NULL || strcmp(own->value, "-1") == 0))
             g_ptr_array_add(edit->set, setting_text(check, written, written->value));
     }

@@ -2,9 +2,13 @@
 
 #include <string.h>
 
-const ExportTarget *const export_targets[] = {&export_megatron,   &export_deepspeed,
-                                              &export_torchtitan, &export_pytorch_csv,
-                                              &export_degas,      NULL};
+const ExportTarget *const export_targets[] = {&export_megatron,
+                                              &export_megatron_bridge,
+                                              &export_deepspeed,
+                                              &export_torchtitan,
+                                              &export_pytorch_csv,
+                                              &export_degas,
+                                              NULL};
 
 const ExportTarget *
 export_target_find(const char *name)

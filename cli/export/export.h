@@ -60,8 +60,8 @@ typedef struct {
     void (*bundle)(const ExportSource *source, ExportBundle *bundle);
 } ExportTarget;
 
-extern const ExportTarget export_pytorch_csv, export_megatron, export_deepspeed, export_torchtitan,
-    export_degas;
+extern const ExportTarget export_pytorch_csv, export_megatron, export_megatron_bridge,
+    export_deepspeed, export_torchtitan, export_degas;
 
 /* Adds a variable to a bundle.  Defined in cli/export/bundle.c, as is the next one. */
 void export_bundle_set(ExportBundle *bundle, const char *name, const char *value, const char *why);

@@ -167,7 +167,7 @@ is_even(const Plan *plan, const ModelArch *arch)
 static void
 add_layout(GString *text, const Plan *plan, const ModelArch *arch)
 {
-    g_autofree char *stages = layout_string_write(plan, arch->n_layers);
+    g_autofree char *stages = layout_string_write(plan, arch->n_layers, true);
 
     add_word(text, "pipeline-model-parallel-layout", stages);
 }
@@ -295,6 +295,17 @@ add_numbers(GString *text, const Plan *plan)
     }
 }
 
+/* Megatron-Bridge has models that flags do not say. */
+static void
+check(const ExportSource *source, GArray *breaches)
+{
+    const PlanFrameworkRules *bridge = plan_framework(PLAN_FRAMEWORK_MEGATRON_BRIDGE)->rules;
+    const ModelArch *arch = source->job->arch;
+
+    if (model_arch_unusual(arch) != NULL && plan_rules_model(bridge, arch) != NULL)
+        export_breaks(breaches, NULL, "Megatron-Bridge has the model: --to megatron-bridge");
+}
+
 static char *
 write_flags(const ExportSource *source, size_t *n_bytes, GError **error)
 {
@@ -376,6 +387,7 @@ const ExportTarget export_megatron = {
     .name = "megatron",
     .summary = "flags of Megatron-LM's pretrain_gpt.py",
     .framework = PLAN_FRAMEWORK_MEGATRON_CORE,
+    .check = check,
     .write = write_flags,
     .note = note,
     .bundle = bundle,

@@ -201,7 +201,7 @@ stage_text(const PlanStage *stage, int64_t n_layers)
 }
 
 char *
-layout_string_write(const Plan *plan, int64_t n_layers)
+layout_string_write(const Plan *plan, int64_t n_layers, bool groups)
 {
     g_autoptr(GPtrArray) texts = g_ptr_array_new_with_free_func(g_free);
     GString *text = g_string_new(NULL);
@@ -211,7 +211,8 @@ layout_string_write(const Plan *plan, int64_t n_layers)
     for (guint i = 0, n; i < texts->len; i += n) {
         const char *one = g_ptr_array_index(texts, i);
         /* The last stage has no bar behind it. */
-        for (n = 1; i + n + 1 < texts->len && strcmp(one, g_ptr_array_index(texts, i + n)) == 0;)
+        for (n = 1;
+             groups && i + n + 1 < texts->len && strcmp(one, g_ptr_array_index(texts, i + n)) == 0;)
             n++;
         if (i + 1 == texts->len)
             g_string_append(text, one);
@@ -221,4 +222,43 @@ layout_string_write(const Plan *plan, int64_t n_layers)
             g_string_append_printf(text, "(%s|)*%u", one, n);
     }
     return g_string_free(text, FALSE);
+}
+
+/* --- hybrids --- */
+
+/* 0: none. */
+static char
+hybrid_letter(const ModelArch *kind)
+{
+    if (kind->ffn == MODEL_FFN_NONE)
+        return kind->mixer == MODEL_MIXER_MAMBA2      ? 'M'
+               : kind->mixer == MODEL_MIXER_ATTENTION ? '*'
+                                                      : 0;
+    if (kind->mixer != MODEL_MIXER_NONE)
+        return 0;
+    return kind->experts.n_experts > 0 ? 'E' : '-';
+}
+
+char *
+layout_string_write_hybrid(const Plan *plan, const ModelArch *arch)
+{
+    g_autoptr(GString) text = g_string_new(NULL);
+    guint stage = 0;
+
+    for (int64_t layer = 0; layer < arch->n_layers; layer++) {
+        const ModelArch kind = model_kind_arch(arch, model_layer_kind(arch, layer));
+        const char letter = hybrid_letter(&kind);
+        if (letter == 0)
+            return NULL;
+        for (; plan != NULL && stage < plan->stages->len; stage++) {
+            const PlanStage *here = &g_array_index(plan->stages, PlanStage, stage);
+            if (layer < here->first_layer + here->n_layers)
+                break;
+            g_string_append_c(text, '|');
+        }
+        g_string_append_c(text, letter);
+    }
+    for (; plan != NULL && stage + 1 < plan->stages->len; stage++)
+        g_string_append_c(text, '|');
+    return g_string_free(g_steal_pointer(&text), FALSE);
 }

@@ -11,6 +11,7 @@
  */
 #pragma once
 
+#include "models/arch.h"
 #include "schedule/plan.h"
 
 typedef struct {
@@ -27,5 +28,15 @@ GArray *layout_string_read(const char *text, char **message);
  * stage and the loss in the last. */
 char *layout_string_refusal(const GArray *stages, int64_t pp, int64_t n_layers, int64_t n_mtp);
 
-/* Returns: (owned) the string of @plan's stages, of a model of @n_layers without MTP modules. */
-char *layout_string_write(const Plan *plan, int64_t n_layers);
+/* Returns: (owned) the string of @plan's stages, of a model of @n_layers without MTP modules.
+ * @groups  equal stages are written once, in parentheses; else each for itself */
+char *layout_string_write(const Plan *plan, int64_t n_layers, bool groups);
+
+/*
+ * The layers of hybrids, as of core/models/hybrid/hybrid_layer_allocation.py at d98e8a64: a letter for each,
+ * M (Mamba 2), * (attention), - (an MLP) and E (experts), with bars between stages.
+ *
+ * Returns: (owned, nullable) the pattern of @plan's stages; @plan NULL: without bars.  NULL: some layer of
+ * @arch has two halves, or one that has no letter.
+ */
+char *layout_string_write_hybrid(const Plan *plan, const ModelArch *arch);

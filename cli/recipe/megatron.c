@@ -245,6 +245,25 @@ read_model(Recipe *recipe)
         recipe->arch = g_steal_pointer(&arch);
 }
 
+/* The model of a recipe of Megatron-Bridge, "gpt_oss_120b_pretrain_...", whatever devices it is for. */
+static void
+read_recipe(Recipe *recipe, const char *key)
+{
+    static const char pretrain[] = "_pretrain_";
+    const char *name = recipe_string(recipe->settings, key, "");
+    const PlanFrameworkModel *model = plan_framework(PLAN_FRAMEWORK_MEGATRON_BRIDGE)->rules->models;
+
+    for (; model->model != NULL; model++) {
+        const char *end = model->flavour == NULL ? NULL : strstr(model->flavour, pretrain);
+        if (end != NULL &&
+            strncmp(name, model->flavour, (size_t)(end - model->flavour) + strlen(pretrain)) == 0) {
+            recipe->arch = model_arch_load(model->model, NULL, &recipe->settings->error);
+            return;
+        }
+    }
+    recipe_model(recipe, key);
+}
+
 /* --- the split --- */
 
 /* Sets the layers of all stages, @layers of int64_t; MTP modules are on the last. */
@@ -343,6 +362,30 @@ read_layout(Recipe *recipe, const char *string, int64_t pp)
     return MAX(1, stages->len / pp);
 }
 
+/* Sets the stages between the bars of a hybrid's pattern; returns the chunks of a rank. */
+static int64_t
+read_hybrid(Recipe *recipe, int64_t pp)
+{
+    const char *text = recipe_string(recipe->settings, "hybrid_layer_pattern", NULL);
+    g_autofree char *own = layout_string_write_hybrid(NULL, recipe->arch);
+
+    g_auto(GStrv) stages = g_strsplit(text, "|", -1);
+    g_autofree char *all = g_strjoinv("", stages);
+    if (g_strcmp0(all, own) != 0) {
+        recipe_fail(recipe->settings, "hybrid_layer_pattern", "expected the layers of %s",
+                    recipe->arch->name);
+        return 1;
+    }
+    const int64_t n = g_strv_length(stages);
+    if (n % pp != 0)
+        recipe_break(recipe, "layout", INT " stages are no multiple of " INT " ranks", n, pp);
+    g_autoptr(GString) layers = g_string_new(NULL);
+    for (size_t i = 0; stages[i] != NULL; i++)
+        g_string_append_printf(layers, "%s%zu", i > 0 ? "," : "", strlen(stages[i]));
+    recipe_flag(recipe, "stage-layers", "%s", layers->str);
+    return MAX(1, n / pp);
+}
+
 static int64_t
 read_pipeline(Recipe *recipe, int64_t pp)
 {
@@ -359,6 +402,9 @@ read_pipeline(Recipe *recipe, int64_t pp)
         vpp = n / pp / per_chunk;
     if (text != NULL && pp > 1)
         return read_layout(recipe, text, pp);
+    if (pp > 1 && strchr(recipe_string(s, "hybrid_layer_pattern", ""), '|') != NULL &&
+        recipe->arch->n_kinds > 0)
+        return read_hybrid(recipe, pp);
     if (read_stages(recipe, pp, vpp, layers))
         set_stages(recipe, layers);
     else if (per_chunk > 0 && pp > 1 && n % pp == 0 && n / pp % per_chunk != 0)
@@ -664,7 +710,9 @@ read_kernels(Recipe *recipe)
         recipe_flag(recipe, "attention", "flash");
     if (!is_bridge || recipe_has(s, "attention_dropout"))
         recipe_flag(recipe, "dropout", "%s", attention > 0 || hidden > 0 ? "on" : "off");
-    if (flag(recipe, "cross_entropy_loss_fusion"))
+    if (is_bridge && !recipe_bool(s, "cross_entropy_loss_fusion", true))
+        recipe_flag(recipe, "loss", "plain");
+    else if (flag(recipe, "cross_entropy_loss_fusion"))
         recipe_flag(recipe, "loss", "%s",
                     recipe_is(s, "cross_entropy_fusion_impl", "te") ? "fused" : "compiled");
     if (flag(recipe, "deterministic_mode"))
@@ -755,7 +803,7 @@ recipe_read_megatron(Recipe *recipe)
     } else if (recipe_has(s, "num_layers") && recipe_has(s, "hidden_size")) {
         read_model(recipe);
     } else {
-        recipe_model(recipe, recipe_has(s, "recipe") ? "recipe" : "recipe_name");
+        read_recipe(recipe, recipe_has(s, "recipe") ? "recipe" : "recipe_name");
     }
     if (recipe->arch != NULL && recipe->given_layers > 0)
         recipe->arch->n_layers = recipe->given_layers;
@@ -777,5 +825,6 @@ recipe_read_megatron(Recipe *recipe)
     read_experts(recipe);
     read_recompute(recipe);
     for (size_t i = 0; i < G_N_ELEMENTS(unmodelled); i++)
-        recipe_unmodelled(s, unmodelled[i].key, unmodelled[i].usual, unmodelled[i].what);
+        if (recipe->arch->n_kinds == 0 || strstr(unmodelled[i].key, "hybrid") == NULL)
+            recipe_unmodelled(s, unmodelled[i].key, unmodelled[i].usual, unmodelled[i].what);
 }

@@ -998,6 +998,15 @@ read_sbatch(Shell *sh, const char *text)
     sh->line = 1;
 }
 
+/* Whether @text begins with an override that is no assignment of a shell: "model.context_parallel_size=2". */
+static bool
+is_dotted(const char *text)
+{
+    const char *dot = text + strcspn(text, ".= \t\r\n");
+
+    return *dot == '.' && is_override(text);
+}
+
 /* Flags alone, as `degas export` writes them: no shell has seen them yet. */
 static void
 read_flags(Shell *sh)
@@ -1058,7 +1067,8 @@ recipe_read_shell(RecipeSettings *settings, const char *text, size_t n_bytes, GH
     }
     sh.given = given;
     read_sbatch(&sh, text);
-    const bool is_bare = g_str_has_prefix(text, "--") && strpbrk(text, "$\"'") == NULL;
+    const bool is_bare =
+        (g_str_has_prefix(text, "--") || is_dotted(text)) && strpbrk(text, "$\"'") == NULL;
     if (is_bare)
         read_flags(&sh);
     while (sh.p < sh.end && settings->error == NULL)

@@ -48,6 +48,23 @@ set_text(uint32_t set, const char *const *names)
 
 /* --- the job --- */
 
+/* Of the framework's own models, without regard to MTP modules, of which a setting says how many there are. */
+const PlanFrameworkModel *
+plan_rules_model(const PlanFrameworkRules *rules, const ModelArch *arch)
+{
+    const PlanFrameworkModel *model = rules->models;
+
+    while (model != NULL && model->model != NULL && strcmp(model->model, arch->name) != 0)
+        model++;
+    if (model == NULL || model->model == NULL)
+        return NULL;
+    g_autoptr(ModelArch) own = model_arch_load(model->model, NULL, NULL);
+    if (rules->mtp)
+        own->mtp = arch->mtp;
+    g_autofree char *difference = model_arch_difference(arch, own);
+    return difference == NULL ? model : NULL;
+}
+
 /* A flavour is the model as we have it, whatever a user's file of that name says. */
 static bool
 breaks_flavour(const PlanRuleCase *c, PlanBreach *breach)
@@ -79,6 +96,28 @@ breaks_mtp(const PlanRuleCase *c, PlanBreach *breach)
                   difference);
 }
 
+/* What the flags of Megatron-LM cannot say. */
+static bool
+breaks_flags(const PlanRuleCase *c, PlanBreach *breach)
+{
+    const ModelArch *arch = c->arch;
+
+    if (arch->vocab == 0)
+        return broken(breach, NULL,
+                      "a model has embedding and loss: a vocabulary of 0 cannot be expressed");
+    if (model_arch_unusual(arch) != NULL)
+        return broken(breach, NULL, "flags for %s are not known here", model_arch_unusual(arch));
+    if (arch->family == MODEL_FAMILY_GPT ? !arch->qkv_bias : arch->proj_bias)
+        return broken(breach, NULL, "biases are in all matrices or in none, or in QKV alone");
+    if (arch->family == MODEL_FAMILY_LLAMA && arch->rope_base != floor(arch->rope_base))
+        return broken(breach, NULL, "the base of rotary positions is a whole number, not %g",
+                      arch->rope_base);
+    return arch->experts.top_k == 1 && arch->experts.router_scores == MODEL_ROUTER_SOFTMAX &&
+           broken(breach, NULL,
+                  "one expert of a token (top_k 1) has router_scores softmax-all or sigmoid, "
+                  "as its softmax over itself is 1");
+}
+
 static bool
 breaks_model(const PlanRuleCase *c, PlanBreach *breach)
 {
@@ -86,26 +125,9 @@ breaks_model(const PlanRuleCase *c, PlanBreach *breach)
         return false;
     if (breaks_mtp(c, breach))
         return true;
-    if (c->rules->models != NULL && breaks_flavour(c, breach))
-        return true;
-    if (c->rules->described_by_flags && c->arch->vocab == 0)
-        return broken(breach, NULL,
-                      "a model has embedding and loss: a vocabulary of 0 cannot be expressed");
-    if (c->rules->described_by_flags && model_arch_unusual(c->arch) != NULL)
-        return broken(breach, NULL, "flags for %s are not known here", model_arch_unusual(c->arch));
-    if (c->rules->described_by_flags &&
-        (c->arch->family == MODEL_FAMILY_GPT ? !c->arch->qkv_bias : c->arch->proj_bias))
-        return broken(breach, NULL, "biases are in all matrices or in none, or in QKV alone");
-    if (c->rules->described_by_flags && c->arch->family == MODEL_FAMILY_LLAMA &&
-        c->arch->rope_base != floor(c->arch->rope_base))
-        return broken(breach, NULL, "the base of rotary positions is a whole number, not %g",
-                      c->arch->rope_base);
-    if (c->rules->described_by_flags && c->arch->experts.top_k == 1 &&
-        c->arch->experts.router_scores == MODEL_ROUTER_SOFTMAX)
-        return broken(breach, NULL,
-                      "one expert of a token (top_k 1) has router_scores softmax-all or sigmoid, "
-                      "as its softmax over itself is 1");
-    return false;
+    if (c->rules->described_by_flags)
+        return plan_rules_model(c->rules, c->arch) == NULL && breaks_flags(c, breach);
+    return c->rules->models != NULL && breaks_flavour(c, breach);
 }
 
 static bool
@@ -197,6 +219,18 @@ breaks_kv_heads(const PlanRuleCase *c, PlanBreach *breach)
 }
 
 static bool
+has_windows_or_sinks(const ModelArch *arch)
+{
+    bool has = false;
+
+    for (int32_t i = 0; i < model_n_kinds(arch); i++) {
+        const ModelArch kind = model_kind_arch(arch, i);
+        has = has || kind.window > 0 || kind.sinks;
+    }
+    return has;
+}
+
+static bool
 breaks_cp(const PlanRuleCase *c, PlanBreach *breach)
 {
     const PlanDegrees *d = &c->degrees;
@@ -206,6 +240,10 @@ breaks_cp(const PlanRuleCase *c, PlanBreach *breach)
     if (d->cp > 1 && !c->rules->cp)
         return broken(breach, "--cp 1", "sequences are not split over ranks by a ring: --cp " INT,
                       d->cp);
+    if (d->cp > 1 && c->rules->ring_is_plain && c->conventions->cp_comm == PLAN_CP_P2P &&
+        has_windows_or_sinks(c->arch))
+        return broken(breach, "--cp-comm-type a2a",
+                      "attention with windows or sinks is split by --cp-comm-type a2a alone");
     return c->seq_len % (by_cp * by_tp) != 0 &&
            broken(breach, "--cp 1 --tp 1", "%s, " INT ", divides the sequence of " INT,
                   by_tp > 1 ? "--tp times twice --cp" : "twice --cp", by_cp * by_tp, c->seq_len);

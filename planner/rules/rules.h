@@ -65,6 +65,10 @@ plan_rules_merge(const PlanFrameworkRules *rules, const PlanConventions *convent
            arch->experts.n_experts > 0 && ep != 1;
 }
 
+/* Returns: (borrowed, nullable) the row of the framework's own models that @arch is; how many MTP modules it
+ * has does not matter where the framework has any. */
+const PlanFrameworkModel *plan_rules_model(const PlanFrameworkRules *rules, const ModelArch *arch);
+
 /* A broken rule. */
 typedef struct {
     const char *rule; /* its name: "zero-with-pp" */

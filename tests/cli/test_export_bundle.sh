@@ -15,6 +15,7 @@ plan() {
     report $? "a plan of $model: $*" "$(cat "$W/err")"
 }
 plan megatron llama3-8b --framework megatron-core --gpus 16 --dp 2 --tp 4 --pp 2 --micro-batch 1 --schedule 1f1b
+plan bridge gpt-oss-20b --framework megatron-bridge --gpus 16 --seq-len 4096 --dp 16 --tp 1 --pp 1 --ep 8 --micro-batch 1 --zero 1
 plan torchtitan llama3-8b --framework torchtitan --gpus 16 --dp 4 --tp 1 --pp 4 --micro-batch 1 --schedule 1f1b
 plan deepspeed llama3-8b --framework deepspeed --gpus 8 --tp 1 --pp 1 --micro-batch 1 --zero 3
 plan degas gpt2-124m --framework degas --gpus 4 --dp 2 --tp 1 --pp 2 --micro-batch 1 --schedule 1f1b --dtype bf16
@@ -78,6 +79,7 @@ number, unit = re.search(r'^\| a step \| ([0-9.]+) (s|ms) \|', open('$W/b.$targe
 assert abs(float(number) * {'s': 1, 'ms': 1e-3}[unit] / d['iteration_s'] - 1) < 0.01, (number, d['iteration_s'])"
 }
 bundle megatron megatron 2 8 megatron.args
+bundle megatron-bridge bridge 2 8 overrides.args
 bundle torchtitan torchtitan 2 8 plan.py
 bundle deepspeed deepspeed 1 8 ds_config.json
 bundle pytorch-csv degas 1 4 schedule.csv

@@ -26,6 +26,7 @@ megatron="--framework megatron-core --slices off"
 # shellcheck disable=SC2086
 plan dense.json gpt3-13b dgx-a100-80g --gpus 16 --global-batch 32 $megatron --dp 2 --tp 4 --pp 2 \
     --micro-batch 1 --schedule 1f1b --recompute full --zero 1 --sequence-parallel on
+cp "$W/dense.json" "$W/dense13.json"
 runs 0 "a dense model" export "$W/dense.json" --to megatron
 flag num-layers 40
 flag hidden-size 5120
@@ -262,6 +263,99 @@ runs 0 "multi-latent attention" export "$W/latent.json" --to megatron
 flag multi-latent-attention
 flag qk-layernorm
 no_flag accumulate-allreduce
+
+# --- Megatron-Bridge: what is exported is read again as the same plan, whatever its recipe says besides ---
+# bridge NAME MODEL GPUS ARGUMENT...: plans, exports and reads again
+bridge() {
+    into=$1
+    of=$2
+    gpus=$3
+    shift 3
+    plan "$into.json" "$of" dgx-h100 --gpus "$gpus" --seq-len 4096 --framework megatron-bridge --beyond-framework off "$@"
+    runs 0 "$into: to Megatron-Bridge" export "$W/$into.json" --to megatron-bridge
+    cp "$W/out" "$W/$into.args"
+    "$DEGAS" simulate "$W/$into.json" --json >"$W/planned" 2>/dev/null
+    runs 0 "$into: is read again" simulate "$W/$into.args" dgx-h100 --gpus "$gpus" --json
+    cmp "$W/out" "$W/planned" >"$W/err" 2>&1
+    report $? "$into: is the same" "$(cat "$W/err" "$W/$into.args")"
+}
+# override NAME KEY=VALUE
+override() {
+    grep -qxF -e "$2" "$W/$1.args"
+    report $? "$1: $2" "$(cat "$W/$1.args")"
+}
+bridge oss gpt-oss-120b 64 --global-batch 64 --tp 2 --pp 4 --ep 8 --vpp 1 --micro-batch 1 --zero 1 --recompute full \
+    --sequence-parallel on --dispatcher deepep
+override oss "--recipe gpt_oss_120b_pretrain_64gpu_h100_bf16_config"
+override oss model.expert_model_parallel_size=8
+override oss model.moe_flex_dispatcher_backend=deepep
+override oss model.recompute_method=uniform
+override oss model.virtual_pipeline_model_parallel_size=null
+override oss mixed_precision=bf16_mixed
+fails 1 'Megatron-Bridge has the model: --to megatron-bridge' "flags do not say its layers" export "$W/oss.json" --to megatron
+# 118 layers in 12 stages: bars of the pattern, for hybrids have no layout
+bridge hybrid nemotron-h-56b 32 --global-batch 64 --tp 4 --pp 4 --vpp 3 --micro-batch 1 --zero 1 --recompute none \
+    --sequence-parallel on --overlap dp --loss plain
+override hybrid model.pipeline_model_parallel_layout=null
+override hybrid comm_overlap.overlap_p2p_comm=false
+override hybrid model.cross_entropy_loss_fusion=false
+pattern=$(sed -n 's/^model.hybrid_layer_pattern=//p' "$W/hybrid.args")
+json "its pattern is the model's layers and the plan's stages" "
+stages = '$pattern'.split('|')
+assert ''.join(stages) == 10 * 'M-M-M-M*-M-' + 4 * 'M-', stages
+assert [len(s) for s in stages] == [s['n_layers'] for s in d['stages']], stages" "$W/hybrid.json"
+sed 's/pattern=M-/pattern=-M/' "$W/hybrid.args" >"$W/other.args"
+fails 3 'hybrid_layer_pattern: expected the layers of nemotron-h-56b' "another model's pattern" \
+    simulate "$W/other.args" dgx-h100 --gpus 32
+bridge dense llama3-70b 64 --global-batch 64 --tp 4 --pp 8 --vpp 3 --micro-batch 1 --zero 1 --recompute selective \
+    --recompute-modules core_attn,mlp --sequence-parallel on --overlap dp,pp,tp --dtype fp8 --quantise tensor --group 8 \
+    --rank-order tp-cp-pp-dp
+override dense "--recipe llama3_70b_pretrain_32gpu_h100_bf16_config"
+override dense model.virtual_pipeline_model_parallel_size=3
+override dense model.microbatch_group_size_per_vp_stage=8
+override dense "model.recompute_modules=[core_attn,mlp]"
+override dense dist.use_tp_pp_dp_mapping=true
+override dense comm_overlap.tp_comm_overlap=true
+override dense mixed_precision=bf16_with_fp8_current_scaling_mixed
+json "its layout is the plan's stages" "
+import re
+text = re.sub(r'(.)\*(\d+)', lambda m: m[1] * int(m[2]),
+              re.search('^model.pipeline_model_parallel_layout=(.*)', open('$W/dense.args').read(), re.M)[1])
+assert [s.count('t') for s in text.split('|')] == [s['n_layers'] for s in d['stages']], text" "$W/dense.json"
+cat "$W/oss.args" "$W/hybrid.args" "$W/dense.args" | grep -v -e '^--recipe ' -e '^model.recompute_modules' >"$W/values"
+! grep -q '[()" ,]' "$W/values"
+report $? "no value needs quotes of Hydra's"
+bridge fsdp llama3-8b 16 --global-batch 64 --tp 1 --pp 1 --micro-batch 1 --zero 3 --recompute none --cp 2 --dropout on
+override fsdp ddp.data_parallel_sharding_strategy=optim_grads_params
+override fsdp model.tp_comm_overlap=false
+plan text.json gemma3-27b dgx-h100 --gpus 64 --seq-len 4096 --global-batch 64 --framework megatron-bridge --tp 4 --pp 1 \
+    --micro-batch 1 --zero 1 --recompute full --sequence-parallel on --beyond-framework off
+runs 0 "a model without a recipe" export "$W/text.json" --to megatron-bridge
+cp "$W/out" "$W/text.args"
+grep -q 'google/gemma-3-27b-pt of Hugging Face, which no recipe has' "$W/err" && ! grep -q -e --recipe "$W/out"
+report $? "a note names its model" "$(cat "$W/err")"
+"$DEGAS" simulate "$W/text.json" --json >"$W/planned"
+runs 0 "is read with --model" simulate "$W/text.args" dgx-h100 --gpus 64 --model gemma3-27b --json
+cmp -s "$W/out" "$W/planned"
+report $? "and is the same"
+plan not.json llama3-8b dgx-h100 --gpus 8 --global-batch 8 --framework megatron-bridge --dtype fp8 --beyond-framework off \
+    --grad-dtype bf16 --attention unfused --pad-vocab off --tp 4 --pp 1 --zero 1 --micro-batch 1 --recompute full
+fails 1 'tensor, delayed or block; .*in fp32; .*not unfused; .*padded.*--quantise tensor --grad-dtype fp32 --attention flash --pad-vocab on$' \
+    "is refused by name" export "$W/not.json" --to megatron-bridge
+fails 1 'it has no recipe of gpt3-13b; --to megatron' "nor models without a bridge" export "$W/dense13.json" --to megatron-bridge
+for refusal in "deepseek-v3.2:flags for an indexer" "gpt-oss-20b --layers 12:flags for layers of named kinds"; do
+    # shellcheck disable=SC2086
+    fails 2 "cannot run it: ${refusal#*:}.*(rule model)" "no bridge: ${refusal%%:*}" plan ${refusal%%:*} dgx-h100 --gpus 64 \
+        --seq-len 4096 --global-batch 64 --framework megatron-bridge
+done
+fails 2 'flags for layers of named kinds.*(rule model)' "nor has Megatron-LM one" plan gpt-oss-20b dgx-h100 --gpus 64 \
+    --seq-len 4096 --global-batch 64 --framework megatron-core
+oss="gpt-oss-20b dgx-h100 --gpus 8 --seq-len 4096 --global-batch 8 --framework megatron-bridge --cp 2 --beyond-framework off"
+# shellcheck disable=SC2086
+{
+    fails 2 'windows or sinks.*(rule cp)' "a ring has no sinks" plan $oss --cp-comm-type p2p
+    runs 0 "all-to-alls have" plan $oss --cp-comm-type a2a
+}
 
 # --- DeepSpeed ---
 plan ds.json gpt3-13b dgx-a100-80g --gpus 16 --global-batch 64 --framework deepspeed --dp 16 --zero 2 \

@@ -98,7 +98,7 @@ test_what_is_written_is_read_again(void)
 
     for (size_t i = 0; i < G_N_ELEMENTS(cases); i++) {
         g_autoptr(Plan) plan = plan_of(cases[i].counts, cases[i].n);
-        g_autofree char *text = layout_string_write(plan, cases[i].n_layers), *message = NULL;
+        g_autofree char *text = layout_string_write(plan, cases[i].n_layers, true), *message = NULL;
         g_autoptr(GArray) stages = layout_string_read(text, &message);
         g_assert_cmpstr(text, ==, cases[i].expect);
         g_assert_nonnull(stages);

@@ -77,6 +77,32 @@ test_dates(void)
     g_assert_false(plan_rules_keep(&c, PLAN_ASPECT_DEGREES, NULL));
 }
 
+/* Each model that a framework has is a built-in one, with as many MTP modules as one likes, and runs; cut short it
+ * is another one. */
+static void
+test_models(void)
+{
+    const PlanFramework all[] = {PLAN_FRAMEWORK_MEGATRON_BRIDGE, PLAN_FRAMEWORK_TORCHTITAN};
+
+    for (size_t i = 0; i < G_N_ELEMENTS(all); i++) {
+        const PlanConventions conventions = plan_conventions(all[i]);
+        const PlanFrameworkRules *rules = plan_framework(all[i])->rules;
+        for (const PlanFrameworkModel *row = rules->models; row->model != NULL; row++) {
+            g_autoptr(ModelArch) arch = model_arch_load(row->model, NULL, NULL);
+            g_assert_nonnull(arch);
+            const PlanRuleCase c = case_of(arch, &conventions);
+            g_assert_true(plan_rules_keep(&c, PLAN_ASPECT_JOB, NULL));
+            g_assert_true(plan_rules_model(rules, arch) == row);
+            arch->mtp.n = 1;
+            g_assert_true((plan_rules_model(rules, arch) == row) == rules->mtp);
+            arch->mtp.n = 0;
+            arch->n_layers--;
+            g_assert_null(plan_rules_model(rules, arch));
+        }
+    }
+    g_assert_null(plan_framework(PLAN_FRAMEWORK_MEGATRON_CORE)->rules->models);
+}
+
 /* The months in which pull and merge requests 3470, 2176, 4247 and 2276 came to Megatron-LM's main branch. */
 static void
 test_dates_of_the_main_branch(void)
@@ -214,6 +240,7 @@ int
 main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
+    g_test_add_func("/planner/rules/models", test_models);
     g_test_add_func("/planner/rules/dates", test_dates);
     g_test_add_func("/planner/rules/dates-of-the-main-branch", test_dates_of_the_main_branch);
     g_test_add_func("/planner/rules/expert-tp", test_expert_tp);
