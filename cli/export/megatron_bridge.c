@@ -219,15 +219,19 @@ check(const ExportSource *source, GArray *breaches)
 static char *
 note(const ExportSource *source)
 {
+    const Plan *plan = source->job->plan;
     const PlanFrameworkModel *model = model_of(source->job->arch);
     const bool has_recipe = model->flavour != NULL;
+    const bool waits =
+        plan->degrees.pp > 1 && plan->degrees.vpp == 1 && plan->conventions.overlap_pp;
 
-    return g_strdup_printf("Megatron-Bridge's %s on " INT " devices, of %s of Hugging Face%s",
-                           has_recipe ? "run_recipe.py" : "overrides",
-                           plan_n_devices(source->job->plan), model->name,
-                           has_recipe ? ""
-                                      : ", which no recipe has: AutoBridge makes the model of a "
-                                        "recipe of your own");
+    return g_strdup_printf(
+        "Megatron-Bridge's %s on " INT " devices, of %s of Hugging Face%s%s",
+        has_recipe ? "run_recipe.py" : "overrides", plan_n_devices(plan), model->name,
+        has_recipe ? ""
+                   : ", which no recipe has: AutoBridge makes the model of a "
+                     "recipe of your own",
+        waits ? "; it waits for the messages of 1f1b, which this plan overlaps" : "");
 }
 
 static void

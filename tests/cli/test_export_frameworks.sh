@@ -325,6 +325,12 @@ assert [s.count('t') for s in text.split('|')] == [s['n_layers'] for s in d['sta
 cat "$W/oss.args" "$W/hybrid.args" "$W/dense.args" | grep -v -e '^--recipe ' -e '^model.recompute_modules' >"$W/values"
 ! grep -q '[()" ,]' "$W/values"
 report $? "no value needs quotes of Hydra's"
+bridge waits llama3-8b 8 --global-batch 8 --tp 1 --pp 8 --vpp 1 --micro-batch 1 --zero 0 --recompute none
+plan overlaps.json llama3-8b dgx-h100 --gpus 8 --seq-len 4096 --global-batch 8 --framework megatron-bridge --tp 1 --pp 8 --vpp 1 \
+    --micro-batch 1 --zero 0 --recompute none --overlap dp,pp --beyond-framework off
+runs 0 "messages of 1f1b that overlap" export "$W/overlaps.json" --to megatron-bridge
+grep -q 'waits for the messages of 1f1b' "$W/err"
+report $? "are told to wait there" "$(cat "$W/err")"
 bridge fsdp llama3-8b 16 --global-batch 64 --tp 1 --pp 1 --micro-batch 1 --zero 3 --recompute none --cp 2 --dropout on
 override fsdp ddp.data_parallel_sharding_strategy=optim_grads_params
 override fsdp model.tp_comm_overlap=false
