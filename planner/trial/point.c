@@ -57,13 +57,15 @@ try_recomputes(FamilyTrial *f, const int *recomputes, Report **large)
 }
 
 /* Whether slower kinds on all stages are tried as well: as alternatives, or since there a slower
- * kind may be the faster plan. */
+ * kind may be the faster plan, also where an order is made to fit: with less to keep it waits less.  Orders that
+ * are searched for take too long for that. */
 static bool
 wants_all_recomputes(const FamilyTrial *f)
 {
     const PlanLayerShape shape = plan_point_layer_shape(f->trial->point);
 
-    return f->input.request->top > 0 || plan_layer_recomputes_depend(f->input.request, &shape);
+    return f->input.request->top > 0 || (f->family->reads_times && !f->family->searches) ||
+           plan_layer_recomputes_depend(f->input.request, &shape);
 }
 
 /*
