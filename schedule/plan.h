@@ -208,6 +208,15 @@ plan_merges_pairs(const PlanConventions *conventions, const PlanDegrees *degrees
            plan_framework(conventions->framework)->merges_pairs;
 }
 
+/* Whether each pass of a plan is merged with one of another micro-batch, which no schedule shows: Megatron-Core's
+ * frameworks, and with expert parallelism alone. */
+static inline bool
+plan_merges_passes(const PlanConventions *conventions, const PlanDegrees *degrees)
+{
+    return conventions->overlap_ep && degrees->ep > 1 &&
+           !plan_framework(conventions->framework)->merges_pairs;
+}
+
 /* The shape of the schedule that the plan names. */
 ScheduleShape plan_shape(const Plan *plan);
 

@@ -65,8 +65,7 @@ plan_layer_query(const PlanRequest *request, const PlanLayerShape *shape, int64_
         .rank = first,
         .overlap_tp = request->conventions.overlap_tp,
         .overlap_tp_forward = plan_framework(request->conventions.framework)->overlaps_tp_forward,
-        .overlap_ep = request->conventions.overlap_ep &&
-                      !plan_framework(request->conventions.framework)->merges_pairs,
+        .overlap_ep = plan_merges_passes(&request->conventions, d),
     };
 
     for (int i = 0; i < MODEL_GROUP_N; i++)

@@ -156,7 +156,7 @@ workload_build_query(const WorkloadBuild *build, const WorkloadLocation *locatio
         .rank = location->device_rank,
         .overlap_tp = build->plan->conventions.overlap_tp,
         .overlap_tp_forward = build->facts->overlaps_tp_forward,
-        .overlap_ep = build->plan->conventions.overlap_ep && !build->facts->merges_pairs,
+        .overlap_ep = plan_merges_passes(&build->plan->conventions, &build->plan->degrees),
         .accumulate_bytes_per_weight = workload_accumulate_bytes(
             build->plan->dtype, &build->plan->conventions, accumulates_in_product(build->plan),
             (double)build->plan->n_micro_batches * (double)build->n_slices),

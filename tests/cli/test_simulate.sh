@@ -264,6 +264,14 @@ fails 2 'expert-capacity: leaves no --expert-imbalance' "an even load that is un
 fails 2 'expert-capacity: degas drops no tokens' "our executor" "$@" --framework degas --expert-capacity 1
 fails 2 'expert-imbalance: expected a factor from 1' "less than even" simulate mixtral-8x7b dgx-h100 \
     --global-batch 8 --dp 8 --ep 8 --expert-imbalance 0.5
+# Passes are merged for their exchanges: where nothing is exchanged none is, whatever --overlap says.
+set -- simulate nemotron-h-56b dgx-h100 --gpus 16 --global-batch 32 --seq-len 4096 --framework megatron-bridge --tp 8 --pp 2 \
+    --recompute full
+runs 0 "a model without experts" "$@" --overlap dp --json
+cp "$W/out" "$W/alone"
+runs 0 "with passes that may be merged" "$@" --overlap dp,ep --json
+json "they take as long" "
+assert d['iteration_s'] == json.load(open('$W/alone'))['iteration_s'], d['iteration_s']"
 fails 2 'expert_tp: 3 does not divide tp = 2' "experts shared by other than a part of tp" \
     simulate mixtral-8x7b dgx-h100 --global-batch 8 --dp 4 --tp 2 --expert-tp 3
 finish
