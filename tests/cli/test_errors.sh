@@ -64,7 +64,7 @@ fails 2 '--gpus' "devices that the degrees do not divide" \
     simulate gpt3-13b dgx-a100-80g --global-batch 8 --gpus 12 --tp 8
 
 fails 2 '--mtp' "more MTP modules than there can be" simulate gpt3-13b dgx-a100-80g --global-batch 8 --mtp 5
-fails 3 'mtp.n 1: MTP modules predict tokens, and the model has no vocabulary' "MTP modules without tokens" \
+fails 2 '--mtp, --vocab: .*mtp.n 1: MTP modules predict tokens, and the model has no vocabulary' "MTP modules without tokens" \
     simulate gpt3-13b dgx-a100-80g --global-batch 8 --vocab 0 --mtp 1
 "$DEGAS" simulate gemma3-27b dgx-h100 --gpus 8 --global-batch 8 --seq-len 512 >/dev/null 2>"$W/err"
 grep -q 'note: sliding: a window of 1024 tokens is longer than sequences of 512 (--seq-len)' "$W/err"
