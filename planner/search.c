@@ -276,7 +276,8 @@ find_near_limit(const PlanRequest *request, PlanEvaluateFunc evaluate, void *use
     exact = narrow;
     if (request->cp == 0)
         exact.cp = request->near_cp;
-    if (request->vpp == 0)
+    /* Who does not ask for chunks gets none on one rank. */
+    if (request->vpp == 0 && exact.pp > 1)
         exact.vpp = request->near_vpp;
     if (request->micro_batch == 0)
         exact.micro_batch = request->near_micro_batch;

@@ -602,6 +602,35 @@ test_orders_made_to_fit_try_every_recompute(void)
     g_clear_pointer(&flights, plan_memo_free);
 }
 
+/* What is said to be near only spares time, also where the request cannot have it: chunks on one rank. */
+static void
+test_what_is_near_may_be_wrong(void)
+{
+    static const char *const names[] = {"gpipe", "interleaved", NULL};
+    g_autoptr(ModelArch) arch = small_arch(4, 0, 8192);
+    g_autoptr(Profile) profile = cluster_of("p3.16xlarge", 2);
+    PlanRequest request = request_of(arch, profile, 6);
+
+    request.schedules = names;
+    request.pp = request.cp = 1;
+    request.micro_batch = 2;
+    request.zero_stage = 0;
+    request.memory_limit_bytes = 961636211; /* so that chunks recompute for themselves */
+    request.conventions = plan_conventions(PLAN_FRAMEWORK_TERAPIPE);
+    flights = plan_memo_new();
+    g_autoptr(Plan) plan = plan_search(&request, simulate, NULL, NULL);
+    g_assert_nonnull(plan);
+    request.near_pp = 4;
+    request.near_vpp = 3;
+    for (request.near_tp = 1; request.near_tp <= 2; request.near_tp++) {
+        g_autoptr(GError) error = NULL;
+        g_autoptr(Plan) told = plan_search(&request, simulate, NULL, &error);
+        g_assert_no_error(error);
+        g_assert_cmpint(told->predicted->iteration_ns, ==, plan->predicted->iteration_ns);
+    }
+    g_clear_pointer(&flights, plan_memo_free);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -632,6 +661,7 @@ main(int argc, char **argv)
     g_test_add_func("/planner/search/what-does-not-fit-names-the-way-out",
                     test_what_does_not_fit_names_the_way_out);
     g_test_add_func("/planner/search/a-wave-spreads-a-pattern", test_a_wave_spreads_a_pattern);
+    g_test_add_func("/planner/search/what-is-near-may-be-wrong", test_what_is_near_may_be_wrong);
     g_test_add_func("/planner/search/orders-made-to-fit-try-every-recompute",
                     test_orders_made_to_fit_try_every_recompute);
     return g_test_run();
