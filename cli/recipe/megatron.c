@@ -577,7 +577,7 @@ read_replicas(Recipe *recipe)
     recipe_bool(s, "use_precision_aware_optimizer", false);
 }
 
-/* What numbers of fp8 share a scale: Megatron's default is delayed scaling, and Megatron-Bridge's words of precision say it. */
+/* What numbers of fp8 share a scale, where it is said: as the device is usually run else, which exports leave out too. */
 static void
 read_scales(Recipe *recipe, const char *precision)
 {
@@ -589,7 +589,7 @@ read_scales(Recipe *recipe, const char *precision)
         {"mxfp8", "mxfp8", "block"},
     };
     RecipeSettings *s = recipe->settings;
-    const char *given = recipe_string(s, "fp8_recipe", precision[0] != 0 ? "" : "delayed");
+    const char *given = recipe_string(s, "fp8_recipe", "");
 
     for (size_t i = 0; i < G_N_ELEMENTS(scales); i++)
         if (strcmp(given, scales[i].recipe) == 0 ||
@@ -597,8 +597,9 @@ read_scales(Recipe *recipe, const char *precision)
             recipe_flag(recipe, "quantise", "%s", scales[i].quantise);
             return;
         }
-    recipe_note(s, "fp8 of %s: scales are as the device is usually run",
-                given[0] != 0 ? given : precision);
+    if (given[0] != 0 || precision[0] != 0)
+        recipe_note(s, "fp8 of %s: scales are as the device is usually run",
+                    given[0] != 0 ? given : precision);
 }
 
 static void
