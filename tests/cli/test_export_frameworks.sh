@@ -180,6 +180,15 @@ flag qk-pos-emb-head-dim 64
 flags() {
     echo "torchrun pretrain_gpt.py $(sed "s/ \(.*\)/ '\1'/" "$W/out" | tr '\n' ' ')" >"$W/$1.sh"
 }
+# as_long NAME GPUS: the script NAME.sh takes as long as the plan NAME.json
+as_long() {
+    runs 0 "$1.sh: what it reads again" simulate "$W/$1.sh" dgx-h100 --gpus "$2" --json
+    cp "$W/out" "$W/again.json"
+    runs 0 "$1.json: what was meant" simulate "$W/$1.json" --json
+    json "both take as long" "
+again = json.load(open('$W/again.json'))
+assert again['iteration_s'] == d['iteration_s'], (again['iteration_s'], d['iteration_s'])"
+}
 # check says nothing of what it does not model, and reads what was meant: dispatcher, merged passes, graphs, capacity, scales.
 flags moe
 runs 0 "it is read again" check "$W/moe.sh" dgx-b300 --gpus 256 --edits 0 --json -o "$W/moe_again.json"
@@ -196,12 +205,7 @@ flag moe-expert-capacity-factor 1.25
 flag moe-pad-expert-input-to-capacity
 flag fp8-recipe tensorwise
 flags full
-runs 0 "read again" simulate "$W/full.sh" dgx-h100 --gpus 16 --json
-cp "$W/out" "$W/again.json"
-runs 0 "and as it was" simulate "$W/full.json" --json
-json "both take as long" "
-again = json.load(open('$W/again.json'))
-assert again['iteration_s'] == d['iteration_s'], (again['iteration_s'], d['iteration_s'])"
+as_long full 16
 # An MTP module is a stage's m, and comes back with the stages that it was in.
 # shellcheck disable=SC2086
 plan mtp.json deepseek-v3 dgx-h100 --gpus 256 --global-batch 256 --seq-len 4096 $megatron --dp 16 --mtp 1 \
@@ -217,12 +221,7 @@ text = re.sub(r'(.)\\*(\\d+)', lambda m: m[1] * int(m[2]), text)
 assert text.replace('|', '') == 'E' + 't' * 61 + 'mL', text
 assert [len(x.strip('EL')) for x in text.split('|')] == [s['n_layers'] for s in d['stages']], text" "$W/mtp.json"
 flags mtp
-runs 0 "what it reads again" simulate "$W/mtp.sh" dgx-h100 --gpus 256 --json
-cp "$W/out" "$W/again.json"
-runs 0 "what was meant" simulate "$W/mtp.json" --json
-json "both take as long" "
-again = json.load(open('$W/again.json'))
-assert again['iteration_s'] == d['iteration_s'], (again['iteration_s'], d['iteration_s'])"
+as_long mtp 256
 json "the loss of modules counts what Megatron takes when nothing is said" "
 assert 'loss_factor' not in d['model']['mtp'] and '--mtp-loss-scaling-factor' not in open('$W/mtp.sh').read(), d" "$W/mtp.json"
 sed 's/"mtp": *{"n": *1/&,"loss_factor":0.3/' "$W/mtp.json" >"$W/factor.json"
