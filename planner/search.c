@@ -371,7 +371,8 @@ search_set(const PlanRequest *request, int64_t limit, PlanEvaluateFunc evaluate,
            bool advises, GError **error)
 {
     g_auto(Seed) seed = {0};
-    const int64_t time_ns = MIN(limit, find_limit(request, evaluate, user_data, &seed));
+    const int64_t near_ns = find_limit(request, evaluate, user_data, &seed);
+    const int64_t time_ns = MIN(limit, near_ns);
     const bool slices = request->slices_mode == PLAN_SLICES_AUTO;
     const PlanSpaceLimits limits = {
         .memory_bytes = plan_request_largest_memory(request),

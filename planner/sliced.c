@@ -226,8 +226,8 @@ bound_task(int64_t i, void *user_data)
                                      : even,
         .memory_bytes = run->evaluation.memory_limit_bytes,
     };
-    task->least_ns =
-        MAX(task->least_ns, plan_floor_ns(&asked, task->groups, task->n_groups, task->known_ns));
+    const int64_t floor_ns = plan_floor_ns(&asked, task->groups, task->n_groups, task->known_ns);
+    task->least_ns = MAX(task->least_ns, floor_ns);
 }
 
 /* Bounds all tasks in the run's threads, and lowers the bound to theirs in their order: so the number of

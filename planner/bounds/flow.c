@@ -174,8 +174,10 @@ plan_flow_bound_ns(const PlanFlow *flow)
     /* Of one class the first and the last say as much, but where stages differ. */
     const int64_t idle = plan_sum_ns(times[class_at(flow, 0)].fill_ns,
                                      times[class_at(flow, flow->n_micro_batches - 1)].drain_ns);
-    return plan_sum_ns(
-        ns, flow->forwards_first && flow->classes != NULL ? MAX(idle, idle_of_all_ns(flow)) : idle);
+    if (!flow->forwards_first || flow->classes == NULL)
+        return plan_sum_ns(ns, idle);
+    const int64_t of_all = idle_of_all_ns(flow);
+    return plan_sum_ns(ns, MAX(idle, of_all));
 }
 
 int64_t

@@ -197,9 +197,9 @@ fill_chain(const Bound *bound, int32_t chain, Stage *stages)
                     plan_sum_ns(stage->work_ns, plan_product_ns(bound->counts[c], least));
                 stage->chain_ns =
                     plan_sum_ns(stage->chain_ns, plan_product_ns(bound->counts[c], chained));
-                stage->longest_backward_ns =
-                    MAX(stage->longest_backward_ns,
-                        least_ns(bound, op, SCHEDULE_OP_BACKWARD) + w->op_overhead_ns);
+                const int64_t backward =
+                    least_ns(bound, op, SCHEDULE_OP_BACKWARD) + w->op_overhead_ns;
+                stage->longest_backward_ns = MAX(stage->longest_backward_ns, backward);
             }
     }
     /* drain so far counts from the end of the op; the rank is busy with the send after it. */
@@ -310,11 +310,11 @@ plan_bound_ns(const Plan *plan, const Workload *workload, const ScheduleFamily *
         best = MAX(best, plan_sum_ns(plan_sum_ns(stages[i].wait_ns, stages[i].chain_ns),
                                      plan_sum_ns(stages[i].drain_ns, after)));
     }
-    if (family->slices && workload->n_ranks > 1)
-        best = MAX(best, plan_sum_ns(plan_bound_flow_ns(workload, plan->n_micro_batches,
-                                                        family->forwards_first),
-                                     first_end_ns));
-    return best;
+    if (!family->slices || workload->n_ranks == 1)
+        return best;
+    const int64_t flow_ns = plan_sum_ns(
+        plan_bound_flow_ns(workload, plan->n_micro_batches, family->forwards_first), first_end_ns);
+    return MAX(best, flow_ns);
 }
 
 /* What the ops of a stage take and keep, each the least over (class, slice); only int64_t. */

@@ -142,9 +142,11 @@ least_gathered_layer(const PlanSketchInput *input, const int64_t n[PLAN_PART_N])
     int64_t least = INT64_MAX;
 
     for (int i = 0; i < input->cost->n_kinds; i++)
-        if (n[i] > 0)
-            least = MIN(least,
-                        apart_bytes(input, parts[i].dense_parameters, parts[i].expert_parameters));
+        if (n[i] > 0) {
+            const int64_t bytes =
+                apart_bytes(input, parts[i].dense_parameters, parts[i].expert_parameters);
+            least = MIN(least, bytes);
+        }
     return least == INT64_MAX ? 0 : least;
 }
 
@@ -177,9 +179,11 @@ least_gradients(const PlanSketchInput *input, const PlanSketchStage *stage, Plan
     if (stage->n[PLAN_PART_HEAD] > 0)
         return gradient_bytes(input, head->dense_parameters + input->cost->tied_parameters, 0);
     for (int i = 0; i < input->cost->n_kinds; i++)
-        if (stage->n[i] > 0)
-            least = MIN(least, gradient_bytes(input, parts[i].dense_parameters,
-                                              parts[i].expert_parameters));
+        if (stage->n[i] > 0) {
+            const int64_t bytes =
+                gradient_bytes(input, parts[i].dense_parameters, parts[i].expert_parameters);
+            least = MIN(least, bytes);
+        }
     return least == INT64_MAX ? 0 : least;
 }
 

@@ -277,7 +277,8 @@ plan_sketch_average_end_s(const PlanRequest *request, const PlanLayerCost *cost,
         PlanReductionGroups own;
         const PlanReductionGroups *groups;
         d.rank_order = g_bit_nth_lsf(orders, -1);
-        n_groups = MAX(n_groups, (int64_t)reductions_of(request, &d, &own, &groups));
+        const int64_t n_of_order = (int64_t)reductions_of(request, &d, &own, &groups);
+        n_groups = MAX(n_groups, n_of_order);
     }
     for (int i = 0; i < PLAN_PART_N; i++)
         n[i] = cost->n[i] / n_groups;

@@ -240,8 +240,10 @@ set_least_layers(const PlanSketchInput *input, LeastLayer *recomputes)
             if (cost->n[i] == 0)
                 continue;
             least->s = fmin(least->s, plan_sketch_passes_s(cost, one.n, kind));
-            least->state_bytes = MIN(least->state_bytes, plan_sketch_state_bytes(input, one.n));
-            least->kept_bytes = MIN(least->kept_bytes, plan_sketch_kept(cost, one.n, kind));
+            const int64_t state_bytes = plan_sketch_state_bytes(input, one.n);
+            const int64_t kept_bytes = plan_sketch_kept(cost, one.n, kind);
+            least->state_bytes = MIN(least->state_bytes, state_bytes);
+            least->kept_bytes = MIN(least->kept_bytes, kept_bytes);
         }
     }
 }

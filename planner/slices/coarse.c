@@ -307,7 +307,8 @@ bound_of(PlanCoarseGrid *grid, const PlanCoarse *one, int set, bool forwards_fir
             return one->bound_ns;
         shops[flow.n_classes++] = plan_flow_shop(workload, 0, ops);
     }
-    return MAX(one->bound_ns, plan_sum_ns(grid->end_ns, plan_flow_bound_ns(&flow)));
+    const int64_t flow_ns = plan_sum_ns(grid->end_ns, plan_flow_bound_ns(&flow));
+    return MAX(one->bound_ns, flow_ns);
 }
 
 int64_t

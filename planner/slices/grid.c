@@ -462,8 +462,10 @@ plan_slice_grid_longest(const PlanSliceGrid *grid, int64_t cap)
         int64_t b = MIN(x, grid->n_groups);
         while (grid->rest[(b - 1) * grid->stride] + grid->cover[x - b] != grid->cover[x])
             b--;
-        if (b != seen)
-            longest = MAX(longest, longest_of_group(grid, b, cap));
+        if (b != seen) {
+            const int64_t of_group = longest_of_group(grid, b, cap);
+            longest = MAX(longest, of_group);
+        }
         seen = b;
         x -= b;
     }

@@ -269,7 +269,8 @@ order_bound(const PlanSliceOrder *order, int64_t **grid, int64_t *bound, GError 
         g_autofree int64_t *one = rank_grid(order, runs, rank);
         if (one == NULL)
             return fail_memory(error);
-        *bound = MAX(*bound, rank_bound(order, rank, one));
+        const int64_t of_rank = rank_bound(order, rank, one);
+        *bound = MAX(*bound, of_rank);
         if (i == 2)
             *grid = g_steal_pointer(&one);
     }

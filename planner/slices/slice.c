@@ -191,9 +191,10 @@ median_candidate(Search *search, int64_t low, int64_t high)
 static void
 narrow(Search *search, int64_t low, int64_t high)
 {
+    const int64_t most = cap_for(search, 0);
     const PlanSliceInterest interest = {
         .low = low,
-        .high = MIN(high, cap_for(search, 0)),
+        .high = MIN(high, most),
         .others = search->others,
         .best = MIN(search->best, PLAN_SLICE_MAX_SUM),
     };
@@ -262,7 +263,8 @@ descend(Search *search)
         step.cap = longest - 1;
         step.saved = plan_slice_grid_save(search->grid);
         g_array_append_val(steps, step);
-        cap = MIN(MIN(longest - 1, longest / 4 * 3), cap_for(search, sum));
+        const int64_t next = cap_for(search, sum);
+        cap = MIN(MIN(longest - 1, longest / 4 * 3), next);
     }
     /* From each cap down to the next; the last one has no answer good enough.  Where the best
      * answer was found first, since a better one is likely near it. */

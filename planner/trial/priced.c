@@ -44,10 +44,11 @@ bounds_of(const PlanTrial *trial, const Plan *plan, const Workload *workload,
           const ScheduleFamily *family)
 {
     const PlanFlight *flight = plan_bound_flight(plan, trial->evaluation->memo);
+    const int64_t bound_ns = plan_bound_ns(plan, workload, family);
+    const int64_t path_ns = plan_bound_path_ns(plan, workload, flight);
 
     return (PlanPricedBounds){
-        .ns =
-            MAX(plan_bound_ns(plan, workload, family), plan_bound_path_ns(plan, workload, flight)),
+        .ns = MAX(bound_ns, path_ns),
         .bytes = plan_bound_bytes(plan, workload, flight),
         .most_usable_bytes = plan_trial_most_usable_bytes(workload),
         .first_usable_bytes = workload_usable_bytes(&workload->ranks[0]),

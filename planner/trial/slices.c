@@ -86,9 +86,11 @@ estimate_bound_ns(const PlanEvaluation *evaluation, const PlanPoint *point, int 
     int64_t best = INT64_MAX;
 
     for (size_t k = 0; k < G_N_ELEMENTS(estimate_slices); k++)
-        for (guint i = 0; i < families->len; i++)
-            best = MIN(best, sliced_bound_ns(evaluation, point, families->pdata[i],
-                                             estimate_slices[k], recompute));
+        for (guint i = 0; i < families->len; i++) {
+            const int64_t one = sliced_bound_ns(evaluation, point, families->pdata[i],
+                                                estimate_slices[k], recompute);
+            best = MIN(best, one);
+        }
     return best;
 }
 
@@ -130,8 +132,10 @@ estimate_ns(const Estimate *estimate, int64_t n_slices)
         overlap_pp = plan->conventions.overlap_pp;
         if (workload != NULL &&
             plan_bound_bytes(plan, workload, plan_bound_flight(plan, evaluation->memo)) <=
-                plan_trial_most_usable_bytes(workload))
-            best = MIN(best, plan_bound_ns(plan, workload, family));
+                plan_trial_most_usable_bytes(workload)) {
+            const int64_t one = plan_bound_ns(plan, workload, family);
+            best = MIN(best, one);
+        }
     }
     return best;
 }
@@ -180,8 +184,10 @@ plan_estimate_trial(PlanTrial *trial, int64_t most_ns, int *recompute)
     for (;;) {
         Estimate estimate = {trial, &sketch, *trial->point};
         estimate.point.recompute = (PlanRecompute)*recompute;
-        for (size_t k = 0; k < G_N_ELEMENTS(estimate_slices); k++)
-            best = MIN(best, estimate_ns(&estimate, estimate_slices[k]));
+        for (size_t k = 0; k < G_N_ELEMENTS(estimate_slices); k++) {
+            const int64_t one = estimate_ns(&estimate, estimate_slices[k]);
+            best = MIN(best, one);
+        }
         const int next = plan_request_slower_recompute(space->request, *recompute);
         if (best < INT64_MAX || next < 0 || !may_be_fast(trial, next, most_ns))
             return best;
