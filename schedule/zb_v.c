@@ -8,14 +8,15 @@
  *
  *   warm-up    forwards until the backward of micro-batch 0 can start, as memory allows;
  *   rounds     2m times: one I on every rank, then one F on every rank that has one ready;
- *   W          in front of an I or F that is not ready yet or has no memory, as long as a W fits;
- *              one that does not fit is put there too unless the rank's bubble so far stays below
- *              the largest of any rank, which another try lowers.
+ *   W          in front of an I or F that is not ready yet or has no memory.
+ *
+ * Where times differ, the authors' search also weighs whether a W that is longer than a wait goes there,
+ * and tries again with what it learned.  Here every wait is a whole number of W, so no such W is met.
  *
  * Memory is counted in bytes of a layer: F takes 34h + 5as per token, I gives back 2h + 5as, W 32h
  * [2205.05198 equation 1], for h 4096, a 32, s 2048 as the authors measure; the limit is 2p F.
  *
- * Cost: O(ops) per try; each of four variants is tried until its largest bubble no longer shrinks.
+ * Cost: O(ops).
  */
 #include "schedule/build.h"
 
@@ -40,29 +41,20 @@ typedef enum {
 typedef struct {
     int32_t count[N_PASSES]; /* done so far */
     int32_t weights[2];      /* W done, of the I of each direction */
-    int32_t now, bubble;
+    int32_t now;
     int64_t memory;
     int64_t first_pending, n_pending; /* W put off, a part of Search.pending */
     int64_t n_ops;
 } Rank;
 
-/* One way to resolve the choices that the greedy search leaves. */
-typedef struct {
-    bool fill_f, fill_i;
-    int32_t *approved; /* (owned, nullable) bubbles of the try before */
-    int32_t max_approved;
-} Variant;
-
 typedef struct {
     int32_t p, m;
     int64_t max_memory;
-    int32_t max_bubble; /* of any rank so far */
-    Variant variant;
     Rank *ranks;  /* (owned) */
     int32_t *end; /* (owned) [(pass * p + rank) * m + micro-batch], NOT_YET before */
     uint8_t
         *pending; /* (owned) [rank * 2m + i]: direction (0 down, 1 up) of the i-th I of a rank */
-    Schedule *schedule; /* (borrowed, nullable) where to put the ops */
+    Schedule *schedule; /* (borrowed) where to put the ops */
 } Search;
 
 static int32_t *
@@ -94,10 +86,8 @@ emit(Search *s, int32_t rank, ScheduleOpKind kind, int32_t micro_batch, int32_t 
 {
     Rank *r = &s->ranks[rank];
 
-    if (s->schedule != NULL)
-        s->schedule->ops[s->schedule->rank_begin[rank] + r->n_ops] = (ScheduleOp){
-            .micro_batch = micro_batch, .chunk = (uint8_t)chunk, .kind = (uint8_t)kind};
-    r->n_ops++;
+    s->schedule->ops[s->schedule->rank_begin[rank] + r->n_ops++] =
+        (ScheduleOp){.micro_batch = micro_batch, .chunk = (uint8_t)chunk, .kind = (uint8_t)kind};
 }
 
 static void
@@ -109,10 +99,6 @@ put(Search *s, Pass pass, int32_t rank)
     const bool forward = pass <= FORWARD_UP;
 
     g_assert(micro_batch < s->m);
-    if (r->count[FORWARD_DOWN] > 0) {
-        r->bubble += ready - r->now;
-        s->max_bubble = MAX(s->max_bubble, r->bubble);
-    }
     r->now = ready + 1;
     *end_of(s, pass, rank, micro_batch) = r->now;
     r->memory += forward ? MEMORY_F : MEMORY_I;
@@ -140,20 +126,13 @@ put_weights(Search *s, int32_t rank)
     emit(s, rank, SCHEDULE_OP_BACKWARD_WEIGHT, r->weights[up]++, up ? 0 : 1);
 }
 
-/* Puts W in front of the next op of @pass: all that fit before it is ready, and one more if
- * @fill and the wait would make this rank's bubble the largest. */
+/* Puts W in front of the next op of @pass, which waits for its input. */
 static void
-fill_wait(Search *s, Pass pass, int32_t rank, bool fill)
+fill_wait(Search *s, Pass pass, int32_t rank)
 {
     const int32_t ready = input_end(s, pass, rank);
-    const Rank *r = &s->ranks[rank];
-    int32_t largest = s->max_bubble;
 
-    while (has_weights(s, rank) && ready > r->now)
-        put_weights(s, rank);
-    if (s->variant.approved != NULL)
-        largest = MAX(largest, s->variant.max_approved - s->variant.approved[rank]);
-    if (fill && has_weights(s, rank) && ready - r->now > largest - r->bubble)
+    while (has_weights(s, rank) && ready > s->ranks[rank].now)
         put_weights(s, rank);
 }
 
@@ -233,12 +212,12 @@ round_of_inputs(Search *s, uint8_t *chosen)
     }
     for (int32_t i = s->p - 1; i >= 0; i--)
         if (chosen[i] == INPUT_UP) {
-            fill_wait(s, INPUT_UP, i, true);
+            fill_wait(s, INPUT_UP, i);
             put(s, INPUT_UP, i);
         }
     for (int32_t i = 0; i < s->p; i++)
         if (chosen[i] == INPUT_DOWN) {
-            fill_wait(s, INPUT_DOWN, i, s->variant.fill_i);
+            fill_wait(s, INPUT_DOWN, i);
             put(s, INPUT_DOWN, i);
         }
 }
@@ -251,21 +230,14 @@ round_of_forwards(Search *s)
         if (pass == N_PASSES)
             continue;
         make_room(s, i, MEMORY_F);
-        fill_wait(s, pass, i, s->variant.fill_f);
+        fill_wait(s, pass, i);
         put(s, pass, i);
     }
 }
 
-/* Runs the search once.  Returns the largest bubble. */
-static int32_t
-search_run(Search *s, Schedule *schedule)
+static void
+search_run(Search *s, uint8_t *chosen)
 {
-    g_autofree uint8_t *chosen = g_new0(uint8_t, (size_t)s->p);
-
-    memset(s->ranks, 0, sizeof(Rank) * (size_t)s->p);
-    memset(s->end, 0xff, sizeof(int32_t) * N_PASSES * (size_t)s->p * (size_t)s->m);
-    s->max_bubble = 0;
-    s->schedule = schedule;
     warm_up(s);
     for (int64_t i = 0; i < 2 * (int64_t)s->m; i++) {
         round_of_inputs(s, chosen);
@@ -274,32 +246,6 @@ search_run(Search *s, Schedule *schedule)
     for (int32_t i = 0; i < s->p; i++)
         while (has_weights(s, i))
             put_weights(s, i);
-    return s->max_bubble;
-}
-
-/* Leaves in s->variant.approved what the best try of this variant started from. */
-static int32_t
-search_variant(Search *s)
-{
-    int32_t best = search_run(s, NULL);
-
-    for (;;) {
-        int32_t *before = s->variant.approved;
-        const int32_t max_before = s->variant.max_approved;
-        s->variant.approved = g_new(int32_t, (size_t)s->p);
-        for (int32_t i = 0; i < s->p; i++)
-            s->variant.approved[i] = s->ranks[i].bubble;
-        s->variant.max_approved = best;
-        const int32_t bubble = search_run(s, NULL);
-        if (bubble >= best) {
-            g_free(s->variant.approved);
-            s->variant.approved = before;
-            s->variant.max_approved = max_before;
-            return best;
-        }
-        g_free(before);
-        best = bubble;
-    }
 }
 
 static bool
@@ -307,7 +253,7 @@ search_alloc(Search *s, GError **error)
 {
     const size_t n = (size_t)s->p * (size_t)s->m;
 
-    s->ranks = g_new(Rank, (size_t)s->p);
+    s->ranks = g_new0(Rank, (size_t)s->p);
     s->end = g_try_malloc_n(n, N_PASSES * sizeof(int32_t));
     s->pending = g_try_malloc_n(n, 2);
     if (s->end != NULL && s->pending != NULL)
@@ -323,7 +269,6 @@ search_clear(Search *s)
     g_free(s->ranks);
     g_free(s->end);
     g_free(s->pending);
-    g_free(s->variant.approved);
 }
 
 static Schedule *
@@ -341,21 +286,10 @@ build(const ScheduleFamily *family, const ScheduleShape *shape, GError **error)
     }
     for (int32_t rank = 0; rank <= s.p; rank++)
         schedule->rank_begin[rank] = (int64_t)rank * 6 * s.m;
-    Variant best = {0};
-    int32_t least = INT32_MAX;
-    for (int i = 0; i < 4; i++) {
-        s.variant = (Variant){.fill_i = i < 2, .fill_f = i % 2 == 0};
-        const int32_t bubble = search_variant(&s);
-        if (bubble < least) {
-            least = bubble;
-            g_free(best.approved);
-            best = s.variant;
-        } else {
-            g_free(s.variant.approved);
-        }
-    }
-    s.variant = best;
-    search_run(&s, schedule);
+    memset(s.end, 0xff, sizeof(int32_t) * N_PASSES * (size_t)s.p * (size_t)s.m); /* NOT_YET */
+    g_autofree uint8_t *chosen = g_new0(uint8_t, (size_t)s.p);
+    s.schedule = schedule;
+    search_run(&s, chosen);
     search_clear(&s);
     return schedule;
 }
