@@ -111,9 +111,7 @@ split_backwards(Auto *a)
 static bool
 offer_family(Auto *a, const ScheduleFamily *family, GError **error)
 {
-    ScheduleShape shape = *a->shape;
-    shape.times = NULL;
-    g_autoptr(Schedule) schedule = family->build(family, &shape, error);
+    g_autoptr(Schedule) schedule = family->build(family, a->shape, error);
     if (schedule == NULL)
         return false;
     for (int32_t r = 0; r < schedule->n_ranks; r++) {

@@ -161,15 +161,16 @@ states_read(const States *s, int64_t t, int64_t head, StatesToken *x)
         x->rate = 1;
         return;
     }
-    for (int64_t i = 0; i < state->n_heads * n_decays; i++)
-        decays[i] = s->in[t][gates + i];
-    gates += state->n_heads * n_decays;
     if (kda && state->rank > 0) {
         gates = 2 * keys + values;
         for (int64_t i = 0; i < 2 * state->rank; i++)
             middle[i] = s->in[t][STATES_MAX - 2 * state->rank + i];
         plain_linear(middle, states_weight(s, "state_steps.weight"), NULL, state->rank,
                      state->n_heads * n_decays, decays);
+    } else {
+        for (int64_t i = 0; i < state->n_heads * n_decays; i++)
+            decays[i] = s->in[t][gates + i];
+        gates += state->n_heads * n_decays;
     }
     for (int64_t i = 0; i < state->key_dim; i++) {
         const int64_t at = head * n_decays + (kda ? i : 0);

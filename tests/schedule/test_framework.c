@@ -180,6 +180,28 @@ test_months(void)
     g_assert_false(plan_stack_compiles_loss(&c));
 }
 
+/* A release has one date, whatever came with it. */
+static void
+test_releases_have_one_date(void)
+{
+    for (PlanFramework f = 0; f < PLAN_FRAMEWORK_N; f++) {
+        PlanConventions oldest = plan_conventions(f);
+        g_autoptr(GHashTable) dates = g_hash_table_new(g_str_hash, g_str_equal);
+
+        oldest.stack = 1;
+        for (PlanFeature feature = 0; feature < PLAN_FEATURE_N; feature++) {
+            const PlanFeatureInfo *info = plan_stack_lacks(&oldest, feature);
+            if (info == NULL)
+                continue;
+            const gpointer since = GINT_TO_POINTER(info->since);
+            const gpointer known = g_hash_table_lookup(dates, info->release);
+            if (known != NULL && known != since)
+                g_test_fail_printf("%s has two dates", info->release);
+            g_hash_table_insert(dates, (gpointer)info->release, since);
+        }
+    }
+}
+
 int
 main(int argc, char **argv)
 {
@@ -193,5 +215,6 @@ main(int argc, char **argv)
                     test_padding_of_the_vocabulary);
     g_test_add_func("/schedule/framework/quantise-bytes", test_quantise_bytes);
     g_test_add_func("/schedule/framework/months", test_months);
+    g_test_add_func("/schedule/framework/releases-have-one-date", test_releases_have_one_date);
     return g_test_run();
 }

@@ -320,6 +320,26 @@ test_refuses(void)
     }
 }
 
+/* Every crossing of every rank and level is looked at: two ranks on two levels, a crossing each. */
+static void
+test_refuses_each_crossing(void)
+{
+    for (int bad = -1; bad < 4; bad++) {
+        const SimOptions options = {.by = SIM_BY_EVENTS};
+        g_autoptr(Schedule) schedule = new_schedule("gpipe", 2, 1, 3, 1);
+        g_autoptr(Workload) workload = plain_workload(schedule, unit_times, 1);
+        g_autoptr(GError) error = NULL;
+        g_auto(SimResult) result = {0};
+        give_ports(workload, 4);
+        workload->links->n_levels = 2;
+        if (bad >= 0)
+            workload->links->crossings[bad].link = 4;
+        g_assert_true(sim_run(schedule, workload, &options, &result, &error) == (bad < 0));
+        if (bad >= 0)
+            g_assert_error(error, SCHEDULE_ERROR, SCHEDULE_ERROR_SHAPE);
+    }
+}
+
 int
 main(int argc, char **argv)
 {
@@ -333,5 +353,6 @@ main(int argc, char **argv)
     ADD("blocking-messages-share", test_blocking_messages_share);
     ADD("messages-slow-computing", test_messages_slow_computing);
     ADD("refuses", test_refuses);
+    ADD("refuses-each-crossing", test_refuses_each_crossing);
     return g_test_run();
 }

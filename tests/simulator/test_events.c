@@ -303,6 +303,19 @@ test_glimpses_are_parts(void)
     g_assert_cmpint(2 * n_seen, <, n_all);
 }
 
+/* Two chunks on one rank hand over without a message: the trace has what the rank computes, and no more. */
+static void
+test_no_message_within_a_rank(void)
+{
+    g_autoptr(Schedule) schedule = new_schedule("zb-v", 1, 2, 3, 1);
+    g_autoptr(Workload) workload = plain_workload(schedule, unit_times, 100);
+    g_auto(SimResult) result = {0};
+
+    run(schedule, workload, &result);
+    g_assert_cmpint(result.report->iteration_ns, ==, 2 * 3 * 3);
+    g_assert_cmpint(result.trace->events->len, ==, schedule_n_ops(schedule));
+}
+
 int
 main(int argc, char **argv)
 {
@@ -311,6 +324,7 @@ main(int argc, char **argv)
     g_test_add_func("/simulator/events/streams-show-one-message-at-a-time",
                     test_streams_show_one_message_at_a_time);
     g_test_add_func("/simulator/events/no-time-at-all", test_no_time_at_all);
+    g_test_add_func("/simulator/events/no-message-within-a-rank", test_no_message_within_a_rank);
     g_test_add_func("/simulator/events/glimpses-are-parts", test_glimpses_are_parts);
     return g_test_run();
 }

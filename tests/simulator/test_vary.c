@@ -225,6 +225,24 @@ test_speeds_are_forgotten(void)
     assert_forgets(0.5);
 }
 
+/* What an op's mean is made of, over its deviation, has variance 1 (factors.h): ends (X0 + X1) + between z', X0 + X1
+ * of variance 2 + 2 a; so it has where short ops' parts are computed by their series, too. */
+static void
+test_parts_of_speeds_add_up(void)
+{
+    g_auto(SimSpeeds) speeds = {.sigma = 0.1, .correlation_s = 1};
+
+    for (int bit = 0; bit < 62; bit++)
+        for (int64_t quarter = 4; quarter < 8; quarter++) {
+            const SimSpeedLevel *level = sim_speeds_level(&speeds, MAX(1, (quarter << bit) / 4));
+            const double variance = level->ends * level->ends * (2 + 2 * level->keeps) +
+                                    level->between * level->between;
+            g_assert_cmpfloat_with_epsilon(variance, 1, 1e-6);
+            g_assert_cmpfloat_with_epsilon(
+                level->keeps * level->keeps + level->forgets * level->forgets, 1, 3e-6);
+        }
+}
+
 /* Of R draws the largest is below x with probability P(x)^R. */
 static void
 assert_slowest_of_8(const SimJitter *jitter)
@@ -385,6 +403,7 @@ main(int argc, char **argv)
                     test_percentiles_are_those_of_the_distribution);
     g_test_add_func("/simulator/vary/slow-ops-stay-slow", test_slow_ops_stay_slow);
     g_test_add_func("/simulator/vary/speeds-are-forgotten", test_speeds_are_forgotten);
+    g_test_add_func("/simulator/vary/parts-of-speeds-add-up", test_parts_of_speeds_add_up);
     g_test_add_func("/simulator/vary/replicas-end-with-the-slowest",
                     test_replicas_end_with_the_slowest);
     g_test_add_func("/simulator/vary/means-stay", test_means_stay);
