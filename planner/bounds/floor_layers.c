@@ -24,14 +24,24 @@ gathers_s(const PlanFloor *floor, int k, int pass)
     return point->gather_s[k] + (pass == 0 ? 0.0 : point->scatter_s[k]);
 }
 
+/* What an op of all of the cell adds up more than one of two. */
+static double
+added_s(const PlanFloorPass *pass, const PlanFloorCell *cell)
+{
+    const double n_ops = (double)cell->n_micro_batches * (double)cell->first;
+
+    return pass->added_s * (1.0 - 2.0 / fmax(2.0, n_ops));
+}
+
 /* Of ops of @rows on average, none of more than @most_rows, each with @attention of a whole sequence's; [1] with the gathers that
  * hide in them, [0] as if those hid behind embedding and head. */
 static void
-average_s(const PlanFloor *floor, guint node, int k, int pass, double rows, double most_rows,
-          double attention, double seconds[2])
+average_s(const PlanFloor *floor, guint node, int k, int pass, const PlanFloorCell *cell,
+          double rows, double most_rows, double attention, double seconds[2])
 {
     const PlanFloorPass *one = &floor->places[node]->passes[k][pass];
-    const double device_s = plan_floor_average_s(floor->table, &one->device, rows, most_rows);
+    const double device_s =
+        plan_floor_average_s(floor->table, &one->device, rows, most_rows) + added_s(one, cell);
     const double host_s = plan_floor_average_s(floor->table, &one->host, rows, most_rows);
     const double g = gathers_s(floor, k, pass);
 
@@ -43,20 +53,18 @@ average_s(const PlanFloor *floor, guint node, int k, int pass, double rows, doub
 
 /* The same of one op of at least @rows. */
 static void
-single_s(const PlanFloor *floor, guint node, int k, int pass, int64_t rows, double attention,
-         double seconds[2])
+single_s(const PlanFloor *floor, guint node, int k, int pass, const PlanFloorCell *cell,
+         int64_t rows, double attention, double seconds[2])
 {
     const PlanFloorPass *one = &floor->places[node]->passes[k][pass];
     const guint at = plan_floor_interval(floor->table, MAX(1, rows));
+    const double device_s = one->device.first_s[at] + added_s(one, cell);
     const double g = gathers_s(floor, k, pass);
 
-    seconds[1] = op_s(floor, one->device.first_s[at], one->host.first_s[at],
-                      attention * one->attention_s, g);
-    seconds[0] =
-        g == 0.0
-            ? seconds[1]
-            : fmax(one->device.first_s[at] + attention * one->attention_s + floor->interference * g,
-                   one->host.first_s[at]);
+    seconds[1] = op_s(floor, device_s, one->host.first_s[at], attention * one->attention_s, g);
+    seconds[0] = g == 0.0 ? seconds[1]
+                          : fmax(device_s + attention * one->attention_s + floor->interference * g,
+                                 one->host.first_s[at]);
 }
 
 /* --- sizes of micro-batches --- */
@@ -122,21 +130,21 @@ slowest_s(const PlanFloor *floor, guint node, int k, int pass, const PlanFloorCe
     const double part = (double)sequences / (double)cell->last;
     const double length = (double)floor->request->seq_len;
 
-    average_s(floor, node, k, pass, part * length, (double)sequences * cell->high * length, part,
-              seconds);
+    average_s(floor, node, k, pass, cell, part * length, (double)sequences * cell->high * length,
+              part, seconds);
 }
 
 /* A slice of at least @tokens. */
 static void
-tokens_s(const PlanFloor *floor, guint node, int k, int pass, double tokens, int64_t sequences,
-         double seconds[2])
+tokens_s(const PlanFloor *floor, guint node, int k, int pass, const PlanFloorCell *cell,
+         double tokens, int64_t sequences, double seconds[2])
 {
     const double length = (double)floor->request->seq_len, batch = (double)sequences;
     /* Of the pairs of a query and a key of a whole sequence those of a slice without context; with a
      * window it is a larger share. */
     const double pairs = tokens * (tokens + 1.0) / (length * (length + 1.0));
 
-    single_s(floor, node, k, pass, (int64_t)(batch * tokens), batch * pairs, seconds);
+    single_s(floor, node, k, pass, cell, (int64_t)(batch * tokens), batch * pairs, seconds);
 }
 
 /* The slice of most tokens. */
@@ -146,7 +154,8 @@ longest_s(const PlanFloor *floor, guint node, int k, int pass, const PlanFloorCe
 {
     const double length = (double)floor->request->seq_len;
 
-    tokens_s(floor, node, k, pass, ceil(cell->low * length * (1.0 - 1e-9)), sequences, seconds);
+    tokens_s(floor, node, k, pass, cell, ceil(cell->low * length * (1.0 - 1e-9)), sequences,
+             seconds);
 }
 
 typedef void (*SliceFunc)(const PlanFloor *floor, guint node, int k, int pass,
@@ -199,7 +208,7 @@ work_s(const PlanFloor *floor, guint node, int k, int pass, const PlanFloorCell 
     const double sequences = (double)floor->n_sequences;
     const double n_ops = (double)cell->n_micro_batches * (double)cell->first;
 
-    average_s(floor, node, k, pass, sequences * length / n_ops,
+    average_s(floor, node, k, pass, cell, sequences * length / n_ops,
               (double)floor->group * cell->high * length, sequences / n_ops, seconds);
     seconds[0] *= n_ops;
     seconds[1] *= n_ops;
@@ -235,7 +244,7 @@ layer_times(const PlanFloor *floor, guint node, int k, const PlanFloorCell *cell
         work_s(floor, node, k, i, cell, one);
         times.work_s[0] += one[0];
         times.work_s[1] += one[1];
-        tokens_s(floor, node, k, i, least_tokens, fewest, times.least_s[i]);
+        tokens_s(floor, node, k, i, cell, least_tokens, fewest, times.least_s[i]);
         slowest_s(floor, node, k, i, cell, floor->group, times.largest_s[i]);
     }
     set_sums(floor, node, k, cell, sizes->ends, sizes->n_ends, slowest_s, times.pass_s);

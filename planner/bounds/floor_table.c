@@ -21,6 +21,7 @@ static const ProfilePass passes[N_PASSES] = {PROFILE_PASS_FORWARD, PROFILE_PASS_
 /* Of the devices of one kind of nodes. */
 typedef struct {
     double attention_s[MODEL_MAX_KINDS][N_PASSES]; /* of one whole sequence, at the least */
+    double added_s[MODEL_MAX_KINDS];               /* PlanFloorPass.added_s of a backward */
     /* (owned) [(interval * kinds of layers + kind) * N_PASSES + pass] what a layer takes at the least on
      * the interval's rows: at the first of them */
     ProfileSliceFloor *layers;
@@ -64,12 +65,24 @@ segment_free(gpointer data)
     g_free(segment);
 }
 
+/* Bytes per weight for adding up the gradients of @n ops; those that products may add are not told apart. */
+static double
+accumulate_bytes(const Question *asked, double n)
+{
+    const PlanConventions *conventions = &asked->request->conventions;
+    const bool shares = asked->point->sequence_parallel;
+
+    return plan_framework_fuses_accumulation(conventions, shares, true) ||
+                   plan_framework_fuses_accumulation(conventions, shares, false)
+               ? 0.0
+               : workload_accumulate_bytes(asked->request->dtype, conventions, false, n);
+}
+
 /* The question about one sequence of @layer at device @first. */
 static ProfileQuery
 query_of(const Question *asked, int64_t first, int64_t layer)
 {
     const PlanRequest *request = asked->request;
-    const PlanConventions *conventions = &request->conventions;
     PlanLayerShape shape = plan_point_layer_shape(asked->point);
 
     shape.micro_batch = 1;
@@ -78,12 +91,23 @@ query_of(const Question *asked, int64_t first, int64_t layer)
         memcpy(query.groups, asked->groups, sizeof query.groups);
     query.part = MODEL_PART_LAYER;
     query.layer = layer;
-    /* Two slices make two gradients; those that products may add are not told apart. */
-    if (!plan_framework_fuses_accumulation(conventions, shape.sequence_parallel, true) &&
-        !plan_framework_fuses_accumulation(conventions, shape.sequence_parallel, false))
-        query.accumulate_bytes_per_weight =
-            workload_accumulate_bytes(request->dtype, conventions, false, 2.0);
+    query.accumulate_bytes_per_weight = accumulate_bytes(asked, 2.0);
     return query;
+}
+
+/* By how much less two ops than any number of them add up of their gradients, in each of their backwards.  It
+ * is linear in the bytes, and these are in the share of the ops that are not the first one. */
+static double
+added_s(const Question *asked, const ProfileQuery *query)
+{
+    const Profile *profile = asked->request->profile;
+    ProfileQuery four = *query;
+
+    four.shape.tokens = 1;
+    const ProfileSliceFloors few = profile_cost_slice_floors(profile, &four);
+    four.accumulate_bytes_per_weight = accumulate_bytes(asked, 4.0);
+    const ProfileSliceFloors more = profile_cost_slice_floors(profile, &four);
+    return 2.0 * fmax(0.0, more.backward.device_s - few.backward.device_s) * (1.0 - 1e-9);
 }
 
 /* Where the interval after @begin rows ends. */
@@ -141,6 +165,7 @@ fill_prices(const Question *asked, const Segment *segment, int64_t begin, int64_
 
     for (int k = 0; k < n_kinds; k++) {
         pricing.queries[k] = query_of(asked, first, MAX(0, model_first_of_kind(arch, k)));
+        prices->added_s[k] = added_s(asked, &pricing.queries[k]);
         for (int i = 0; i < N_PASSES; i++) {
             prices->attention_s[k][i] = profile_cost_sliced_attention_floor_s(
                 asked->request->profile, &pricing.queries[k], passes[i]);
@@ -335,6 +360,7 @@ set_pass(const PlanRequest *request, const Segments *all, const PlanFloorTable *
     const double *attention_s = &all->segments[0]->kinds[nodes].attention_s[k][0];
     guint at = 0;
 
+    one->added_s = pass == 1 ? all->segments[0]->kinds[nodes].added_s[k] : 0.0;
     one->attention_s = attention_s[pass] + (all_again || core_again ? attention_s[0] : 0.0);
     one->device.first_s = g_new(double, table->n_intervals);
     one->host.first_s = g_new(double, table->n_intervals);

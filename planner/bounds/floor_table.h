@@ -42,7 +42,10 @@ typedef struct {
  * again. */
 typedef struct {
     double attention_s; /* of one whole sequence at the least */
-    PlanFloorCurve device, host;
+    /* What the device does more in each of so many ops that nearly all add their gradients to others: of n ops
+     * a share of 1 - 2 / n. */
+    double added_s;
+    PlanFloorCurve device, host; /* of two ops */
 } PlanFloorPass;
 
 #define PLAN_FLOOR_PASSES 2 /* forward, backward */
