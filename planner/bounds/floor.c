@@ -408,14 +408,13 @@ walk_least_s(const Walk *walk, PlanFloorCell cell, double least)
     return bound_s;
 }
 
-/* The work of all layers alone with @n slices: more take no less.  An op takes longer than a thousand times its
+/* The work of all layers alone with @n slices or more.  An op takes longer than a thousand times its
  * rounding, as kernels take half a microsecond to start, and more of them round by more. */
-
 static double
 work_s(const Walk *walk, int64_t n_micro_batches, int64_t n)
 {
     const PlanFloor *floor = walk->floor;
-    const PlanFloorCell cell = {n_micro_batches, n, n, 1.0 / (double)n, 1.0};
+    const PlanFloorCell cell = {n_micro_batches, n, floor->request->seq_len, 0.0, 1.0};
     double kinds_s[MODEL_MAX_KINDS] = {0}, sum = 0.0;
 
     for (int k = 0; k < floor->cost->n_kinds; k++)

@@ -33,22 +33,29 @@ added_s(const PlanFloorPass *pass, const PlanFloorCell *cell)
     return pass->added_s * (1.0 - 2.0 / fmax(2.0, n_ops));
 }
 
-/* Of ops of @rows on average, none of more than @most_rows, each with @attention of a whole sequence's; [1] with the gathers that
- * hide in them, [0] as if those hid behind embedding and head. */
+/* What ops have on average where they are fewest and where they are most, each as much of a whole sequence's attention
+ * as @attention says, and of rows none more than @most_rows. */
+typedef struct {
+    double rows, least_rows, most_rows, attention;
+} Average;
+
+/* All ops of a pass over their number at the fewest; [1] with the gathers that hide in them, [0] as if those hid
+ * behind embedding and head. */
 static void
 average_s(const PlanFloor *floor, guint node, int k, int pass, const PlanFloorCell *cell,
-          double rows, double most_rows, double attention, double seconds[2])
+          const Average *ops, double seconds[2])
 {
     const PlanFloorPass *one = &floor->places[node]->passes[k][pass];
-    const double device_s =
-        plan_floor_average_s(floor->table, &one->device, rows, most_rows) + added_s(one, cell);
-    const double host_s = plan_floor_average_s(floor->table, &one->host, rows, most_rows);
+    const double device_s = plan_floor_more_s(floor->table, &one->device, ops->rows,
+                                              ops->least_rows, ops->most_rows, added_s(one, cell));
+    const double host_s = plan_floor_more_s(floor->table, &one->host, ops->rows, ops->least_rows,
+                                            ops->most_rows, 0.0);
+    const double attention_s = ops->attention * one->attention_s;
     const double g = gathers_s(floor, k, pass);
 
-    seconds[1] = op_s(floor, device_s, host_s, attention * one->attention_s, g);
+    seconds[1] = op_s(floor, device_s, host_s, attention_s, g);
     seconds[0] =
-        g == 0.0 ? seconds[1]
-                 : fmax(device_s + attention * one->attention_s + floor->interference * g, host_s);
+        g == 0.0 ? seconds[1] : fmax(device_s + attention_s + floor->interference * g, host_s);
 }
 
 /* The same of one op of at least @rows. */
@@ -130,8 +137,9 @@ slowest_s(const PlanFloor *floor, guint node, int k, int pass, const PlanFloorCe
     const double part = (double)sequences / (double)cell->last;
     const double length = (double)floor->request->seq_len;
 
-    average_s(floor, node, k, pass, cell, part * length, (double)sequences * cell->high * length,
-              part, seconds);
+    const Average ops = {part * length, part * length, (double)sequences * cell->high * length,
+                         part};
+    average_s(floor, node, k, pass, cell, &ops, seconds);
 }
 
 /* A slice of at least @tokens. */
@@ -208,8 +216,10 @@ work_s(const PlanFloor *floor, guint node, int k, int pass, const PlanFloorCell 
     const double sequences = (double)floor->n_sequences;
     const double n_ops = (double)cell->n_micro_batches * (double)cell->first;
 
-    average_s(floor, node, k, pass, cell, sequences * length / n_ops,
-              (double)floor->group * cell->high * length, sequences / n_ops, seconds);
+    const Average ops = {sequences * length / n_ops,
+                         sequences * length / ((double)cell->n_micro_batches * (double)cell->last),
+                         (double)floor->group * cell->high * length, sequences / n_ops};
+    average_s(floor, node, k, pass, cell, &ops, seconds);
     seconds[0] *= n_ops;
     seconds[1] *= n_ops;
 }

@@ -298,23 +298,61 @@ set_hulls(const PlanFloorTable *table, PlanFloorCurve *curve)
     }
 }
 
-double
-plan_floor_average_s(const PlanFloorTable *table, const PlanFloorCurve *curve, double rows,
-                     double most_rows)
+/* A piece of a hull: from corner @before, which lies at fewer rows, to corner @corner. */
+typedef struct {
+    guint before, corner;
+} Piece;
+
+/* The piece with @rows of the hull of all up to @most_rows; its last one if that has fewer rows. */
+static Piece
+piece_of(const PlanFloorTable *table, const PlanFloorCurve *curve, double rows, double most_rows)
 {
     const double last = (double)table->ends[table->n_intervals - 1];
     guint corner = plan_floor_interval(table, (int64_t)ceil(fmin(most_rows, last))) + 1;
 
-    if (rows >= corner_rows(table, corner))
-        return corner_s(curve, corner);
     while (corner_rows(table, curve->before[corner]) > rows) {
         const guint jump = curve->jump[corner];
         corner = corner_rows(table, jump) > rows ? jump : curve->before[corner];
     }
-    const guint before = curve->before[corner];
-    const double from = corner_rows(table, before), to = corner_rows(table, corner);
-    return corner_s(curve, before) +
-           (corner_s(curve, corner) - corner_s(curve, before)) * ((rows - from) / (to - from));
+    return (Piece){curve->before[corner], corner};
+}
+
+/* Times by rows on the line through a piece. */
+static double
+piece_slope(const PlanFloorTable *table, const PlanFloorCurve *curve, Piece piece)
+{
+    return (corner_s(curve, piece.corner) - corner_s(curve, piece.before)) /
+           (corner_rows(table, piece.corner) - corner_rows(table, piece.before));
+}
+
+double
+plan_floor_average_s(const PlanFloorTable *table, const PlanFloorCurve *curve, double rows,
+                     double most_rows)
+{
+    const Piece piece = piece_of(table, curve, rows, most_rows);
+
+    if (rows >= corner_rows(table, piece.corner))
+        return corner_s(curve, piece.corner);
+    return corner_s(curve, piece.before) +
+           piece_slope(table, curve, piece) * (rows - corner_rows(table, piece.before));
+}
+
+double
+plan_floor_more_s(const PlanFloorTable *table, const PlanFloorCurve *curve, double rows,
+                  double least_rows, double most_rows, double each_s)
+{
+    Piece piece = piece_of(table, curve, rows, most_rows);
+    double at =
+        fmin(rows, corner_rows(table, piece.corner)); /* where (H + each_s) / rows is least */
+
+    /* As long as it falls with the rows' number, which it does where the line meets row 0 below 0. */
+    while (at > least_rows &&
+           corner_s(curve, piece.before) + each_s <
+               piece_slope(table, curve, piece) * corner_rows(table, piece.before)) {
+        at = fmax(least_rows, corner_rows(table, piece.before));
+        piece = (Piece){curve->before[piece.before], piece.before};
+    }
+    return (plan_floor_average_s(table, curve, at, most_rows) + each_s) * (rows / at);
 }
 
 /* --- tables --- */

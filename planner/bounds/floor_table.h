@@ -76,5 +76,16 @@ const PlanFloorTable *plan_floor_table(PlanMemo *memo, const PlanRequest *reques
 double plan_floor_average_s(const PlanFloorTable *table, const PlanFloorCurve *curve, double rows,
                             double most_rows);
 
+/*
+ * Returns: what all ops take at the least, over their number at the fewest, where this is that of ops of @rows
+ * on average and the most that of ops of @least_rows, and each takes @each_s besides.  With n ops of X rows
+ * they take n (H(X / n) + each) = X (H(y) + each) / y, which is convex in n and grows with it as long as the
+ * hull's line through y meets row 0 above -each; below it fewer rows are better, as where few of the last tiles
+ * are filled.
+ * Cost: O(log intervals), and O(1) for each corner below which it is so.
+ */
+double plan_floor_more_s(const PlanFloorTable *table, const PlanFloorCurve *curve, double rows,
+                         double least_rows, double most_rows, double each_s);
+
 /* Returns: the interval of @rows, from 1 to the last one of the table. */
 guint plan_floor_interval(const PlanFloorTable *table, int64_t rows);
