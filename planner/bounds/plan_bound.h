@@ -47,7 +47,7 @@ int64_t plan_bound_path_ns(const Plan *plan, const Workload *workload, const Pla
 
 /*
  * Returns: what the fullest rank of @plan holds at its peak at the least; exact with one size of
- * micro-batch, whole sequences, unsplit backwards and one chunk per rank.
+ * micro-batch, whole sequences, unsplit backwards, one chunk per rank and dense layers of one kind.
  * @flight  of the plan's schedule
  */
 int64_t plan_bound_bytes(const Plan *plan, const Workload *workload, const PlanFlight *flight);

@@ -11,7 +11,7 @@
  * what is in flight there, each as small as the smallest slice; the least workspace; and the least
  * that is gathered for the op then (with ZeRO 3 in degas's executor; what is gathered ahead for
  * later ops is not counted).  It is exact, except for that, with one chunk per rank, whole
- * sequences and whole backwards.
+ * sequences, whole backwards and dense layers of one kind.
  *
  * Time: the bound of plan_bound.h without messages, each rank with the fastest recompute kind that
  * fits.  With several chunks on a rank each of them may have its own kind: then what must be saved
