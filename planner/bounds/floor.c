@@ -16,7 +16,7 @@
 /* A range of longest slices is cut in two until its ends differ by less. */
 #define LONGEST_STEP 1.05
 /* So often for one size of micro-batches. */
-#define MAX_LONGEST 64
+#define MAX_LONGEST 256
 
 /* --- one cell --- */
 

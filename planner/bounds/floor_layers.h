@@ -62,9 +62,9 @@ typedef struct {
     const PlanFloorKind **places; /* (owned) [place] what layers take there */
     guint n_places;
     int32_t *place_of_rank; /* (owned) -1: several */
+    int32_t *likes;         /* (owned) [rank] plan_rank_likes() */
     int64_t *as_long; /* (owned) [rank] where a path to it begins: in floor.c: first_as_long() */
     PlanFloorRound (*rounds)[PLAN_FLOOR_ROUNDS]; /* (owned) [rank] */
-    bool ranks_alike;                            /* groups of all ranks lie alike */
     bool ends_hide; /* gathers of ZeRO 3 may hide behind embedding and head */
 } PlanFloor;
 
@@ -131,8 +131,7 @@ plan_floor_rank_layers(const PlanFloor *floor, const PlanFloorTimes (*times)[MOD
 static inline bool
 plan_floor_are_alike(const PlanFloor *floor, int64_t q, int64_t r)
 {
-    return (floor->ranks_alike || floor->places_groups != NULL) &&
-           floor->place_of_rank[q] == floor->place_of_rank[r] && floor->place_of_rank[r] >= 0;
+    return floor->likes[q] == floor->likes[r];
 }
 
 /* Both passes of an end of the model over all tokens. */

@@ -33,6 +33,7 @@ plan_floor_clear(PlanFloor *floor)
     g_clear_pointer(&floor->places_groups, g_array_unref);
     g_free(floor->places);
     g_free(floor->place_of_rank);
+    g_free(floor->likes);
     g_free(floor->as_long);
     g_free(floor->rounds);
 }
@@ -164,7 +165,6 @@ plan_floor_init(PlanFloor *floor, const PlanFloorAsked *asked, const PlanFloorMe
         .memory = memory,
         .n_sequences = point->n_micro_batches * point->micro_batch,
         .interference = request->profile->parameters.interference_fraction,
-        .ranks_alike = plan_sketch_ranks_are_alike(request, &point->degrees),
         .ends_hide = plan_sketch_prefetch(request, cost) > 1,
     };
     set_layers(floor, asked->counts);
@@ -172,6 +172,9 @@ plan_floor_init(PlanFloor *floor, const PlanFloorAsked *asked, const PlanFloorMe
     floor->places_groups = plan_rank_places(request, point, floor->place_of_rank);
     if (floor->places_groups == NULL)
         plan_rank_kinds(request, point, floor->place_of_rank);
+    floor->likes = g_new0(int32_t, (size_t)pp);
+    if (!plan_sketch_ranks_are_alike(request, &point->degrees))
+        plan_rank_likes(request, point, floor->place_of_rank, floor->likes);
     floor->n_places = floor->places_groups == NULL ? request->profile->cluster->nodes->len
                                                    : floor->places_groups->len / MODEL_GROUP_N;
     floor->places = g_new(const PlanFloorKind *, floor->n_places);

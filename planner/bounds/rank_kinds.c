@@ -90,6 +90,56 @@ plan_rank_places(const PlanRequest *request, const PlanPoint *point, int32_t *pl
     return groups;
 }
 
+/* The groups of a pipeline rank in which its ops have collectives: [kind below PROFILE_GROUP_STAGE]. */
+typedef struct {
+    ProfileGroup of[PROFILE_GROUP_STAGE];
+} RankGroups;
+
+/* Gives each rank the first one of those that @likes says are alike whose first @n_kinds groups lie as its own. */
+static void
+split_likes(const Profile *profile, const RankGroups *groups, int n_kinds, int64_t pp,
+            int32_t *likes)
+{
+    g_autofree int32_t *before = g_memdup2(likes, (size_t)pp * sizeof *likes);
+
+    for (int64_t r = 0; r < pp; r++) {
+        int64_t q = 0;
+        for (; q < r; q++) {
+            bool is_like = likes[q] == q && before[q] == before[r];
+            for (int i = 0; i < n_kinds && is_like; i++)
+                is_like = profile_groups_cost_alike(profile, &groups[q].of[i], &groups[r].of[i]);
+            if (is_like)
+                break;
+        }
+        likes[r] = (int32_t)q;
+    }
+}
+
+void
+plan_rank_likes(const PlanRequest *request, const PlanPoint *point, const int32_t *kinds,
+                int32_t *likes)
+{
+    const int64_t pp = point->degrees.pp;
+    const int n_kinds = point->zero_stage >= 3 ? PROFILE_GROUP_STAGE : MODEL_GROUP_N;
+    PlanDegrees d = point->degrees;
+    g_autofree RankGroups *groups = g_new(RankGroups, (size_t)pp);
+
+    for (int64_t r = 0; r < pp; r++) {
+        int64_t q = 0;
+        while (q < r && (kinds[r] < 0 || kinds[q] != kinds[r]))
+            q++;
+        likes[r] = (int32_t)q;
+    }
+    for (uint32_t orders = plan_point_orders(point); orders != 0; orders &= orders - 1) {
+        d.rank_order = g_bit_nth_lsf(orders, -1);
+        const ProfileMesh mesh = plan_layer_mesh(request, &d);
+        for (int64_t r = 0; r < pp; r++)
+            for (int i = 0; i < n_kinds; i++)
+                groups[r].of[i] = profile_group_of_rank(&mesh, (ProfileGroupKind)i, r);
+        split_likes(request->profile, groups, n_kinds, pp, likes);
+    }
+}
+
 const PlanLayerCost **
 plan_rank_costs(PlanMemo *memo, const PlanRequest *request, const PlanPoint *point)
 {

@@ -21,6 +21,14 @@ void plan_rank_kinds(const PlanRequest *request, const PlanPoint *point, int32_t
  */
 GArray *plan_rank_places(const PlanRequest *request, const PlanPoint *point, int32_t *places);
 
+/*
+ * Sets @likes [pipeline rank] to the first rank on which ops of @point take as long, in each order of ranks that
+ * it has: both lie on nodes of one of @kinds (plan_rank_kinds()), and the groups of their layers, with ZeRO 3
+ * those of their weights too, lie alike.  A rank on none of @kinds is like no other.
+ */
+void plan_rank_likes(const PlanRequest *request, const PlanPoint *point, const int32_t *kinds,
+                     int32_t *likes);
+
 /* Of one rank: the groups over which it sums the gradients of dense and of expert parameters. */
 typedef struct {
     ProfileGroup dense, expert;
