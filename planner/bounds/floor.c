@@ -380,6 +380,7 @@ typedef struct {
     PlanFloorTimes (*times)[MODEL_MAX_KINDS]; /* (owned) [kind of nodes, and the least of all] */
     Way *ways;                                /* (owned) [rank + 1] */
     int64_t *n_left;                          /* ranges of longest slices that may be cut in two */
+    bool ends_below; /* nothing is asked but whether a cell is below: ends with the first one */
 } Walk;
 
 /* The least of @cell, unless it is above @least: cuts it in two as long as it is below. */
@@ -398,12 +399,15 @@ walk_least_s(const Walk *walk, PlanFloorCell cell, double least)
         few.last = (cell.first + cell.last) / 2;
         few.low = 1.0 / (double)few.last;
         many.first = few.last + 1;
-        return walk_least_s(walk, many, walk_least_s(walk, few, least));
+        const double few_s = walk_least_s(walk, few, least);
+        return walk->ends_below && few_s < least ? few_s : walk_least_s(walk, many, few_s);
     }
     if (cell.high > cell.low * LONGEST_STEP && (*walk->n_left)-- > 0) {
         PlanFloorCell longer = cell;
         cell.high = longer.low = sqrt(cell.low * cell.high);
-        return walk_least_s(walk, longer, walk_least_s(walk, cell, least));
+        const double shorter_s = walk_least_s(walk, cell, least);
+        return walk->ends_below && shorter_s < least ? shorter_s
+                                                     : walk_least_s(walk, longer, shorter_s);
     }
     return bound_s;
 }
@@ -425,9 +429,10 @@ work_s(const Walk *walk, int64_t n_micro_batches, int64_t n)
     return 0.999 * sum / (double)floor->point->degrees.pp;
 }
 
-/* The least over numbers of micro-batches, numbers of slices and longest slices, or @most_s. */
+/* The least over numbers of micro-batches, numbers of slices and longest slices, or @most_s.
+ * @ends_below: or anything below @most_s. */
 static double
-least_s(const PlanFloor *floor, double most_s)
+least_s(const PlanFloor *floor, double most_s, bool ends_below)
 {
     const int64_t fewest = (floor->n_sequences + floor->group - 1) / floor->group;
     const int64_t most = plan_point_regroups(floor->request, floor->point)
@@ -437,7 +442,7 @@ least_s(const PlanFloor *floor, double most_s)
         g_malloc0((floor->n_places + 1) * sizeof *times);
     g_autofree Way *ways = g_new0(Way, (size_t)floor->point->degrees.pp + 1);
     int64_t n_left = MAX_LONGEST;
-    const Walk walk = {floor, times, ways, &n_left};
+    const Walk walk = {floor, times, ways, &n_left, ends_below};
     double least = most_s;
 
     for (int64_t m = fewest; m <= most; m++)
@@ -447,6 +452,8 @@ least_s(const PlanFloor *floor, double most_s)
                 break;
             least =
                 walk_least_s(&walk, (PlanFloorCell){m, n, last, 1.0 / (double)last, 1.0}, least);
+            if (ends_below && least < most_s)
+                return least;
         }
     return least;
 }
@@ -464,7 +471,7 @@ plan_floor_cell_ns(const PlanFloorAsked *asked, int64_t group, const PlanFloorCe
     plan_floor_memory_init(&bytes, asked->request, asked->cost, asked->point, asked->counts,
                            asked->memory_bytes);
     const double end_s = plan_floor_init(&floor, asked, &bytes);
-    plan_floor_set_group(&floor, asked->memo, group);
+    plan_floor_set_group(&floor, asked->memo, group, false);
     g_autofree PlanFloorTimes(*times)[MODEL_MAX_KINDS] =
         g_malloc0((floor.n_places + 1) * sizeof *times);
     g_autofree Way *ways = g_new0(Way, (size_t)pp + 1);
@@ -489,8 +496,14 @@ plan_floor_ns(const PlanFloorAsked *asked, const int64_t *groups, int n_groups, 
     const double most_s = most_ns == INT64_MAX ? INFINITY : units_s_from_ns(most_ns) - end_s;
     double least = most_s;
     for (int i = 0; i < n_groups; i++) {
-        plan_floor_set_group(&floor, asked->memo, groups[i]);
-        least = least_s(&floor, least);
+        /* Rough prices rule out most of what is above. */
+        if (!isinf(least)) {
+            plan_floor_set_group(&floor, asked->memo, groups[i], true);
+            if (least_s(&floor, least, true) >= least)
+                continue;
+        }
+        plan_floor_set_group(&floor, asked->memo, groups[i], false);
+        least = least_s(&floor, least, false);
     }
     plan_floor_clear(&floor);
     if (least >= most_s)

@@ -188,7 +188,7 @@ plan_floor_init(PlanFloor *floor, const PlanFloorAsked *asked, const PlanFloorMe
 }
 
 void
-plan_floor_set_group(PlanFloor *floor, PlanMemo *memo, int64_t group)
+plan_floor_set_group(PlanFloor *floor, PlanMemo *memo, int64_t group, bool is_rough)
 {
     const int64_t rows = group * floor->request->seq_len;
     const GArray *groups = floor->places_groups;
@@ -198,7 +198,7 @@ plan_floor_set_group(PlanFloor *floor, PlanMemo *memo, int64_t group)
         const ProfileGroup *at =
             groups == NULL ? NULL : &g_array_index(groups, ProfileGroup, i * MODEL_GROUP_N);
         if (i == 0 || groups != NULL)
-            floor->table = plan_floor_table(memo, floor->request, floor->point, rows, at);
+            floor->table = plan_floor_table(memo, floor->request, floor->point, rows, at, is_rough);
         floor->places[i] = &floor->table->kinds[groups == NULL ? i : 0];
     }
 }

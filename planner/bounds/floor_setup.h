@@ -13,7 +13,7 @@
 double plan_floor_init(PlanFloor *floor, const PlanFloorAsked *asked,
                        const PlanFloorMemory *memory);
 
-/* The largest micro-batch has @group sequences. */
-void plan_floor_set_group(PlanFloor *floor, PlanMemo *memo, int64_t group);
+/* The largest micro-batch has @group sequences.  @is_rough: layers are priced roughly (floor_table.h). */
+void plan_floor_set_group(PlanFloor *floor, PlanMemo *memo, int64_t group, bool is_rough);
 
 void plan_floor_clear(PlanFloor *floor);

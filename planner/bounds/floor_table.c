@@ -13,6 +13,8 @@
 #define FEW_FRACTION 48
 #define MANY_FRACTION 160
 #define N_PASSES PLAN_FLOOR_PASSES
+/* Intervals that are one in a rough table. */
+#define ROUGH 4
 
 static const ProfilePass passes[N_PASSES] = {PROFILE_PASS_FORWARD, PROFILE_PASS_BACKWARD};
 
@@ -46,11 +48,12 @@ typedef struct {
     const PlanPoint *point;
     int64_t rows;               /* of a table: at the most; of a segment: its number */
     const ProfileGroup *groups; /* (nullable) of layers; NULL: the nearest there are of each kind */
+    bool is_rough;
 } Question;
 
 typedef struct {
     PlanMemoKey memo;
-    int64_t tp, cp, ep, sequence_parallel, recompute, rows, is_table, has_groups;
+    int64_t tp, cp, ep, sequence_parallel, recompute, rows, is_table, is_rough, has_groups;
     ProfileGroup groups[MODEL_GROUP_N];
 } Key;
 
@@ -127,7 +130,8 @@ interval_end(int64_t begin)
 typedef struct {
     const Question *asked;
     const Segment *segment;
-    int64_t begin; /* rows after which the first interval begins */
+    const ProfileSliceFloor *known; /* (nullable) of every interval number a multiple of ROUGH */
+    int64_t begin;                  /* rows after which the first interval begins */
     ProfileQuery queries[MODEL_MAX_KINDS];
     ProfileSliceFloor *layers; /* Prices.layers */
 } Pricing;
@@ -140,7 +144,13 @@ price_intervals(int64_t piece, void *user_data)
     const Segment *segment = pricing->segment;
     const guint first = (guint)piece * PRICED_AT_ONCE;
 
-    for (guint at = first; at < MIN(first + PRICED_AT_ONCE, segment->n_intervals); at++)
+    for (guint at = first; at < MIN(first + PRICED_AT_ONCE, segment->n_intervals); at++) {
+        const size_t n = (size_t)segment->n_layers * N_PASSES;
+        if (pricing->known != NULL && at % ROUGH == 0) {
+            memcpy(&pricing->layers[at * n], &pricing->known[at / ROUGH * n],
+                   n * sizeof *pricing->layers);
+            continue;
+        }
         for (int32_t k = 0; k < segment->n_layers; k++) {
             ProfileQuery query = pricing->queries[k];
             query.shape.tokens = (at == 0 ? pricing->begin : segment->ends[at - 1]) + 1;
@@ -151,17 +161,22 @@ price_intervals(int64_t piece, void *user_data)
             layer[0] = floors.forward;
             layer[1] = floors.backward;
         }
+    }
 }
 
-/* Prices the @segment's intervals, which begin after @begin rows, at device @first. */
+/* Prices the @segment's intervals, which begin after @begin rows, at device @first.  @rough: (nullable) has some
+ * of them. */
 static void
 fill_prices(const Question *asked, const Segment *segment, int64_t begin, int64_t first,
-            Prices *prices)
+            const Prices *rough, Prices *prices)
 {
     const ModelArch *arch = asked->request->arch;
     const int32_t n_kinds = segment->n_layers;
     const int64_t n_pieces = (segment->n_intervals + PRICED_AT_ONCE - 1) / PRICED_AT_ONCE;
-    Pricing pricing = {.asked = asked, .segment = segment, .begin = begin};
+    Pricing pricing = {.asked = asked,
+                       .segment = segment,
+                       .known = rough == NULL ? NULL : rough->layers,
+                       .begin = begin};
 
     for (int k = 0; k < n_kinds; k++) {
         pricing.queries[k] = query_of(asked, first, MAX(0, model_first_of_kind(arch, k)));
@@ -189,6 +204,7 @@ key_of(const Question *asked, bool is_table)
         .recompute = asked->request->recompute,
         .rows = asked->rows,
         .is_table = is_table,
+        .is_rough = asked->is_rough,
         .has_groups = asked->groups != NULL,
     };
 
@@ -210,11 +226,12 @@ static void *make_segment(const void *data);
 
 /* (borrowed from the memo) the segment of that number. */
 static const Segment *
-segment_of(const Question *asked, int64_t number)
+segment_of(const Question *asked, int64_t number, bool is_rough)
 {
     Question question = *asked;
 
     question.rows = number;
+    question.is_rough = is_rough;
     const Key key = key_of(&question, false);
     return plan_memo_get(asked->memo, &key.memo, make_segment, &question, segment_free);
 }
@@ -225,7 +242,9 @@ make_segment(const void *data)
 {
     const Question *asked = data;
     const ModelCluster *cluster = asked->request->profile->cluster;
-    const int64_t begin = asked->rows == 0 ? 0 : segment_of(asked, asked->rows - 1)->end;
+    const int64_t begin =
+        asked->rows == 0 ? 0 : segment_of(asked, asked->rows - 1, asked->is_rough)->end;
+    const Segment *rough = asked->is_rough ? NULL : segment_of(asked, asked->rows, true);
     const int64_t last = segment_rows(asked->request, asked->rows);
     Segment *segment = g_malloc0(sizeof(Segment) + cluster->nodes->len * sizeof(Prices));
     GArray *ends = g_array_new(FALSE, FALSE, sizeof(int64_t));
@@ -235,14 +254,16 @@ make_segment(const void *data)
     segment->n_layers = model_n_kinds(asked->request->arch);
     segment->end = begin;
     while (segment->end < last) {
-        segment->end = interval_end(segment->end);
+        for (int i = 0; i < (asked->is_rough ? ROUGH : 1) && segment->end < last; i++)
+            segment->end = interval_end(segment->end);
         g_array_append_val(ends, segment->end);
     }
     segment->n_intervals = ends->len;
     segment->ends = (int64_t *)(void *)g_array_free(ends, FALSE);
     for (guint i = 0; i < cluster->nodes->len; i++) {
         const ModelNodes *nodes = &g_array_index(cluster->nodes, ModelNodes, i);
-        fill_prices(asked, segment, begin, first, &segment->kinds[i]);
+        fill_prices(asked, segment, begin, first, rough == NULL ? NULL : &rough->kinds[i],
+                    &segment->kinds[i]);
         first += nodes->n_devices * nodes->n_nodes;
     }
     return segment;
@@ -428,7 +449,7 @@ make_table(const void *data)
     /* No interval goes beyond the segment in which the rows end: bounds of small micro-batches do not
      * look at the rows of larger ones. */
     while (rows < asked->rows) {
-        const Segment *segment = segment_of(asked, all.n);
+        const Segment *segment = segment_of(asked, all.n, asked->is_rough);
         const int64_t last = segment_rows(asked->request, all.n);
         all.segments[all.n++] = segment;
         for (guint i = 0; i < segment->n_intervals && rows < asked->rows; i++) {
@@ -450,9 +471,9 @@ make_table(const void *data)
 
 const PlanFloorTable *
 plan_floor_table(PlanMemo *memo, const PlanRequest *request, const PlanPoint *point, int64_t rows,
-                 const ProfileGroup *groups)
+                 const ProfileGroup *groups, bool is_rough)
 {
-    const Question question = {memo, request, point, rows, groups};
+    const Question question = {memo, request, point, rows, groups, is_rough};
     const Key key = key_of(&question, true);
 
     return plan_memo_get(memo, &key.memo, make_table, &question, table_free);

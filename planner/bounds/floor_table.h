@@ -16,6 +16,9 @@
  * Jensen's inequality: where tiles fill no wave, shorter and longer ops may be better, but only as
  * long as these are.
  *
+ * A rough table has an interval for every four of a sharp one, and so prices a quarter of the rows: what it says
+ * is no more, and most points are ruled out by it.
+ *
  * Thread-safety: as the memo.
  */
 #pragma once
@@ -69,7 +72,7 @@ typedef struct {
  */
 const PlanFloorTable *plan_floor_table(PlanMemo *memo, const PlanRequest *request,
                                        const PlanPoint *point, int64_t rows,
-                                       const ProfileGroup *groups);
+                                       const ProfileGroup *groups, bool is_rough);
 
 /* Returns: what ops take on average at the least if they have @rows on average, and none has more than
  * @most_rows.  Cost: O(log intervals). */

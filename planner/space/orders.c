@@ -82,23 +82,71 @@ plan_space_orders(const PlanRequest *request, const PlanDegrees *degrees,
     return n;
 }
 
+/* A collective of a layer. */
+typedef struct {
+    ModelOp op;
+    double before_s[2]; /* [pass] in the default order */
+} Comm;
+
+/* Those of a kind of layers. */
+typedef struct {
+    GArray *comms; /* (owned, nullable) of Comm; NULL: not yet known */
+    double all_s;  /* before_s of all of them */
+} KindComms;
+
+struct PlanSpaceComms {
+    ProfileGroup groups[MODEL_GROUP_N]; /* in the default order */
+    KindComms kinds[MODEL_MAX_KINDS];
+};
+
+PlanSpaceComms *
+plan_space_comms_new(void)
+{
+    return g_new0(PlanSpaceComms, 1);
+}
+
+static void
+forget_comms(PlanSpaceComms *comms)
+{
+    for (int i = 0; i < MODEL_MAX_KINDS; i++) {
+        g_clear_pointer(&comms->kinds[i].comms, g_array_unref);
+        comms->kinds[i].all_s = 0.0;
+    }
+}
+
+void
+plan_space_comms_free(PlanSpaceComms *comms)
+{
+    if (comms == NULL)
+        return;
+    forget_comms(comms);
+    g_free(comms);
+}
+
 /* The groups of a point's layers in the default order and in the point's. */
 typedef struct {
-    ProfileQuery before, after;
+    const ProfileQuery *before; /* (borrowed) */
+    ProfileQuery after;
     bool alike[MODEL_GROUP_N]; /* collectives take as long in both */
 } Orders;
 
-static Orders
-orders_of(const PlanRequest *request, const PlanPoint *point)
+static ProfileQuery
+query_in_order(const PlanRequest *request, const PlanPoint *point, int64_t order)
 {
-    const PlanLayerShape shape = plan_point_layer_shape(point);
-    PlanLayerShape plain = shape;
+    PlanLayerShape shape = plan_point_layer_shape(point);
 
-    plain.degrees.rank_order = PLAN_RANK_ORDER_DEFAULT;
-    Orders orders = {.before = plan_layer_query(request, &plain, 0),
-                     .after = plan_layer_query(request, &shape, 0)};
+    shape.degrees.rank_order = order;
+    return plan_layer_query(request, &shape, 0);
+}
+
+static Orders
+orders_of(const PlanRequest *request, const ProfileQuery *before, const PlanPoint *point)
+{
+    Orders orders = {.before = before,
+                     .after = query_in_order(request, point, point->degrees.rank_order)};
+
     for (int i = 0; i < MODEL_GROUP_N; i++)
-        orders.alike[i] = profile_groups_cost_alike(request->profile, &orders.before.groups[i],
+        orders.alike[i] = profile_groups_cost_alike(request->profile, &before->groups[i],
                                                     &orders.after.groups[i]);
     return orders;
 }
@@ -115,34 +163,62 @@ is_alike(const PlanRequest *request, const Orders *orders, int64_t layer)
     return true;
 }
 
+static double
+comm_s(const PlanRequest *request, const ModelOp *op, int pass, const ProfileGroup *group)
+{
+    return profile_cost_collective_s(request->profile,
+                                     pass == 0 ? op->forward_comm : op->backward_comm,
+                                     profile_carried_bytes(request->profile, op, group), group);
+}
+
+/* (borrowed from @comms) The collectives of layers of kind @kind. */
+static const KindComms *
+comms_of(const PlanRequest *request, const ProfileQuery *before, int kind, PlanSpaceComms *comms)
+{
+    KindComms *of_kind = &comms->kinds[kind];
+    ModelOp ops[MODEL_MAX_OPS];
+
+    if (memcmp(comms->groups, before->groups, sizeof comms->groups) != 0) {
+        forget_comms(comms);
+        memcpy(comms->groups, before->groups, sizeof comms->groups);
+    }
+    if (of_kind->comms != NULL)
+        return of_kind;
+    of_kind->comms = g_array_new(FALSE, FALSE, sizeof(Comm));
+    const size_t n = model_ops(request->arch, MODEL_PART_LAYER,
+                               model_first_of_kind(request->arch, kind), &before->shape, ops);
+    for (size_t i = 0; i < n; i++) {
+        Comm comm = {.op = ops[i]};
+        if (ops[i].kind != MODEL_OP_COLLECTIVE)
+            continue;
+        for (int pass = 0; pass < 2; pass++) {
+            comm.before_s[pass] = comm_s(request, &ops[i], pass, &before->groups[ops[i].group]);
+            of_kind->all_s += comm.before_s[pass];
+        }
+        g_array_append_val(of_kind->comms, comm);
+    }
+    return of_kind;
+}
+
 /* What both passes of a layer's collectives may take less in the point's order than in the default:
  * those of context parallelism, some of which hide, all of it. */
 static double
-saved_s(const PlanRequest *request, const Orders *orders, int64_t layer)
+saved_s(const PlanRequest *request, const Orders *orders, int kind, PlanSpaceComms *comms)
 {
-    const ProfileQuery *before = &orders->before, *after = &orders->after;
-    ModelOp ops[MODEL_MAX_OPS];
     double sum = 0.0;
 
-    if (is_alike(request, orders, layer))
+    if (is_alike(request, orders, model_first_of_kind(request->arch, kind)))
         return 0.0;
-    const size_t n = model_ops(request->arch, MODEL_PART_LAYER, layer, &before->shape, ops);
-    for (size_t i = 0; i < n; i++) {
-        const ModelGroup group = ops[i].group;
-        const ModelComm comm[2] = {ops[i].forward_comm, ops[i].backward_comm};
+    const GArray *all = comms_of(request, orders->before, kind, comms)->comms;
+    for (guint i = 0; i < all->len; i++) {
+        const Comm *comm = &g_array_index(all, Comm, i);
+        const ModelGroup group = comm->op.group;
         /* No order has tp nearer than the default. */
-        if (ops[i].kind != MODEL_OP_COLLECTIVE || orders->alike[group] ||
-            (group == MODEL_GROUP_TP && request->conventions.overlap_tp))
+        if (orders->alike[group] || (group == MODEL_GROUP_TP && request->conventions.overlap_tp))
             continue;
         for (int pass = 0; pass < 2; pass++) {
-            const double before_s = profile_cost_collective_s(
-                request->profile, comm[pass],
-                profile_carried_bytes(request->profile, &ops[i], &before->groups[group]),
-                &before->groups[group]);
-            const double after_s = profile_cost_collective_s(
-                request->profile, comm[pass],
-                profile_carried_bytes(request->profile, &ops[i], &after->groups[group]),
-                &after->groups[group]);
+            const double before_s = comm->before_s[pass];
+            const double after_s = comm_s(request, &comm->op, pass, &orders->after.groups[group]);
             /* What may hide is seen no less when it takes longer. */
             if (group == MODEL_GROUP_CP ||
                 (group != MODEL_GROUP_TP && request->conventions.overlap_ep))
@@ -154,12 +230,27 @@ saved_s(const PlanRequest *request, const Orders *orders, int64_t layer)
     return sum;
 }
 
+/* Of layers that take @work_s in a micro-batch; rounding, as in plan_point_bound_ns(). */
+static int64_t
+rounded_ns(const PlanRequest *request, const PlanPoint *point, double work_s)
+{
+    const double bound_s =
+        (double)point->n_micro_batches * fmax(0.0, work_s) / (double)point->degrees.pp;
+    const int64_t ns = units_ns_from_s(bound_s * (1.0 - 1e-9));
+    const int64_t lost_ns = 2 * point->n_micro_batches * model_n_stacked(request->arch) + 2;
+
+    return MAX(0, ns - lost_ns);
+}
+
+/* What sums of a few terms lose. */
+#define LOST 1e-9
+
 int64_t
 plan_space_order_ns(const PlanRequest *request, const PlanLayerCost *cost, const PlanPoint *point,
-                    bool overlaps)
+                    PlanSpaceComms *comms, bool overlaps, int64_t most_ns)
 {
     const bool hides = overlaps && !plan_pairs_in_turn(&request->conventions);
-    double work_s = 0.0;
+    double work_s = 0.0, saved_all_s = 0.0;
 
     /* Least costs of several kinds of nodes, sums over slices and measured times do not say what
      * of them is collectives. */
@@ -174,14 +265,18 @@ plan_space_order_ns(const PlanRequest *request, const PlanLayerCost *cost, const
                    (hides ? part->hidden_s
                           : part->forward_slack_s + part->host_slack_s[PLAN_RECOMPUTE_NONE]));
     }
-    const Orders orders = orders_of(request, point);
-    for (int i = 0; i < cost->n_kinds && !hides; i++)
+    if (hides)
+        return rounded_ns(request, point, work_s);
+    const ProfileQuery before = query_in_order(request, point, PLAN_RANK_ORDER_DEFAULT);
+    for (int i = 0; i < cost->n_kinds; i++)
         if (cost->n[i] > 0)
-            work_s -= (double)cost->n[i] *
-                      saved_s(request, &orders, model_first_of_kind(request->arch, i));
-    const double bound_s =
-        (double)point->n_micro_batches * fmax(0.0, work_s) / (double)point->degrees.pp;
-    /* Rounding, as in plan_point_bound_ns(). */
-    const int64_t ns = units_ns_from_s(bound_s * (1.0 - 1e-9));
-    return MAX(0, ns - 2 * point->n_micro_batches * model_n_stacked(request->arch) - 2);
+            saved_all_s += (double)cost->n[i] * comms_of(request, &before, i, comms)->all_s;
+    const int64_t least_ns = rounded_ns(request, point, work_s - saved_all_s * (1.0 + LOST));
+    if (least_ns > most_ns)
+        return least_ns;
+    const Orders orders = orders_of(request, &before, point);
+    for (int i = 0; i < cost->n_kinds; i++)
+        if (cost->n[i] > 0)
+            work_s -= (double)cost->n[i] * saved_s(request, &orders, i, comms);
+    return rounded_ns(request, point, work_s);
 }

@@ -20,13 +20,24 @@
 int plan_space_orders(const PlanRequest *request, const PlanDegrees *degrees,
                       uint32_t sets[PLAN_RANK_ORDER_N], GError **error);
 
+/* Opaque; see orders.c.  What the collectives of layers take in the default rank order: points with equal
+ * layers, whose groups are the same there, have them in common. */
+typedef struct PlanSpaceComms PlanSpaceComms;
+
+PlanSpaceComms *plan_space_comms_new(void);
+void plan_space_comms_free(PlanSpaceComms *comms);
+G_DEFINE_AUTOPTR_CLEANUP_FUNC(PlanSpaceComms, plan_space_comms_free)
+
 /*
  * Returns: no plan at the degrees, rank order and micro-batches of @point takes less, whatever its
  * family, ZeRO stage, offload and stages: the computing of all layers and their collectives, except
  * those of context parallelism, which may hide.
  * @cost      of the layers in the default rank order
+ * @comms     of these layers, filled as far as they are asked for
  * @overlaps  some family overlaps pairs of ops
- * Cost: that of pricing the collectives of a layer twice.
+ * @most_ns   above it a bound need not be sharp: all collectives may take nothing
+ * Cost: that of pricing the collectives of a layer; where @comms lacks them, twice; above @most_ns a few sums.
  */
 int64_t plan_space_order_ns(const PlanRequest *request, const PlanLayerCost *cost,
-                            const PlanPoint *point, bool overlaps);
+                            const PlanPoint *point, PlanSpaceComms *comms, bool overlaps,
+                            int64_t most_ns);

@@ -133,6 +133,7 @@ typedef struct {
     int64_t ep, micro_batch;
     bool sequence_parallel;
     ProfileGroup groups[MODEL_GROUP_N]; /* of the first devices */
+    PlanSpaceComms *comms;              /* (owned) what its collectives take */
     int64_t index;                      /* in space->costs; -1: not yet */
     PlanLayerCost costs[];              /* as there */
 } KnownCost;
@@ -160,6 +161,15 @@ static inline bool
 allowed(int64_t fixed, int64_t value)
 {
     return fixed == 0 || fixed == value;
+}
+
+static void
+known_cost_free(gpointer data)
+{
+    KnownCost *known = data;
+
+    plan_space_comms_free(known->comms);
+    g_free(known);
 }
 
 static void
@@ -480,6 +490,7 @@ find_cost(Walk *walk, const PlanPoint *point)
         .ep = shape.degrees.ep,
         .micro_batch = shape.micro_batch,
         .sequence_parallel = shape.sequence_parallel,
+        .comms = plan_space_comms_new(),
         .index = -1,
     };
     set_costs(walk, &shape, walk->cost->costs);
@@ -502,7 +513,7 @@ add_orders(Walk *walk, PlanPoint point)
 {
     const PlanSpace *space = walk->space;
     const int64_t n_points = space->n_points, n_candidates = walk->n_candidates;
-    const PlanLayerCost cost = walk->cost->costs[0];
+    const KnownCost *first = walk->cost;
     bool overlaps = false;
 
     add_savers(walk, point);
@@ -513,7 +524,10 @@ add_orders(Walk *walk, PlanPoint point)
         overlaps = overlaps || g_array_index(walk->chunks, Chunks, i).families.overlaps;
     for (int i = 1; i < walk->n_orders; i++) {
         set_orders(walk, i, &point);
-        const int64_t bound_ns = plan_space_order_ns(space->request, &cost, &point, overlaps);
+        /* Of slow points only the least bound counts. */
+        const int64_t most_ns = MAX(walk->limits->time_ns, space->least_slow_ns);
+        const int64_t bound_ns = plan_space_order_ns(space->request, first->costs, &point,
+                                                     first->comms, overlaps, most_ns);
         if (bound_ns > walk->limits->time_ns) {
             count_slow(walk, points_each, candidates_each * __builtin_popcount(point.orders),
                        bound_ns);
@@ -669,7 +683,7 @@ walk_init(Walk *walk, const PlanSpace *all, const PlanSpaceLimits *limits, int64
         .tp = tp,
         .cp = cp,
         .c = plan_request_case(all->request),
-        .known = g_ptr_array_new_with_free_func(g_free),
+        .known = g_ptr_array_new_with_free_func(known_cost_free),
         .known_chunks = g_ptr_array_new_with_free_func(known_chunks_free),
         .slices = g_array_new(FALSE, FALSE, sizeof(int64_t)),
     };

@@ -208,18 +208,22 @@ hides_tp(const ProfileQuery *query, ProfilePass pass)
     return query->overlap_tp && (pass == PROFILE_PASS_FORWARD || !query->overlap_tp_forward);
 }
 
-/* @sliced: as in finish_pass(). */
+/* What an op takes in each pass that is asked about. */
+typedef struct {
+    ProfileCost passes[PROFILE_PASS_N];
+} OpCosts;
+
+/* Adds up the @costs of the listed ops in @pass.  @sliced: as in finish_pass(). */
 static PassSum
 sum_ops(const Profile *profile, const ModelDevice *device, const ProfileQuery *query,
-        ProfilePass pass, bool sliced, const ModelOp *ops, size_t n_ops)
+        ProfilePass pass, bool sliced, const ModelOp *ops, const OpCosts *costs, size_t n_ops)
 {
     PassSum all = {.sum = {.source = PROFILE_SOURCE_MODELLED}};
     OpTime times[MODEL_MAX_OPS];
     size_t waits = MODEL_MAX_OPS;
 
     for (size_t i = 0; i < n_ops; i++) {
-        ProfileCost cost = profile_cost_sliced_op(profile, device, &ops[i], pass,
-                                                  query->shape.dtype, query->groups, sliced);
+        ProfileCost cost = costs[i].passes[pass];
 
         cost.host_s = host_of_op_s(query, &ops[i], pass, cost.host_s);
         add_cost(&all.sum, &cost);
@@ -282,9 +286,15 @@ static ProfileCost
 pass_cost(const Profile *profile, const ModelDevice *device, const ProfileQuery *query,
           ProfilePass pass, bool sliced, const ModelOp *ops, size_t n_ops, double accumulated_s)
 {
-    const PassSum all = sum_ops(profile, device, query, pass, sliced, ops, n_ops);
+    OpCosts costs[MODEL_MAX_OPS];
 
-    return n_ops == 0 ? all.sum : finish_pass(profile, query, pass, sliced, &all, accumulated_s);
+    if (n_ops == 0)
+        return (ProfileCost){.source = PROFILE_SOURCE_MODELLED};
+    for (size_t i = 0; i < n_ops; i++)
+        costs[i].passes[pass] = profile_cost_sliced_op(profile, device, &ops[i], pass,
+                                                       query->shape.dtype, query->groups, sliced);
+    const PassSum all = sum_ops(profile, device, query, pass, sliced, ops, costs, n_ops);
+    return finish_pass(profile, query, pass, sliced, &all, accumulated_s);
 }
 
 /* Whether the model has the part that @query is about. */
@@ -294,18 +304,20 @@ has_part(const ProfileQuery *query)
     return query->arch->vocab > 0 || query->part == MODEL_PART_LAYER;
 }
 
-/* What selective recompute repeats of the listed ops. */
+/* What selective recompute repeats of the listed ops.  @costs: (nullable) their forward, if it is known. */
 static ProfileCost
 repeated_ops(const Profile *profile, const ModelDevice *device, const ProfileQuery *query,
-             const ModelOp *ops, size_t n_ops)
+             const ModelOp *ops, const OpCosts *costs, size_t n_ops)
 {
     ProfileCost sum = {.source = PROFILE_SOURCE_MODELLED};
 
     for (size_t i = 0; i < n_ops; i++) {
         if (ops[i].again_fraction <= 0.0)
             continue;
-        ProfileCost cost = profile_cost_op(profile, device, &ops[i], PROFILE_PASS_FORWARD,
-                                           query->shape.dtype, query->groups);
+        const ProfileCost cost =
+            costs != NULL ? costs[i].passes[PROFILE_PASS_FORWARD]
+                          : profile_cost_op(profile, device, &ops[i], PROFILE_PASS_FORWARD,
+                                            query->shape.dtype, query->groups);
         sum.part_s[PROFILE_PART_RECOMPUTE] += ops[i].again_fraction * profile_cost_device_s(&cost);
         sum.host_s += host_of_op_s(query, &ops[i], PROFILE_PASS_FORWARD, cost.host_s);
     }
@@ -336,6 +348,7 @@ profile_cost_passes(const Profile *profile, const ProfileQuery *query)
 {
     ProfilePartCosts costs = {0};
     ModelOp ops[MODEL_MAX_OPS];
+    OpCosts op_costs[MODEL_MAX_OPS];
 
     g_return_val_if_fail(profile != NULL && query != NULL, costs);
 
@@ -344,8 +357,11 @@ profile_cost_passes(const Profile *profile, const ProfileQuery *query)
     const ModelDevice *device = model_cluster_device(profile->cluster, query->rank);
     const size_t n_ops = list_ops(query, false, ops);
     const double accumulated_s = accumulate_s(profile, device, query, ops, n_ops);
+    for (size_t i = 0; i < n_ops; i++)
+        profile_cost_op_passes(profile, device, &ops[i], query->shape.dtype, query->groups,
+                               op_costs[i].passes);
     for (ProfilePass pass = 0; pass < PROFILE_PASS_N; pass++) {
-        const PassSum all = sum_ops(profile, device, query, pass, false, ops, n_ops);
+        const PassSum all = sum_ops(profile, device, query, pass, false, ops, op_costs, n_ops);
         if (n_ops == 0)
             continue;
         costs.passes[pass] = finish_pass(profile, query, pass, false, &all, accumulated_s);
@@ -354,7 +370,7 @@ profile_cost_passes(const Profile *profile, const ProfileQuery *query)
         profile_measured_part(profile, query, pass, &costs.first[pass]);
     }
     if (query->part == MODEL_PART_LAYER)
-        costs.selective = repeated_ops(profile, device, query, ops, n_ops);
+        costs.selective = repeated_ops(profile, device, query, ops, op_costs, n_ops);
     return costs;
 }
 
@@ -380,7 +396,7 @@ profile_cost_recompute(const Profile *profile, const ProfileQuery *query, bool f
         return profile_cost_again(&forward);
     }
     return repeated_ops(profile, model_cluster_device(profile->cluster, query->rank), query, ops,
-                        list_ops(query, false, ops));
+                        NULL, list_ops(query, false, ops));
 }
 
 /* --- what slicing cannot save --- */

@@ -331,29 +331,47 @@ rescale_s(const Profile *profile, const ModelDevice *device, const ModelOp *op, 
     return profile_cost_memory_s(profile, device, (double)op->count * elements * op->rescale_bytes);
 }
 
-/* The forward product, the input gradient's dA = dC B' and the weight gradient's dB = A' dC.
- * Activations' traffic is halved between the two backward products. */
+/* The forward product, or the input gradient's dA = dC B'.  Activations' traffic is halved between the
+ * two backward products. */
 static double
-gemm_pass_s(const Profile *profile, const ModelDevice *device, const ModelOp *op, ProfilePass pass,
+rows_product_s(const Profile *profile, const ModelDevice *device, const ModelOp *op, bool backward,
+               Dtype dtype, bool sliced)
+{
+    const double n = (double)op->n, k = (double)op->k, weight_bytes = (double)op->weight_bytes;
+    const Product product = {.count = (double)op->count,
+                             .m = (double)op->m,
+                             .n = backward ? k : n,
+                             .k = backward ? n : k,
+                             .aligned = aligned(profile, op, dtype),
+                             .is_grouped = op->count > 1 && !op->one_kernel,
+                             .bound = sliced ? PRODUCT_SLICED_ROWS : PRODUCT_TIMED};
+
+    return gemm_s(profile, device, dtype, &product,
+                  backward ? (double)op->backward_bytes / 2.0 + weight_bytes
+                           : (double)op->forward_bytes + weight_bytes);
+}
+
+/* The products of a weight: forward, the input gradient's, and the weight gradient's dB = A' dC. */
+typedef struct {
+    double forward_s, input_s, weight_s;
+} Products;
+
+/* Those of @pass; the others are 0. */
+static Products
+products_of(const Profile *profile, const ModelDevice *device, const ModelOp *op, ProfilePass pass,
             Dtype dtype, bool sliced)
 {
-    const ProductBound bound = sliced ? PRODUCT_SLICED_ROWS : PRODUCT_TIMED;
-    double count = (double)op->count, m = (double)op->m, n = (double)op->n, k = (double)op->k;
-    double rate = aligned(profile, op, dtype);
-    bool grouped = op->count > 1 && !op->one_kernel;
-    const Product forward = {count, m, n, k, rate, grouped, false, bound};
-    const Product input = {count, m, k, n, rate, grouped, false, bound};
-    double weight_bytes = (double)op->weight_bytes;
-    double half_bytes = (double)op->backward_bytes / 2.0 + weight_bytes;
-    double seconds = 0.0;
+    Products products = {0};
 
-    if (pass == PROFILE_PASS_FORWARD)
-        return gemm_s(profile, device, dtype, &forward, (double)op->forward_bytes + weight_bytes);
+    if (pass == PROFILE_PASS_FORWARD) {
+        products.forward_s = rows_product_s(profile, device, op, false, dtype, sliced);
+        return products;
+    }
     if (pass != PROFILE_PASS_BACKWARD_WEIGHT)
-        seconds += gemm_s(profile, device, dtype, &input, half_bytes);
+        products.input_s = rows_product_s(profile, device, op, true, dtype, sliced);
     if (pass != PROFILE_PASS_BACKWARD_INPUT)
-        seconds += profile_cost_weight_product_s(profile, device, op, dtype, 0.0, sliced);
-    return seconds;
+        products.weight_s = profile_cost_weight_product_s(profile, device, op, dtype, 0.0, sliced);
+    return products;
 }
 
 /* --- attention --- */
@@ -526,6 +544,28 @@ sliced_unfused_attention_s(const Profile *profile, const ModelDevice *device, co
                                  (double)(backward ? op->backward_bytes : op->forward_bytes));
 }
 
+/* What the host takes to launch a pass of @op, which is no collective. */
+static double
+host_s(const Profile *profile, const ModelOp *op, ProfilePass pass)
+{
+    return (profile_op_kernels(op, pass) + profile_op_quantising(op, pass)) *
+           profile->parameters.host_kernel_s;
+}
+
+/* A pass of a product with weights that takes @seconds for its products. */
+static ProfileCost
+product_cost(const Profile *profile, const ModelDevice *device, const ModelOp *op, ProfilePass pass,
+             double seconds)
+{
+    const bool backward = pass != PROFILE_PASS_FORWARD;
+    ProfileCost cost = {.source = PROFILE_SOURCE_MODELLED, .host_s = host_s(profile, op, pass)};
+
+    cost.part_s[PROFILE_PART_COMPUTE] =
+        seconds + quantise_s(profile, device, op, pass) + rescale_s(profile, device, op, pass) +
+        profile_op_launches_s(profile, op, backward, profile_op_kernels(op, pass));
+    return cost;
+}
+
 ProfileCost
 profile_cost_sliced_op(const Profile *profile, const ModelDevice *device, const ModelOp *op,
                        ProfilePass pass, Dtype dtype, const ProfileGroup *groups, bool sliced)
@@ -534,9 +574,15 @@ profile_cost_sliced_op(const Profile *profile, const ModelDevice *device, const 
     bool backward = pass != PROFILE_PASS_FORWARD;
     double kernels, seconds = 0.0;
 
+    if (op->kind == MODEL_OP_GEMM) {
+        const Products products =
+            products_of(profile, device, op, pass, profile_op_dtype(op, dtype), sliced);
+        return product_cost(profile, device, op, pass,
+                            products.forward_s + products.input_s + products.weight_s);
+    }
     kernels = profile_op_kernels(op, pass);
-    cost.host_s = (kernels + profile_op_quantising(op, pass)) * profile->parameters.host_kernel_s;
-    if (pass == PROFILE_PASS_BACKWARD_WEIGHT && op->kind != MODEL_OP_GEMM)
+    cost.host_s = host_s(profile, op, pass);
+    if (pass == PROFILE_PASS_BACKWARD_WEIGHT)
         return cost;
     if (op->kind == MODEL_OP_COLLECTIVE) {
         ModelComm comm = backward ? op->backward_comm : op->forward_comm;
@@ -552,10 +598,6 @@ profile_cost_sliced_op(const Profile *profile, const ModelDevice *device, const 
         return cost;
     }
     switch (op->kind) {
-    case MODEL_OP_GEMM:
-        seconds = gemm_pass_s(profile, device, op, pass, profile_op_dtype(op, dtype), sliced) +
-                  quantise_s(profile, device, op, pass) + rescale_s(profile, device, op, pass);
-        break;
     case MODEL_OP_ATTENTION:
         dtype = dtype_stored(dtype);
         /* A fused kernel is one launch by definition; the unfused form has several. */
@@ -570,6 +612,7 @@ profile_cost_sliced_op(const Profile *profile, const ModelDevice *device, const 
     case MODEL_OP_MEMORY:
         seconds = memory_op_s(profile, device, op, backward);
         break;
+    case MODEL_OP_GEMM:
     case MODEL_OP_COLLECTIVE:
         break;
     }
@@ -589,4 +632,29 @@ profile_cost_op(const Profile *profile, const ModelDevice *device, const ModelOp
     g_return_val_if_fail(pass < PROFILE_PASS_N, (ProfileCost){0});
 
     return profile_cost_sliced_op(profile, device, op, pass, dtype, groups, false);
+}
+
+void
+profile_cost_op_passes(const Profile *profile, const ModelDevice *device, const ModelOp *op,
+                       Dtype dtype, const ProfileGroup *groups, ProfileCost costs[PROFILE_PASS_N])
+{
+    if (op->kind != MODEL_OP_GEMM) {
+        for (ProfilePass pass = 0; pass < PROFILE_PASS_N; pass++)
+            costs[pass] =
+                pass == PROFILE_PASS_BACKWARD_INPUT
+                    ? costs[PROFILE_PASS_BACKWARD]
+                    : profile_cost_sliced_op(profile, device, op, pass, dtype, groups, false);
+        return;
+    }
+    const Dtype operands = profile_op_dtype(op, dtype);
+    const double forward_s = rows_product_s(profile, device, op, false, operands, false);
+    const Products back = products_of(profile, device, op, PROFILE_PASS_BACKWARD, operands, false);
+    const double seconds[PROFILE_PASS_N] = {
+        [PROFILE_PASS_FORWARD] = forward_s,
+        [PROFILE_PASS_BACKWARD] = back.input_s + back.weight_s,
+        [PROFILE_PASS_BACKWARD_INPUT] = back.input_s,
+        [PROFILE_PASS_BACKWARD_WEIGHT] = back.weight_s,
+    };
+    for (ProfilePass pass = 0; pass < PROFILE_PASS_N; pass++)
+        costs[pass] = product_cost(profile, device, op, pass, seconds[pass]);
 }

@@ -77,6 +77,11 @@ ProfileCost profile_cost_sliced_op(const Profile *profile, const ModelDevice *de
                                    const ModelOp *op, ProfilePass pass, Dtype dtype,
                                    const ProfileGroup *groups, bool sliced);
 
+/* Sets @costs to those of profile_cost_op() in each pass; each product is priced once. */
+void profile_cost_op_passes(const Profile *profile, const ModelDevice *device, const ModelOp *op,
+                            Dtype dtype, const ProfileGroup *groups,
+                            ProfileCost costs[PROFILE_PASS_N]);
+
 /* One product with weights, of operands of format @dtype, which moves @more_bytes besides; with
  * @sliced no more than any slices of its rows take together. */
 double profile_cost_weight_product_s(const Profile *profile, const ModelDevice *device,

@@ -399,6 +399,9 @@ check_random_plan(uint32_t *state, const Family *kind, int number, int64_t *n_cl
     const int64_t sliced_ns = plan_point_sliced_ns(&request, cost, &point);
     const PlanFloorAsked asked = {flights, &request, &point, cost, counts, memory_bytes};
     const int64_t floor_ns = plan_floor_ns(&asked, &plan->micro_batch, 1, INT64_MAX);
+    /* With a limit rough prices rule out what is above it: this plan is not. */
+    const int64_t limited_ns =
+        plan_floor_ns(&asked, &plan->micro_batch, 1, report->iteration_ns + 1);
     /* Its own cell alone, which is nearer, and one that has it somewhere inside. */
     const int64_t k = plan->slices->len;
     int64_t longest = 0;
@@ -413,7 +416,7 @@ check_random_plan(uint32_t *state, const Family *kind, int number, int64_t *n_cl
     const int64_t own_ns = plan_floor_cell_ns(&asked, plan->micro_batch, &own);
     const int64_t wide_ns = plan_floor_cell_ns(&asked, plan->micro_batch, &wide);
     const int64_t most_ns = MAX(MAX(sliced_ns, floor_ns), MAX(own_ns, wide_ns));
-    if (most_ns > report->iteration_ns || floor_ns > own_ns)
+    if (most_ns > report->iteration_ns || floor_ns > own_ns || limited_ns > report->iteration_ns)
         g_test_fail_printf(
             "draw %d of %s: bounds %" G_GINT64_FORMAT ", %" G_GINT64_FORMAT ", %" G_GINT64_FORMAT
             ", %" G_GINT64_FORMAT " ns, the plan takes %" G_GINT64_FORMAT,

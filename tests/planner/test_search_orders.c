@@ -136,7 +136,13 @@ check_bounds(const PlanRequest *request, const Plan *plan, int64_t ns)
 
     plan_point_bound_bytes(request, &cost, INT64_MAX, &point);
     g_assert_cmpint(plan_point_bound_ns(request, &cost, &cost, &point, &families), <=, ns);
-    g_assert_cmpint(plan_space_order_ns(request, &before, &point, families.overlaps), <=, ns);
+    g_autoptr(PlanSpaceComms) comms = plan_space_comms_new();
+    const int64_t sharp_ns =
+        plan_space_order_ns(request, &before, &point, comms, families.overlaps, INT64_MAX);
+    const int64_t least_ns =
+        plan_space_order_ns(request, &before, &point, comms, families.overlaps, 0);
+    g_assert_cmpint(least_ns, <=, sharp_ns);
+    g_assert_cmpint(sharp_ns, <=, ns);
 }
 
 /* All micro-batches and expert degrees in all orders. */

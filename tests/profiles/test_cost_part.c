@@ -53,6 +53,36 @@ test_input_and_weight_gradients_make_the_backward(void)
     }
 }
 
+/* All passes at once, each product priced once, are those that are asked for one by one. */
+static void
+test_passes_together_are_those_of_each(void)
+{
+    static const ModelPart parts[] = {MODEL_PART_EMBEDDING, MODEL_PART_LAYER, MODEL_PART_HEAD};
+    static const Dtype dtypes[] = {DTYPE_BF16, DTYPE_FP8};
+    g_autoptr(Profile) profile = profile_load("dgx-h100", NULL);
+    g_autoptr(ModelArch) experts = model_arch_load("mixtral-8x7b", NULL, NULL);
+
+    for (size_t i = 0; i < G_N_ELEMENTS(parts) * G_N_ELEMENTS(dtypes); i++) {
+        ProfileQuery query = query_of(1, 512, 512, 2);
+        query.arch = experts;
+        query.part = parts[i % G_N_ELEMENTS(parts)];
+        query.shape.dtype = dtypes[i / G_N_ELEMENTS(parts)];
+        query.shape.cp = query.shape.ep = 2;
+        query.groups[MODEL_GROUP_CP] = query.groups[MODEL_GROUP_EP] =
+            (ProfileGroup){.stride = 2, .n = 2};
+        query.accumulate_bytes_per_weight = 6.0;
+        const ProfilePartCosts all = profile_cost_passes(profile, &query);
+        for (ProfilePass pass = 0; pass < PROFILE_PASS_N; pass++) {
+            const ProfileCost one = profile_cost_part(profile, &query, pass);
+            g_assert_true(memcmp(all.passes[pass].part_s, one.part_s, sizeof one.part_s) == 0);
+            g_assert_cmpfloat(all.passes[pass].host_s, ==, one.host_s);
+        }
+        const ProfileCost again = profile_cost_recompute(profile, &query, false);
+        if (query.part == MODEL_PART_LAYER)
+            g_assert_true(memcmp(all.selective.part_s, again.part_s, sizeof again.part_s) == 0);
+    }
+}
+
 static void
 test_more_tokens_and_more_context_take_longer(void)
 {
@@ -334,6 +364,7 @@ main(int argc, char **argv)
     ADD("part-is-the-sum-of-its-ops", test_part_is_the_sum_of_its_ops);
     ADD("input-and-weight-gradients-make-the-backward",
         test_input_and_weight_gradients_make_the_backward);
+    ADD("passes-together-are-those-of-each", test_passes_together_are_those_of_each);
     ADD("more-tokens-and-more-context-take-longer", test_more_tokens_and_more_context_take_longer);
     ADD("fused-attention-is-faster", test_fused_attention_is_faster);
     ADD("fused-attention-formula", test_fused_attention_formula);
