@@ -473,9 +473,10 @@ add_configs(GArray *files, const ExportTarget *target, const ExportSource *sourc
 static void
 add_plan(GArray *files, const Job *job)
 {
+    g_autoptr(JsonWriter) writer = job_write(job);
     File file = {.name = "plan.json"};
 
-    file.text = json_writer_steal(job_write(job), &file.n_bytes);
+    file.text = json_writer_steal(writer, &file.n_bytes);
     g_array_append_val(files, file);
 }
 

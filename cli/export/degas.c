@@ -19,7 +19,9 @@ check(const ExportSource *source, GArray *breaches)
 static char *
 write_plan(const ExportSource *source, size_t *n_bytes, GError **error)
 {
-    return json_writer_steal(job_write(source->job), n_bytes);
+    g_autoptr(JsonWriter) writer = job_write(source->job);
+
+    return json_writer_steal(writer, n_bytes);
 }
 
 static void

@@ -9,10 +9,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define HAS_SANITIZER /* gcc */
 #elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
 #define HAS_SANITIZER /* clang */
 #endif
 #endif
@@ -172,7 +172,7 @@ static void
 test_addresses_count(void)
 {
 #ifdef HAS_SANITIZER
-    g_test_skip("AddressSanitizer needs all of the address space");
+    g_test_skip("the sanitizer needs all of the address space");
 #else
     int status = -1;
     const pid_t child = fork();

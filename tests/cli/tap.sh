@@ -9,6 +9,12 @@ failed=0
 W=$(mktemp -d)
 trap 'rm -rf "$W"' EXIT INT TERM
 
+# preloaded LIBRARY: what LD_PRELOAD says; the library of a sanitizer must be loaded before all others
+preloaded() {
+    sanitizer=$(ldd "$DEGAS" 2>/dev/null | awk '$1 ~ /^lib[at]san/ { print $3 }')
+    echo "${sanitizer:+$sanitizer:}$1"
+}
+
 # report STATUS NAME [OUTPUT]: 0 is a pass
 report() {
     n=$((n + 1))

@@ -138,22 +138,22 @@ else
     {
         ends 8 'rank 2 (process [0-9]* on .*) is stopped in its preparations: silent for [3-9]' \
             "a rank that is stopped before its first word" $LIMIT_S \
-            LD_PRELOAD="$W/early.so" FAULT=stop FAULT_RANK=2 -- $E
+            LD_PRELOAD="$(preloaded "$W/early.so")" FAULT=stop FAULT_RANK=2 -- $E
         ends 7 'rank 3 (process [0-9]* on .*) died in its preparations' \
             "a rank that dies before its first word" $LIMIT_S \
-            LD_PRELOAD="$W/early.so" FAULT=kill FAULT_RANK=3 -- $E
+            LD_PRELOAD="$(preloaded "$W/early.so")" FAULT=kill FAULT_RANK=3 -- $E
         ends 7 'rank 3 .*died in its preparations' "... before anybody has seen it" $LIMIT_S \
-            LD_PRELOAD="$W/early.so" FAULT=at_once FAULT_RANK=3 -- $E
+            LD_PRELOAD="$(preloaded "$W/early.so")" FAULT=at_once FAULT_RANK=3 -- $E
         ends 7 'mpirun ended with status 137 after the last step: .*rank 1 ' \
             "a rank that dies when all are done" $LIMIT_S \
-            LD_PRELOAD="$W/early.so" FAULT=end FAULT_RANK=1 -- $E
+            LD_PRELOAD="$(preloaded "$W/early.so")" FAULT=end FAULT_RANK=1 -- $E
     }
     # Whoever waits for a message has no more time in the preparations than later.
     mpicc -O1 -D_GNU_SOURCE -DWITH_MPI -shared -fPIC -o "$W/fire.so" tests/torture/fire.c
     # shellcheck disable=SC2086
     ends 8 'rank [0-3] (process [0-9]* on .*) .* in its preparations for [3-9]' \
         "a message of the preparations is lost" $((LIMIT_S + 3)) \
-        LD_PRELOAD="$W/fire.so" FIRE=drop FIRE_RANK=0 FIRE_AT=20 FIRE_TIME="$W/time" -- $E --timeout 3s
+        LD_PRELOAD="$(preloaded "$W/fire.so")" FIRE=drop FIRE_RANK=0 FIRE_AT=20 FIRE_TIME="$W/time" -- $E --timeout 3s
 fi
 
 # --- interruptions ---

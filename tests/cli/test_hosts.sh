@@ -49,6 +49,8 @@ json "... and every message arrives after it was sent" "
 error = 2e6 * json.load(open('$W/out'))['clock_error_s']
 sent = {}
 events = [e for e in d['traceEvents'] if e['ph'] == 'X']
+# both ends of every event are on one clock, that of the run, which took less than a minute
+assert all(0 <= e['dur'] < 60e6 and 0 <= e['ts'] < 60e6 for e in events)
 for e in events:
     if e['cat'] == 'send':
         sent[e['args']['op'], e['pid']] = e['ts']

@@ -67,7 +67,7 @@ left() {
 
 # --- a rank that is stopped before its first word ---
 if ${CC:-cc} -O1 -shared -fPIC -o "$W/early.so" tests/cli/early.c 2>"$W/err"; then
-    serve LD_PRELOAD="$W/early.so" FAULT=stop FAULT_RANK=3 FAULT_TIME="$W/time"
+    serve LD_PRELOAD="$(preloaded "$W/early.so")" FAULT=stop FAULT_RANK=3 FAULT_TIME="$W/time"
     beats_begin
     on_a --steps 3 --timeout 3s
     status=$?

@@ -282,7 +282,7 @@ int unlink(const char *path)
 }
 END
 if ${CC:-cc} -O1 -shared -fPIC -o "$W/slow.so" "$W/slow.c" 2>"$W/err"; then
-    LD_PRELOAD="$W/slow.so" "$DEGAS" run "$W/pp2.json" --device reference --steps 40 --timeout 2s \
+    LD_PRELOAD="$(preloaded "$W/slow.so")" "$DEGAS" run "$W/pp2.json" --device reference --steps 40 --timeout 2s \
         --checkpoint "$W/given_up" --checkpoint-every 2 >"$W/out" 2>"$W/err"
     [ $? = 8 ] && grep -q '^degas: rank 0 hangs in the checkpoint after step 1 for ' "$W/err"
     report $? "a disk that takes too long" "$(cat "$W/err")"
@@ -445,7 +445,7 @@ if [ -n "$reason" ] || ! mpirun --version 2>/dev/null | grep -q 'Open MPI' ||
     ! ${CC:-cc} -O1 -shared -fPIC -o "$W/late.so" "$W/late.c" 2>"$W/err"; then
     skip "one rank's disk is full" "${reason:-no Open MPI or no C compiler}"
 else
-    LD_PRELOAD="$W/late.so" "$DEGAS" run "$W/pp2.json" --device reference --steps 40 \
+    LD_PRELOAD="$(preloaded "$W/late.so")" "$DEGAS" run "$W/pp2.json" --device reference --steps 40 \
         --transport mpi --checkpoint "$W/one_full" --checkpoint-every 2 >"$W/out" 2>"$W/err"
     [ $? = 4 ] && [ "$(wc -l <"$W/err")" = 1 ] &&
         grep -q '^degas: rank 1 failed in the checkpoint after step 1: .*: No space left' "$W/err"

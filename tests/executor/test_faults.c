@@ -4,7 +4,9 @@
 
 #include <stdatomic.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "executor/model/layout.h"
 #include "executor/watch/launch.h"
 #include "schedule/check.h"
 #include "tests/executor/job.h"
@@ -360,6 +362,14 @@ test_refuses_what_the_machine_cannot_hold(void)
     ExecRunOptions options = options_of(&arch, plan, "reference");
     g_assert_false(exec_run(&options, &result, &error));
     g_assert_error(error, EXEC_ERROR, EXEC_ERROR_MEMORY);
+    /* Both numbers are told in GiB: the model's state, and all pages of the machine. */
+    const double gib = 1024.0 * 1024.0 * 1024.0;
+    const double needed = exec_layout_bytes(
+        &(ExecModelOptions){.arch = &arch, .plan = plan, .pipeline_rank = 0, .optimizer = true});
+    const double machine = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+    g_autofree char *told =
+        g_strdup_printf("need %.1f GiB, this machine has %.1f GiB", needed / gib, machine / gib);
+    g_assert_nonnull(strstr(error->message, told));
 }
 
 /* State of 13 TB: too much for one machine, and not for several. */
