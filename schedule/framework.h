@@ -269,14 +269,14 @@ typedef struct {
      * need none. */
     const PlanFrameworkModel *models;
     bool
-        described_by_flags; /* any other model has an embedding and a loss, its biases are in all matrices,
-                                in none, or in QKV alone, the base of its rotary positions is a whole
-                                number, and one expert of a token is not chosen by softmax */
+        described_by_flags; /* any other model has an embedding and a loss, layers that flags describe
+                                (planner/rules/layer_flags.h), a whole number as the base of its rotary
+                                positions, and does not choose one expert of a token by softmax */
     bool chunks;            /* a rank may have several stages */
     bool uneven;            /* stages may have different numbers of layers; an end may be alone */
-    bool empty_stages; /* stages may have neither layers nor an end */
-    /* A model may have MTP modules: their layers are as the model's last, all of them are in one
-     * stage, and no later one is on its rank. */
+    bool empty_stages;      /* stages may have neither layers nor an end */
+    /* A model may have MTP modules: their layers are as the model's last (of hybrids any, without a
+     * pipeline), all of them are in one stage, and no later one is on its rank. */
     bool mtp;
     bool slices;             /* sequences may be cut, and micro-batches differ in size */
     bool cp, ep, tp_with_pp; /* these degrees may be above 1, and tp and pp together */

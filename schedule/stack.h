@@ -31,9 +31,18 @@ typedef enum {
     PLAN_FEATURE_GRAPHS,  /* CUDA graphs of layers */
     PLAN_FEATURE_DEEPEP,  /* dispatchers that send one copy for each place */
     PLAN_FEATURE_HYBRIDEP,
-    PLAN_FEATURE_MERGED_PASSES,       /* experts' exchanges run behind another micro-batch */
-    PLAN_FEATURE_STATE_CP,            /* context parallelism of layers with states */
-    PLAN_FEATURE_EXPERTS_GRAPH,       /* a graph of the whole iteration, experts and all */
+    PLAN_FEATURE_MERGED_PASSES,  /* experts' exchanges run behind another micro-batch */
+    PLAN_FEATURE_STATE_CP,       /* context parallelism of layers with states */
+    PLAN_FEATURE_EXPERTS_GRAPH,  /* a graph of the whole iteration, experts and all */
+    PLAN_FEATURE_DENSE_LAYERS,   /* layers without experts among those with */
+    PLAN_FEATURE_HYBRIDS,        /* Mamba of any width, in layers of one half */
+    PLAN_FEATURE_SOME_POSITIONS, /* layers without positions among those with rotary ones */
+    PLAN_FEATURE_SOME_WINDOWS,   /* windows, of some layers or of all */
+    PLAN_FEATURE_SINKS,
+    PLAN_FEATURE_EXPERT_BIASES, /* biases of experts' products */
+    PLAN_FEATURE_LATENT_EXPERTS,
+    PLAN_FEATURE_GATES,               /* of attention's result, and of shared experts */
+    PLAN_FEATURE_DELTA_NET,           /* gated delta nets in place of attention */
     PLAN_FEATURE_COMPILED_LOSS,       /* where modules are compiled, so is the loss */
     PLAN_FEATURE_STAGE_OUTPUTS_FREED, /* stages but the last give their results back */
     PLAN_FEATURE_LOGITS_FREED,        /* ... and so does the last */

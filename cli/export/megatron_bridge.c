@@ -195,7 +195,7 @@ check(const ExportSource *source, GArray *breaches)
 {
     const Plan *plan = source->job->plan;
 
-    if (model_of(source->job->arch) == NULL && model_arch_unusual(source->job->arch) == NULL)
+    if (model_of(source->job->arch) == NULL)
         export_breaks(breaches, NULL,
                       "it has no recipe of %s; --to megatron says the model by flags",
                       source->job->arch->name);

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/units.h"
+#include "planner/rules/layer_flags.h"
 
 /* Letters of a string that is written out: more than any stage list needs. */
 #define MAX_LETTERS (1 << 20)
@@ -226,19 +227,6 @@ layout_string_write(const Plan *plan, int64_t n_layers, bool groups)
 
 /* --- hybrids --- */
 
-/* 0: none. */
-static char
-hybrid_letter(const ModelArch *kind)
-{
-    if (kind->ffn == MODEL_FFN_NONE)
-        return kind->mixer == MODEL_MIXER_MAMBA2      ? 'M'
-               : kind->mixer == MODEL_MIXER_ATTENTION ? '*'
-                                                      : 0;
-    if (kind->mixer != MODEL_MIXER_NONE)
-        return 0;
-    return kind->experts.n_experts > 0 ? 'E' : '-';
-}
-
 char *
 layout_string_write_hybrid(const Plan *plan, const ModelArch *arch)
 {
@@ -247,8 +235,8 @@ layout_string_write_hybrid(const Plan *plan, const ModelArch *arch)
 
     for (int64_t layer = 0; layer < arch->n_layers; layer++) {
         const ModelArch kind = model_kind_arch(arch, model_layer_kind(arch, layer));
-        const char letter = hybrid_letter(&kind);
-        if (letter == 0)
+        char letters[2];
+        if (plan_layer_letters(&kind, letters) != 1)
             return NULL;
         for (; plan != NULL && stage < plan->stages->len; stage++) {
             const PlanStage *here = &g_array_index(plan->stages, PlanStage, stage);
@@ -256,9 +244,17 @@ layout_string_write_hybrid(const Plan *plan, const ModelArch *arch)
                 break;
             g_string_append_c(text, '|');
         }
-        g_string_append_c(text, letter);
+        g_string_append_c(text, letters[0]);
     }
     for (; plan != NULL && stage + 1 < plan->stages->len; stage++)
         g_string_append_c(text, '|');
+    for (int64_t i = 0; i < arch->mtp.n; i++) {
+        const ModelArch module = model_layer_arch(arch, arch->n_layers + i);
+        char letters[2];
+        const size_t n = plan_layer_letters(&module, letters);
+        if (n == 0)
+            return NULL;
+        g_string_append_printf(text, "/%.*s", (int)n, letters);
+    }
     return g_string_free(g_steal_pointer(&text), FALSE);
 }

@@ -33,8 +33,8 @@ char *layout_string_refusal(const GArray *stages, int64_t pp, int64_t n_layers, 
 char *layout_string_write(const Plan *plan, int64_t n_layers, bool groups);
 
 /*
- * The layers of hybrids, as of core/models/hybrid/hybrid_layer_allocation.py at d98e8a64: a letter for each,
- * M (Mamba 2), * (attention), - (an MLP) and E (experts), with bars between stages.
+ * The layers of hybrids, as of core/models/hybrid/hybrid_layer_allocation.py at d98e8a64: a letter for each
+ * (plan_layer_letters()), with bars between stages, and each MTP module behind a slash.
  *
  * Returns: (owned, nullable) the pattern of @plan's stages; @plan NULL: without bars.  NULL: some layer of
  * @arch has two halves, or one that has no letter.

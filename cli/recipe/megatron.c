@@ -8,19 +8,10 @@
 
 #include "base/units.h"
 #include "cli/recipe/layout_string.h"
+#include "cli/recipe/megatron_model.h"
 #include "cli/recipe/recipe.h"
 
 #define MAX_DEGREE SCHEDULE_MAX_RANKS
-
-/* Vocabularies of tokenizers, by a part of their type's or file's name. */
-static const struct {
-    const char *part;
-    int64_t vocab;
-} vocabularies[] = {
-    {"llama-3", 128256},  {"llama3", 128256}, {"mixtral", 32000},
-    {"mistral", 32000},   {"llama", 32000},   {"deepseek-v3", 129280},
-    {"deepseek", 102400}, {"qwen", 151936},   {"gpt2", 50257},
-};
 
 /* What matters and is not in the prediction: the key, the value that changes nothing, why. */
 static const struct {
@@ -36,13 +27,11 @@ static const struct {
     {"fp8_param_gather", NULL, "parameters are gathered in the model's format"},
     {"fp8_param", NULL, "parameters are kept in the model's format"},
     {"hierarchical_context_parallel_sizes", NULL, "context parallelism has one level"},
-    {"window_size", NULL, "attention reaches back over the whole sequence"},
     {"use_torch_fsdp2", NULL, "FSDP2 counts as ZeRO 3"},
     {"main_grads_dtype", "fp32", "main gradients are as --grad-dtype"},
     {"exp_avg_dtype", "fp32", "the optimizer's state is in fp32"},
-    {"hybrid_layer_pattern", NULL, "all layers are alike"},
-    {"hybrid_override_pattern", NULL, "all layers are alike"},
-    {"is_hybrid_model", NULL, "all layers are alike"},
+    {"hybrid_attention_ratio", "0.0", "no layer is one half"},
+    {"hybrid_mlp_ratio", "0.0", "no layer is one half"},
     {"step_batch_size_schedule", NULL, "the batch is the largest one"},
     {"rampup_batch_size", NULL, "the batch is the largest one"},
 };
@@ -57,211 +46,6 @@ static bool
 flag(Recipe *recipe, const char *key)
 {
     return recipe_bool(recipe->settings, key, false);
-}
-
-/* --- the model --- */
-
-static int64_t
-vocabulary(Recipe *recipe)
-{
-    RecipeSettings *s = recipe->settings;
-    const char *type = recipe_string(s, "tokenizer_type", "");
-    const int64_t vocab = recipe_int(s, "vocab_size", 1, MODEL_MAX_VOCAB, 0);
-
-    const int64_t padded = recipe_int(s, "pad_vocab_size_to", 1, MODEL_MAX_VOCAB, vocab);
-
-    if (padded > 0)
-        return MAX(vocab, padded);
-    RecipeSetting *file = g_hash_table_lookup(s->by_key, "tokenizer_model");
-    g_autofree char *names = g_strconcat(file == NULL ? "" : file->value, " ", type, NULL);
-    g_autofree char *lower = g_ascii_strdown(names, -1);
-    for (size_t i = 0; i < G_N_ELEMENTS(vocabularies); i++)
-        if (strstr(lower, vocabularies[i].part) != NULL) {
-            recipe_note(s, "the vocabulary is taken to be that of %s: " INT " (--vocab)",
-                        vocabularies[i].part, vocabularies[i].vocab);
-            return vocabularies[i].vocab;
-        }
-    recipe_note(s, "the vocabulary is taken to be GPT-2's: 50257 (--vocab)");
-    return 50257;
-}
-
-/* First dense layers of "([0]*3+[1]*58)"; others are approximated. */
-static int64_t
-dense_layers(Recipe *recipe)
-{
-    const char *text = recipe_string(recipe->settings, "moe_layer_freq", "1");
-    int64_t n = 0;
-
-    if (strcmp(text, "1") == 0)
-        return 0;
-    g_autofree char *plain = g_strdup(text);
-    char *to = plain;
-    for (const char *from = text; *from != 0; from++)
-        if (strchr(" ()'\"", *from) == NULL)
-            *to++ = *from;
-    *to = 0;
-    char *end = plain;
-    if (g_str_has_prefix(plain, "[0]*"))
-        n = g_ascii_strtoll(plain + 4, &end, 10);
-    else if (g_str_has_prefix(plain, "[0]+"))
-        n = 1, end = plain + 3;
-    if (!g_str_has_prefix(end, "+[1]*") && strcmp(end, "+[1]") != 0)
-        recipe_note(recipe->settings, "moe_layer_freq %s: all layers are taken to have experts",
-                    plain);
-    return n;
-}
-
-static void
-write_experts(Recipe *recipe, JsonWriter *writer, int64_t ffn_hidden)
-{
-    RecipeSettings *s = recipe->settings;
-    const int64_t n = recipe_int(s, "num_experts", 1, MODEL_MAX_EXPERTS,
-                                 recipe_int(s, "num_moe_experts", 1, MODEL_MAX_EXPERTS, 0));
-    const int64_t width = number(recipe, "moe_ffn_hidden_size", MODEL_MAX_FFN_HIDDEN, ffn_hidden);
-    const int64_t shared =
-        recipe_int(s, "moe_shared_expert_intermediate_size", 0, MODEL_MAX_FFN_HIDDEN, 0);
-
-    if (n <= 1)
-        return;
-    json_write_object(writer, "experts");
-    json_write_int64(writer, "n_experts", n);
-    json_write_int64(writer, "top_k", number(recipe, "moe_router_topk", n, MIN(2, n)));
-    json_write_int64(writer, "ffn_hidden", width);
-    json_write_int64(writer, "n_shared", model_ceil_div(shared, width));
-    json_write_int64(writer, "first_dense_layers", dense_layers(recipe));
-    if (recipe_is(s, "moe_router_score_function", "sqrtsoftplus"))
-        recipe_note(s, "moe_router_score_function sqrtsoftplus: costed as softmax");
-    json_write_string(writer, "router_scores",
-                      recipe_is(s, "moe_router_score_function", "sigmoid") ? "sigmoid"
-                      : flag(recipe, "moe_router_pre_softmax")             ? "softmax-all"
-                                                                           : "softmax");
-    json_write_double(writer, "router_scale",
-                      recipe_double(s, "moe_router_topk_scaling_factor", 1));
-    json_write_object_end(writer);
-    if (shared % width != 0)
-        recipe_note(s, "the shared expert is taken to be " INT " wide",
-                    model_ceil_div(shared, width) * width);
-}
-
-static void
-write_attention(Recipe *recipe, JsonWriter *writer, bool is_mla)
-{
-    RecipeSettings *s = recipe->settings;
-    const int64_t n_heads = number(recipe, "num_attention_heads", MODEL_MAX_HEADS, 0);
-    const bool grouped =
-        flag(recipe, "group_query_attention") ||
-        (recipe->framework == PLAN_FRAMEWORK_MEGATRON_BRIDGE && recipe_has(s, "num_query_groups"));
-    const int64_t groups = number(recipe, "num_query_groups", MODEL_MAX_HEADS, 1);
-
-    json_write_int64(writer, "n_heads", n_heads);
-    if (is_mla) {
-        json_write_object(writer, "mla");
-        json_write_int64(writer, "q_lora_rank",
-                         recipe_int(s, "q_lora_rank", 0, MODEL_MAX_HIDDEN, 0));
-        json_write_int64(writer, "kv_lora_rank",
-                         number(recipe, "kv_lora_rank", MODEL_MAX_HIDDEN, 512));
-        json_write_int64(writer, "qk_nope_head_dim",
-                         number(recipe, "qk_head_dim", MODEL_MAX_HIDDEN, 128));
-        json_write_int64(writer, "qk_rope_head_dim",
-                         number(recipe, "qk_pos_emb_head_dim", MODEL_MAX_HIDDEN, 64));
-        json_write_int64(writer, "v_head_dim", number(recipe, "v_head_dim", MODEL_MAX_HIDDEN, 128));
-        json_write_object_end(writer);
-        return;
-    }
-    if (grouped)
-        json_write_int64(writer, "n_kv_heads", groups);
-    if (recipe_has(s, "kv_channels"))
-        json_write_int64(writer, "head_dim", number(recipe, "kv_channels", MODEL_MAX_HEADS, 0));
-}
-
-/* Of the two families the one that is nearer. */
-static bool
-is_llama(Recipe *recipe)
-{
-    RecipeSettings *s = recipe->settings;
-    const bool swiglu = flag(recipe, "swiglu") || recipe_is(s, "activation_func", "silu") ||
-                        flag(recipe, "gated_linear_unit");
-    const bool rms = recipe_is(s, "normalization", "RMSNorm"),
-               biases =
-                   !flag(recipe, "disable_bias_linear") && recipe_bool(s, "add_bias_linear", true),
-               rope = recipe_is(s, "position_embedding_type", "rope") ||
-                      flag(recipe, "use_rotary_position_embeddings");
-
-    recipe_bool(s, "no_position_embedding", false);
-    if (swiglu && (!rms || biases || !rope))
-        recipe_note(s, "costed as a llama layer: RMSNorm, no biases, rotary positions");
-    if (!swiglu && (rms || !biases || rope))
-        recipe_note(s, "costed as a gpt layer: LayerNorm, biases, GELU, learned positions");
-    return swiglu;
-}
-
-/* The model as a degas-model, which is then read as a file is. */
-static void
-read_model(Recipe *recipe)
-{
-    RecipeSettings *s = recipe->settings;
-    g_autoptr(JsonWriter) writer = json_writer_new();
-    g_autofree char *base = g_path_get_basename(s->path);
-    const bool llama = is_llama(recipe), is_mla = flag(recipe, "multi_latent_attention");
-    const int64_t hidden = number(recipe, "hidden_size", MODEL_MAX_HIDDEN, 1),
-                  seq_len = number(recipe, "seq_length", MODEL_MAX_SEQ_LEN,
-                                   number(recipe, "encoder_seq_length", MODEL_MAX_SEQ_LEN, 2048));
-    const int64_t ffn = number(recipe, "ffn_hidden_size", MODEL_MAX_FFN_HIDDEN,
-                               llama ? hidden * 8 / 3 / 64 * 64 : 4 * hidden);
-    const bool untied = flag(recipe, "untie_embeddings_and_output_weights") ||
-                        !recipe_bool(s, "share_embeddings_and_output_weights", true);
-    size_t n_bytes;
-
-    json_write_object(writer, NULL);
-    json_write_string(writer, "name", base);
-    json_write_string(writer, "family", llama ? "llama" : "gpt");
-    json_write_int64(writer, "n_layers", number(recipe, "num_layers", MODEL_MAX_LAYERS, 1));
-    json_write_int64(writer, "hidden", hidden);
-    write_attention(recipe, writer, is_mla);
-    json_write_int64(writer, "ffn_hidden", ffn);
-    json_write_int64(writer, "vocab", vocabulary(recipe));
-    json_write_int64(
-        writer, "max_seq_len",
-        MAX(seq_len, number(recipe, "max_position_embeddings", MODEL_MAX_SEQ_LEN, seq_len)));
-    json_write_bool(writer, "tied_embeddings", !untied);
-    json_write_bool(writer, "qkv_bias", !llama || flag(recipe, "add_qkv_bias"));
-    json_write_bool(writer, "qk_norm", !is_mla && flag(recipe, "qk_layernorm"));
-    json_write_double(
-        writer, "norm_epsilon",
-        recipe_double(s, "norm_epsilon",
-                      recipe_double(s, "layernorm_epsilon", MODEL_USUAL_NORM_EPSILON)));
-    json_write_double(writer, "rope_base", recipe_double(s, "rotary_base", MODEL_USUAL_ROPE_BASE));
-    write_experts(recipe, writer, ffn);
-    json_write_object_end(writer);
-    if (s->error != NULL)
-        return;
-    g_autofree char *text = json_writer_steal(writer, &n_bytes);
-    g_autofree char *name = g_strdup_printf("%s: the model", s->path);
-    g_autoptr(JsonDoc) doc = json_doc_parse(name, text, n_bytes, &s->error);
-    if (doc == NULL)
-        return;
-    g_autoptr(ModelArch) arch = model_arch_read(doc, json_doc_root(doc, NULL, 0));
-    if (json_doc_finish(doc, &s->error))
-        recipe->arch = g_steal_pointer(&arch);
-}
-
-/* The model of a recipe of Megatron-Bridge, "gpt_oss_120b_pretrain_...", whatever devices it is for. */
-static void
-read_recipe(Recipe *recipe, const char *key)
-{
-    static const char pretrain[] = "_pretrain_";
-    const char *name = recipe_string(recipe->settings, key, "");
-    const PlanFrameworkModel *model = plan_framework(PLAN_FRAMEWORK_MEGATRON_BRIDGE)->rules->models;
-
-    for (; model->model != NULL; model++) {
-        const char *end = model->flavour == NULL ? NULL : strstr(model->flavour, pretrain);
-        if (end != NULL &&
-            strncmp(name, model->flavour, (size_t)(end - model->flavour) + strlen(pretrain)) == 0) {
-            recipe->arch = model_arch_load(model->model, NULL, &recipe->settings->error);
-            return;
-        }
-    }
-    recipe_model(recipe, key);
 }
 
 /* --- the split --- */
@@ -380,8 +164,10 @@ read_hybrid(Recipe *recipe, int64_t pp)
     if (n % pp != 0)
         recipe_break(recipe, "layout", INT " stages are no multiple of " INT " ranks", n, pp);
     g_autoptr(GString) layers = g_string_new(NULL);
-    for (size_t i = 0; stages[i] != NULL; i++)
-        g_string_append_printf(layers, "%s%zu", i > 0 ? "," : "", strlen(stages[i]));
+    for (int64_t i = 0; i < n; i++)
+        g_string_append_printf(layers, "%s" INT, i > 0 ? "," : "",
+                               (int64_t)strcspn(stages[i], "/") +
+                                   (i + 1 == n ? recipe->arch->mtp.n : 0));
     recipe_flag(recipe, "stage-layers", "%s", layers->str);
     return MAX(1, n / pp);
 }
@@ -799,13 +585,9 @@ recipe_read_megatron(Recipe *recipe)
         if (flag(recipe, "no_pipeline_parallel"))
             recipe_settings_add(s, "pipeline_model_parallel_size", "1", 0);
     }
-    if (recipe->arch != NULL) {
-        /* --model takes the place of what the recipe says. */
-    } else if (recipe_has(s, "num_layers") && recipe_has(s, "hidden_size")) {
-        read_model(recipe);
-    } else {
-        read_recipe(recipe, recipe_has(s, "recipe") ? "recipe" : "recipe_name");
-    }
+    /* --model takes the place of what the recipe says. */
+    if (recipe->arch == NULL)
+        recipe_read_megatron_model(recipe);
     if (recipe->arch != NULL && recipe->given_layers > 0)
         recipe->arch->n_layers = recipe->given_layers;
     if (recipe->arch == NULL || s->error != NULL)
@@ -826,6 +608,5 @@ recipe_read_megatron(Recipe *recipe)
     read_experts(recipe);
     read_recompute(recipe);
     for (size_t i = 0; i < G_N_ELEMENTS(unmodelled); i++)
-        if (recipe->arch->n_kinds == 0 || strstr(unmodelled[i].key, "hybrid") == NULL)
-            recipe_unmodelled(s, unmodelled[i].key, unmodelled[i].usual, unmodelled[i].what);
+        recipe_unmodelled(s, unmodelled[i].key, unmodelled[i].usual, unmodelled[i].what);
 }

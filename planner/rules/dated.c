@@ -60,16 +60,89 @@ uses_cp(const PlanRuleCase *c)
     return c->degrees.cp > 1;
 }
 
+/* Whether @has is true of some kind of layers. */
+static bool
+some_kind(const PlanRuleCase *c, bool (*has)(const ModelArch *kind))
+{
+    for (int32_t i = 0; i < model_n_kinds(c->arch); i++) {
+        const ModelArch kind = model_kind_arch(c->arch, i);
+        if (has(&kind))
+            return true;
+    }
+    return false;
+}
+
 static bool
 uses_state_cp(const PlanRuleCase *c)
 {
-    bool has_state = false;
+    return c->degrees.cp > 1 && some_kind(c, model_has_state);
+}
 
-    for (int32_t i = 0; i < model_n_kinds(c->arch); i++) {
-        const ModelArch kind = model_kind_arch(c->arch, i);
-        has_state = has_state || model_has_state(&kind);
-    }
-    return has_state && c->degrees.cp > 1;
+static bool
+has_mamba(const ModelArch *kind)
+{
+    return kind->mixer == MODEL_MIXER_MAMBA2;
+}
+
+static bool
+has_delta_net(const ModelArch *kind)
+{
+    return kind->mixer == MODEL_MIXER_DELTA_NET;
+}
+
+static bool
+has_experts(const ModelArch *kind)
+{
+    return kind->experts.n_experts > 0;
+}
+
+static bool
+is_dense(const ModelArch *kind)
+{
+    return kind->ffn == MODEL_FFN_MLP && !has_experts(kind);
+}
+
+static bool
+has_rotary(const ModelArch *kind)
+{
+    return model_has_attention(kind) && model_positions(kind) == MODEL_POSITIONS_ROTARY;
+}
+
+static bool
+has_no_positions(const ModelArch *kind)
+{
+    return model_has_attention(kind) && model_positions(kind) == MODEL_POSITIONS_NONE;
+}
+
+static bool
+has_window(const ModelArch *kind)
+{
+    return kind->window > 0;
+}
+
+static bool
+has_sinks(const ModelArch *kind)
+{
+    return model_has_attention(kind) && kind->sinks;
+}
+
+static bool
+has_expert_biases(const ModelArch *kind)
+{
+    return kind->experts.bias;
+}
+
+static bool
+has_latent_experts(const ModelArch *kind)
+{
+    return kind->experts.latent > 0;
+}
+
+static bool
+has_gates(const ModelArch *kind)
+{
+    return (model_has_attention(kind) && kind->output_gate != MODEL_OUTPUT_GATE_NONE) ||
+           kind->experts.shared_gate;
 }
 
 static bool
@@ -111,11 +184,22 @@ uses_selective(const PlanRuleCase *c)
 static const struct {
     PlanFeature feature;
     PlanAspect aspect;
-    bool (*uses)(const PlanRuleCase *c);
-    const char *change; /* (nullable) */
+    bool (*uses)(const PlanRuleCase *c); /* NULL: some kind of layers has it, by the next two */
+    const char *change;                  /* (nullable) */
+    bool (*has)(const ModelArch *kind);
+    bool (*and_has)(const ModelArch *kind); /* (nullable) of another kind */
 } dated[] = {
     {PLAN_FEATURE_FP8, PLAN_ASPECT_JOB, uses_fp8, "--dtype bf16"},
     {PLAN_FEATURE_EXPERTS, PLAN_ASPECT_JOB, uses_experts, NULL},
+    {PLAN_FEATURE_DENSE_LAYERS, PLAN_ASPECT_JOB, .has = has_experts, .and_has = is_dense},
+    {PLAN_FEATURE_HYBRIDS, PLAN_ASPECT_JOB, .has = has_mamba},
+    {PLAN_FEATURE_SOME_POSITIONS, PLAN_ASPECT_JOB, .has = has_rotary, .and_has = has_no_positions},
+    {PLAN_FEATURE_SOME_WINDOWS, PLAN_ASPECT_JOB, .has = has_window},
+    {PLAN_FEATURE_SINKS, PLAN_ASPECT_JOB, .has = has_sinks},
+    {PLAN_FEATURE_EXPERT_BIASES, PLAN_ASPECT_JOB, .has = has_expert_biases},
+    {PLAN_FEATURE_LATENT_EXPERTS, PLAN_ASPECT_JOB, .has = has_latent_experts},
+    {PLAN_FEATURE_GATES, PLAN_ASPECT_JOB, .has = has_gates},
+    {PLAN_FEATURE_DELTA_NET, PLAN_ASPECT_JOB, .has = has_delta_net},
     {PLAN_FEATURE_MTP, PLAN_ASPECT_JOB, uses_mtp, "--mtp 0"},
     {PLAN_FEATURE_MODULES, PLAN_ASPECT_JOB, uses_modules, "--recompute-modules core_attn"},
     {PLAN_FEATURE_GRAPHS, PLAN_ASPECT_JOB, uses_graphs, "--cuda-graphs none"},
@@ -134,6 +218,16 @@ static const struct {
     {PLAN_FEATURE_SELECTIVE, PLAN_ASPECT_RECOMPUTE, uses_selective, "--recompute full"},
 };
 
+/* A model that is known to run has its layers, whatever the date. */
+static bool
+is_used(size_t row, const PlanRuleCase *c)
+{
+    if (dated[row].uses != NULL)
+        return dated[row].uses(c);
+    return !c->model_runs && some_kind(c, dated[row].has) &&
+           (dated[row].and_has == NULL || some_kind(c, dated[row].and_has));
+}
+
 bool
 plan_rules_dated(const PlanRuleCase *c, PlanAspect aspect, size_t *row, PlanBreach *breach)
 {
@@ -142,7 +236,7 @@ plan_rules_dated(const PlanRuleCase *c, PlanAspect aspect, size_t *row, PlanBrea
         char stack[PLAN_STACK_TEXT], since[PLAN_STACK_TEXT];
 
         if ((aspect != PLAN_ASPECT_N && dated[i].aspect != aspect) || info == NULL ||
-            !dated[i].uses(c))
+            !is_used(i, c))
             continue;
         *row = i + 1;
         if (breach == NULL)

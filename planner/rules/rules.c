@@ -5,6 +5,7 @@
 
 #include "base/units.h"
 #include "planner/rules/dated.h"
+#include "planner/rules/layer_flags.h"
 #include "schedule/rank_order.h"
 
 void
@@ -89,12 +90,44 @@ breaks_mtp(const PlanRuleCase *c, PlanBreach *breach)
         return false;
     if (!c->rules->mtp)
         return broken(breach, "--mtp 0", "MTP modules are not known here");
+    if (plan_layers_are_hybrid(c->arch))
+        return false; /* their patterns have letters for the modules, too */
     ModelArch usual = *c->arch;
     usual.mtp.kind = 0;
     g_autofree char *difference = model_arch_difference(c->arch, &usual);
     return difference != NULL &&
            broken(breach, NULL, "the layers of MTP modules are as the model's last: %s",
                   difference);
+}
+
+/* (nullable) Another program that has the model itself: its name. */
+static const char *
+program_with(const PlanRuleCase *c)
+{
+    for (int i = 0; i < PLAN_FRAMEWORK_N; i++) {
+        const PlanFrameworkFacts *facts = plan_framework((PlanFramework)i);
+        const PlanFrameworkRules *rules = facts->rules;
+        if (rules != NULL && rules != c->rules && rules->models != NULL &&
+            rules->described_by_flags && plan_rules_model(rules, c->arch) != NULL)
+            return facts->name;
+    }
+    return NULL;
+}
+
+/* What of the layers flags cannot say, and who has the model all the same. */
+static bool
+breaks_layers(const PlanRuleCase *c, PlanBreach *breach)
+{
+    PlanLayerFlags flags;
+    g_autofree char *unsaid = plan_layer_flags(c->arch, &flags);
+    const char *other = unsaid == NULL || breach == NULL ? NULL : program_with(c);
+    g_autofree char *change = other == NULL ? NULL : g_strconcat("--framework ", other, NULL);
+
+    if (unsaid == NULL)
+        return false;
+    return other == NULL
+               ? broken(breach, NULL, "there is no flag for %s", unsaid)
+               : broken(breach, change, "there is no flag for %s; %s has the model", unsaid, other);
 }
 
 /* What the flags of Megatron-LM cannot say. */
@@ -106,10 +139,8 @@ breaks_flags(const PlanRuleCase *c, PlanBreach *breach)
     if (arch->vocab == 0)
         return broken(breach, NULL,
                       "a model has embedding and loss: a vocabulary of 0 cannot be expressed");
-    if (model_arch_unusual(arch) != NULL)
-        return broken(breach, NULL, "flags for %s are not known here", model_arch_unusual(arch));
-    if (arch->family == MODEL_FAMILY_GPT ? !arch->qkv_bias : arch->proj_bias)
-        return broken(breach, NULL, "biases are in all matrices or in none, or in QKV alone");
+    if (breaks_layers(c, breach))
+        return true;
     if (arch->family == MODEL_FAMILY_LLAMA && arch->rope_base != floor(arch->rope_base))
         return broken(breach, NULL, "the base of rotary positions is a whole number, not %g",
                       arch->rope_base);
@@ -271,6 +302,16 @@ breaks_tp_with_pp(const PlanRuleCase *c, PlanBreach *breach)
            broken(breach, "--tp 1",
                   "tensor parallelism is not for pipelines: --tp " INT " with --pp " INT, d->tp,
                   d->pp);
+}
+
+/* Megatron's hybrids have their modules where the loss is, and a plan has them behind the last layer. */
+static bool
+breaks_hybrid_mtp(const PlanRuleCase *c, PlanBreach *breach)
+{
+    return c->rules->mtp && c->arch->mtp.n > 0 && c->degrees.pp > 1 &&
+           plan_layers_are_hybrid(c->arch) &&
+           broken(breach, "--pp 1", "MTP modules of hybrids are not for pipelines here: --pp " INT,
+                  c->degrees.pp);
 }
 
 /* The ranks of experts are numbered apart, in the same order: with pp before dp both need the same
@@ -583,6 +624,7 @@ static const struct {
     {"ep", PLAN_ASPECT_DEGREES, breaks_ep},
     {"tp-with-pp", PLAN_ASPECT_DEGREES, breaks_tp_with_pp},
     {"overlap-ep-with-mtp", PLAN_ASPECT_DEGREES, breaks_merged_mtp},
+    {"mtp-with-pp", PLAN_ASPECT_DEGREES, breaks_hybrid_mtp},
     {"rank-order", PLAN_ASPECT_ORDER, breaks_order},
     {"sequence-parallel", PLAN_ASPECT_BATCH, breaks_sequence_parallel},
     {"schedule", PLAN_ASPECT_SCHEDULE, breaks_schedule},

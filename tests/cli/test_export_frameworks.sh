@@ -189,6 +189,16 @@ as_long() {
 again = json.load(open('$W/again.json'))
 assert again['iteration_s'] == d['iteration_s'], (again['iteration_s'], d['iteration_s'])"
 }
+# again NAME GPUS: the script NAME.sh is exported to the same bytes as the plan NAME.json, and simulated to the same
+again() {
+    "$DEGAS" check "$W/$1.sh" dgx-h100 --gpus "$2" --framework megatron-core --edits 0 -o "$W/again.json" >"$W/checked" 2>&1
+    runs 0 "$1.sh: what it reads, exported" export "$W/again.json" --to megatron
+    "$DEGAS" export "$W/$1.json" --to megatron 2>/dev/null | cmp - "$W/out" >"$W/err" 2>&1
+    report $? "$1.sh: the same flags" "$(cat "$W/err" "$W/checked" "$W/out")"
+    "$DEGAS" simulate "$W/$1.json" --json >"$W/planned"
+    "$DEGAS" simulate "$W/again.json" --json 2>&1 | cmp - "$W/planned" >"$W/err" 2>&1
+    report $? "$1.sh: the same prediction" "$(cat "$W/err" "$W/checked")"
+}
 # check says nothing of what it does not model, and reads what was meant: dispatcher, merged passes, graphs, capacity, scales.
 flags moe
 runs 0 "it is read again" check "$W/moe.sh" dgx-b300 --gpus 256 --edits 0 --json -o "$W/moe_again.json"
@@ -263,6 +273,95 @@ flag multi-latent-attention
 flag qk-layernorm
 no_flag accumulate-allreduce
 
+# Layers that are not all alike: the flags are those of Megatron-LM's own files for these models
+# (examples/post_training/modelopt/conf), and the script is read as the same plan.
+# unlike NAME MODEL ARGUMENT...
+unlike() {
+    into=$1
+    of=$2
+    shift 2
+    # shellcheck disable=SC2086
+    plan "$into.json" "$of" dgx-h100 --gpus 64 --seq-len 4096 --global-batch 128 $megatron --micro-batch 1 --recompute full "$@"
+    runs 0 "$into: $of" export "$W/$into.json" --to megatron
+    flags "$into"
+    cp "$W/out" "$W/unlike"
+    again "$into" 64
+    cp "$W/unlike" "$W/out"
+}
+unlike windows gpt-oss-120b --pp 4 --tp 1 --ep 8 --vpp 1 --zero 1 --schedule 1f1b
+flag window-size 127,0
+flag window-attn-skip-freq '(\[1\]+\[0\])\*18'
+flag softmax-type learnable
+flag attention-backend fused
+flag kv-channels 64
+no_flag disable-bias-linear
+unlike halves nemotron-h-56b --pp 1 --tp 4 --zero 3
+flag hybrid-layer-pattern "$(printf 'M-M-M-M\*-M-%.0s' 1 2 3 4 5 6 7 8 9 10)M-M-M-M-"
+flag mamba-num-heads 256
+flag mamba-state-dim 256
+flag position-embedding-type none
+flag squared-relu
+flag spec 'megatron.core.models.hybrid.hybrid_layer_specs hybrid_stack_spec'
+"$DEGAS" export "$W/halves.json" --to megatron 2>&1 >/dev/null | grep -q "pretrain_hybrid.py"
+report $? "for pretrain_hybrid.py"
+unlike bars nemotron3-nano --pp 4 --tp 1 --ep 8 --vpp 2 --zero 1
+[ "$(sed -n 's/^--hybrid-layer-pattern //p' "$W/out" | tr -d '|')" = 'MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME' ]
+report $? "a pattern with bars" "$(cat "$W/out")"
+flag moe-shared-expert-intermediate-size 3712
+no_flag pipeline-model-parallel-layout
+no_flag num-virtual-stages-per-pipeline-rank
+no_flag moe-layer-freq
+unlike module nemotron3-nano --mtp 1 --pp 1 --tp 2 --ep 8 --zero 1 --sequence-parallel on
+flag hybrid-layer-pattern 'MEMEM\*EMEMEM\*EMEMEM\*EMEMEM\*EMEMEM\*EMEMEMEM\*EMEMEMEME/\*E'
+unlike latent nemotron3-super --pp 1 --tp 1 --ep 8 --zero 3
+flag moe-latent-size 1024
+unlike linear qwen3-next-80b --pp 4 --tp 1 --ep 8 --vpp 1 --zero 1 --schedule 1f1b --mtp 1
+flag linear-attention-freq '(\[1\]\*3+\[0\])\*12'
+flag experimental-attention-variant gdn
+flag linear-num-value-heads 32
+flag rotary-percent 0.25
+flag attention-output-gate
+flag moe-shared-expert-gate
+# shellcheck disable=SC2086
+{
+    fails 2 'no flag for scaled embeddings.*megatron-bridge has the model (rule model); with --framework megatron-bridge' \
+        "who has the model is told" plan gemma3-27b dgx-h100 --gpus 64 --seq-len 4096 --global-batch 64 $megatron
+    fails 2 'a stack of 2025-08 has no windows.*3855' "flags have a date" plan gpt-oss-20b dgx-h100 --gpus 64 --seq-len 4096 --global-batch 64 \
+        $megatron --stack 2025-08
+    fails 2 'MTP modules of hybrids are not for pipelines' "the stage of a hybrid's module" \
+        plan nemotron3-nano dgx-h100 --gpus 64 --seq-len 4096 --global-batch 64 $megatron --mtp 1 --pp 4
+}
+# What a recipe says otherwise: NVIDIA's words, numbers alone and old names.
+cat >"$W/words.sh" <<'END'
+torchrun pretrain_gpt.py --num-layers 8 --hidden-size 512 --num-attention-heads 8 --seq-length 1024 --micro-batch-size 1 \
+    --global-batch-size 8 --swiglu --normalization RMSNorm --disable-bias-linear --position-embedding-type rope --vocab-size 32000 \
+    --window-size "(255, 0)" --window-attn-skip-freq 4 --no-rope-freq 4 --num-experts 4 --moe-ffn-hidden-size 256 --moe-layer-freq 2 --bf16
+END
+"$DEGAS" check "$W/words.sh" dgx-h100 --gpus 8 --edits 0 -o "$W/words.json" >"$W/out" 2>&1
+json "windows but in each fourth layer, which has no positions; experts in each second" "
+m = d['model']
+kinds = m['kinds']
+import re
+assert m['layers'] in ('2*(sliding_moe, sliding_dense, sliding_moe, full_nope_dense)',), m['layers']
+assert kinds['sliding_moe']['window'] == kinds['sliding_dense']['window'] == 256 and not kinds['sliding_dense'].get('experts'), kinds
+assert kinds['full_nope_dense']['positions'] == 'none' and 'window' not in kinds['full_nope_dense'], kinds" "$W/words.json"
+cat >"$W/halves2.sh" <<'END'
+torchrun pretrain_mamba.py --hybrid-override-pattern 'M-M*-' --hidden-size 512 --num-attention-heads 8 --seq-length 1024 \
+    --micro-batch-size 1 --global-batch-size 8 --vocab-size 32000 --normalization RMSNorm --disable-bias-linear \
+    --position-embedding-type none --bf16 --mtp-num-layers 2 --mtp-hybrid-override-pattern '*-'
+END
+"$DEGAS" check "$W/halves2.sh" dgx-h100 --gpus 8 --edits 0 -o "$W/halves2.json" >"$W/out" 2>&1
+json "the pattern by its old name, and its modules; Mamba as wide as usual" "
+m = d['model']
+assert m['n_layers'] == 5 and m['layers'] == 'mamba2, dense, mamba2, full, dense', m['layers']
+assert m['mtp']['n'] == 2 and m['mtp']['kind'] == 'full_dense', m['mtp']
+state = m['kinds']['mamba2']['state']
+assert (state['n_heads'], state['value_dim'], state['key_dim'], state['n_key_heads']) == (2 * 512 // 64, 64, 128, 8), state" "$W/halves2.json"
+for wrong in "--hybrid-layer-pattern MxM" "--hybrid-layer-pattern M/*E/*-" "--hybrid-layer-pattern /*" "--window-size 4" "--num-experts 4 --moe-layer-freq [1,0]"; do
+    echo "torchrun pretrain_gpt.py --num-layers 4 --hidden-size 512 --num-attention-heads 8 --vocab-size 32000 --micro-batch-size 1 $wrong" >"$W/wrong.sh"
+    fails 3 'wrong.sh:1: .*expected' "$wrong" check "$W/wrong.sh" dgx-h100 --gpus 8
+done
+
 # --- Megatron-Bridge: what is exported is read again as the same plan, whatever its recipe says besides ---
 # bridge NAME MODEL GPUS ARGUMENT...: plans, exports and reads again
 bridge() {
@@ -291,7 +390,7 @@ override oss model.moe_flex_dispatcher_backend=deepep
 override oss model.recompute_method=uniform
 override oss model.virtual_pipeline_model_parallel_size=null
 override oss mixed_precision=bf16_mixed
-fails 1 'Megatron-Bridge has the model: --to megatron-bridge' "flags do not say its layers" export "$W/oss.json" --to megatron
+runs 0 "flags say its layers, too" export "$W/oss.json" --to megatron
 # 118 layers in 12 stages: bars of the pattern, for hybrids have no layout
 bridge hybrid nemotron-h-56b 32 --global-batch 64 --tp 4 --pp 4 --vpp 3 --micro-batch 1 --zero 1 --recompute none \
     --sequence-parallel on --overlap dp --loss plain
@@ -348,13 +447,13 @@ plan not.json llama3-8b dgx-h100 --gpus 8 --global-batch 8 --framework megatron-
 fails 1 'tensor, delayed or block; .*in fp32; .*not unfused; .*padded.*--quantise tensor --grad-dtype fp32 --attention flash --pad-vocab on$' \
     "is refused by name" export "$W/not.json" --to megatron-bridge
 fails 1 'it has no recipe of gpt3-13b; --to megatron' "nor models without a bridge" export "$W/dense13.json" --to megatron-bridge
-for refusal in "deepseek-v3.2:flags for an indexer" "gpt-oss-20b --layers 12:flags for layers of named kinds"; do
+for refusal in "deepseek-v3.2:there is no flag for an indexer" "gemma3-27b --layers 12:there is no flag for scaled embeddings"; do
     # shellcheck disable=SC2086
     fails 2 "cannot run it: ${refusal#*:}.*(rule model)" "no bridge: ${refusal%%:*}" plan ${refusal%%:*} dgx-h100 --gpus 64 \
         --seq-len 4096 --global-batch 64 --framework megatron-bridge
 done
-fails 2 'flags for layers of named kinds.*(rule model)' "nor has Megatron-LM one" plan gpt-oss-20b dgx-h100 --gpus 64 \
-    --seq-len 4096 --global-batch 64 --framework megatron-core
+plan short.json gpt-oss-20b --layers 12 dgx-h100 --gpus 8 --seq-len 4096 --global-batch 8 --framework megatron-bridge --beyond-framework off
+fails 1 'it has no recipe of gpt-oss-20b; --to megatron says the model by flags' "flags say it, no recipe does" export "$W/short.json" --to megatron-bridge
 oss="gpt-oss-20b dgx-h100 --gpus 8 --seq-len 4096 --global-batch 8 --framework megatron-bridge --cp 2 --beyond-framework off"
 # shellcheck disable=SC2086
 {

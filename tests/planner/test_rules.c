@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+#include "planner/rules/layer_flags.h"
+
 /* A plan of megatron-core, one year before @since and in its month. */
 static PlanRuleCase
 case_of(const ModelArch *arch, const PlanConventions *conventions)
@@ -149,6 +151,132 @@ test_dates_of_the_main_branch(void)
     }
 }
 
+/* The months in which flags for layers came to Megatron-LM's main branch; a model that is known to run has them. */
+static void
+test_dates_of_layers(void)
+{
+    static const struct {
+        const char *model, *since, *before, *text;
+    } rows[] = {
+        {"deepseek-v2", "2024-12", "2024-11", "merge request 2230"},
+        {"nemotron-h-56b", "2025-04", "2025-03", "merge request 2601"},
+        {"gpt-oss-20b", "2025-09", "2025-08", "merge request 3855"},
+        {"nemotron3-super", "2025-12", "2025-11", "pull request 2296"},
+        {"qwen3-next-80b", "2026-01", "2025-12", "pull requests 2751 and 2752"},
+    };
+
+    for (size_t i = 0; i < G_N_ELEMENTS(rows); i++) {
+        g_autoptr(ModelArch) arch = model_arch_load(rows[i].model, NULL, NULL);
+        PlanConventions conventions = plan_conventions(PLAN_FRAMEWORK_MEGATRON_CORE);
+        PlanRuleCase c = case_of(arch, &conventions);
+        g_auto(PlanBreach) breach = {0};
+
+        g_assert_true(plan_stack_read(rows[i].since, &conventions.stack));
+        g_assert_true(plan_rules_keep(&c, PLAN_ASPECT_JOB, NULL));
+        g_assert_true(plan_stack_read(rows[i].before, &conventions.stack));
+        g_assert_false(plan_rules_keep(&c, PLAN_ASPECT_JOB, &breach));
+        g_assert_cmpstr(breach.rule, ==, "stack");
+        g_assert_nonnull(strstr(breach.text, rows[i].text));
+        c.model_runs = true;
+        g_assert_true(plan_rules_keep(&c, PLAN_ASPECT_JOB, NULL));
+    }
+}
+
+/* What no flag says is refused by name, and who has the model all the same is told. */
+static void
+test_layers_without_flags(void)
+{
+    static const struct {
+        const char *model, *text, *change;
+    } rows[] = {
+        {"gemma3-27b", "no flag for scaled embeddings or logits; megatron-bridge has the model",
+         "--framework megatron-bridge"},
+        {"minimax-m2", "no flag for norms of queries and keys but by head; megatron-bridge",
+         "--framework megatron-bridge"},
+        {"llama4-scout", "no flag for chunked attention", NULL},
+        {"deepseek-v3.2", "no flag for an indexer of sparse attention", NULL},
+        {"olmo3-32b", "no flag for norms behind attention and MLP", NULL},
+    };
+
+    for (size_t i = 0; i < G_N_ELEMENTS(rows); i++) {
+        g_autoptr(ModelArch) arch = model_arch_load(rows[i].model, NULL, NULL);
+        PlanConventions conventions = plan_conventions(PLAN_FRAMEWORK_MEGATRON_CORE);
+        PlanRuleCase c = case_of(arch, &conventions);
+        g_auto(PlanBreach) breach = {0};
+
+        g_assert_false(plan_rules_keep(&c, PLAN_ASPECT_JOB, &breach));
+        g_assert_cmpstr(breach.rule, ==, "model");
+        g_assert_nonnull(strstr(breach.text, rows[i].text));
+        g_assert_cmpstr(breach.change, ==, rows[i].change);
+    }
+}
+
+/* One thing of a model that has flags is changed to one that has none: @change of gpt-oss-20b or nemotron-h-56b. */
+static void
+test_one_thing_without_a_flag(void)
+{
+    enum {
+        WINDOW,
+        SOME_BIAS,
+        CHUNK,
+        BASE,
+        POSITIONS,
+        CONV,
+        SCAN,
+        MLA,
+        N
+    };
+    static const char *const texts[N] = {
+        [WINDOW] = "windows of several sizes",
+        [SOME_BIAS] = "biases but in all matrices, in none or in QKV alone",
+        [CHUNK] = "chunked attention",
+        [BASE] = "layers that differ in this: rope_base is 500, not 150000",
+        [POSITIONS] = "positions that are added to scores",
+        [CONV] = "a convolution before Mamba of a length of its own",
+        [SCAN] = "a scan whose kernel takes other chunks",
+        [MLA] = "these halves of layers",
+    };
+
+    for (int i = 0; i < N; i++) {
+        const bool is_hybrid = i == CONV || i == SCAN || i == MLA;
+        g_autoptr(ModelArch) arch =
+            model_arch_load(is_hybrid ? "nemotron-h-56b" : "gpt-oss-20b", NULL, NULL);
+        PlanLayerFlags flags;
+
+        g_assert_null(plan_layer_flags(arch, &flags));
+        g_assert_true(flags.is_hybrid == is_hybrid);
+        ModelArch *first = &arch->kinds[0], *second = &arch->kinds[1];
+        switch (i) {
+        case WINDOW:
+            second->window = 256;
+            break;
+        case SOME_BIAS:
+            second->proj_bias = first->proj_bias = false;
+            break;
+        case CHUNK:
+            second->chunk = 128;
+            break;
+        case BASE:
+            second->rope_base = 500;
+            break;
+        case POSITIONS:
+            second->positions = MODEL_POSITIONS_ALIBI;
+            break;
+        case CONV:
+            first->state.conv = 3;
+            break;
+        case SCAN:
+            first->state.chunk = 256;
+            break;
+        default:
+            arch->kinds[2].mla.kv_lora_rank = 512;
+            break;
+        }
+        g_autofree char *text = plan_layer_flags(arch, &flags);
+        g_assert_cmpstr(text, ==, texts[i]);
+    }
+}
+
 /* Before 0.10.0 experts were split by the tp of everything else. */
 static void
 test_expert_tp(void)
@@ -165,12 +293,12 @@ test_expert_tp(void)
     g_assert_cmpint(plan_expert_replicas(&degrees, &conventions), ==, 8 * 4 / (2 * 4));
 }
 
-/* GPT OSS has windows in every other layer, for which Megatron-LM has no flags that we know: a plan of it is
- * refused, unless it is known that the program runs the model.  No other rule is left out then. */
+/* OLMo 3 norms what attention and MLP give, for which Megatron-LM has no flag: a plan of it is refused, unless it is
+ * known that the program runs the model.  No other rule is left out then. */
 static void
 test_a_model_that_runs(void)
 {
-    g_autoptr(ModelArch) arch = model_arch_load("gpt-oss-120b", NULL, NULL);
+    g_autoptr(ModelArch) arch = model_arch_load("olmo3-32b", NULL, NULL);
     const PlanConventions conventions = plan_conventions(PLAN_FRAMEWORK_MEGATRON_CORE);
     PlanRuleCase c = case_of(arch, &conventions);
     g_auto(PlanBreach) breach = {0};
@@ -243,6 +371,9 @@ main(int argc, char **argv)
     g_test_add_func("/planner/rules/models", test_models);
     g_test_add_func("/planner/rules/dates", test_dates);
     g_test_add_func("/planner/rules/dates-of-the-main-branch", test_dates_of_the_main_branch);
+    g_test_add_func("/planner/rules/dates-of-layers", test_dates_of_layers);
+    g_test_add_func("/planner/rules/layers-without-flags", test_layers_without_flags);
+    g_test_add_func("/planner/rules/one-thing-without-a-flag", test_one_thing_without_a_flag);
     g_test_add_func("/planner/rules/expert-tp", test_expert_tp);
     g_test_add_func("/planner/rules/a-model-that-runs", test_a_model_that_runs);
     g_test_add_func("/planner/rules/merged-passes", test_merged_passes);
