@@ -32,6 +32,34 @@ least_kept(const PlanRequest *request, const PlanLayerCost *cost, const int64_t 
     return least;
 }
 
+/* What @kind adds to the time of @n of each part of one micro-batch at the least, whatever its slices:
+ * as plan_point_sliced_rate() has it. */
+static double
+added_s(const PlanLayerCost *cost, const int64_t n[PLAN_PART_N], int plain, int kind)
+{
+    double sum = 0.0;
+
+    for (int i = 0; i < cost->n_kinds; i++)
+        sum += (double)n[i] * fmax(0.0, plan_point_sliced_added_s(&cost->parts[i], plain, kind));
+    return sum;
+}
+
+/* Sets what stage @k of @n of each part keeps and adds with each kind. */
+static void
+set_kinds(const PlanRequest *request, const PlanLayerCost *cost, const PlanPoint *point,
+          const int64_t n[PLAN_PART_N], int64_t k, PlanFloorMemory *memory)
+{
+    const int plain = plan_request_fastest_recompute(request);
+
+    for (int kind = 0; kind < PLAN_RECOMPUTE_N; kind++) {
+        const bool is_allowed = plan_request_allows(request, kind);
+        memory->kind_bytes[k][kind] =
+            ROUNDING / (double)point->micro_batch * kept_bytes(cost, n, kind);
+        memory->kind_s[k][kind] =
+            is_allowed ? (double)point->n_micro_batches * added_s(cost, n, plain, kind) : INFINITY;
+    }
+}
+
 /* Gradients of keys and values of one micro-batch. */
 static double
 kv_gradient_bytes(const PlanLayerCost *cost, const int64_t n[PLAN_PART_N])
@@ -69,6 +97,8 @@ plan_floor_memory_init(PlanFloorMemory *memory, const PlanRequest *request,
         .group = vpp > 1 ? request->group : 0,
         .kept_bytes = g_new(double, (size_t)(pp * vpp)),
         .least_bytes = g_new(double, (size_t)(pp * vpp)),
+        .kind_bytes = g_malloc0((size_t)(pp * vpp) * sizeof *memory->kind_bytes),
+        .kind_s = g_malloc0((size_t)(pp * vpp) * sizeof *memory->kind_s),
         .kv_bytes = g_new(double, (size_t)pp),
         .usable_bytes = g_new(double, (size_t)pp),
         .saving_rate = plan_point_sliced_rate(request, cost),
@@ -77,6 +107,7 @@ plan_floor_memory_init(PlanFloorMemory *memory, const PlanRequest *request,
     for (int64_t k = 0, begin = 0; k < pp * vpp; begin += counts[k++]) {
         int64_t n[PLAN_PART_N] = {0};
         plan_layer_count(request, begin, begin + counts[k], n);
+        set_kinds(request, cost, point, n, k, memory);
         memory->kept_bytes[k] = share * kept_bytes(cost, n, plain);
         memory->least_bytes[k] = share * least_kept(request, cost, n);
         memory->kv_bytes[k % pp] = share * kv_gradient_bytes(cost, n);
@@ -105,6 +136,8 @@ plan_floor_memory_clear(PlanFloorMemory *memory)
 {
     g_clear_pointer(&memory->kept_bytes, g_free);
     g_clear_pointer(&memory->least_bytes, g_free);
+    g_clear_pointer(&memory->kind_bytes, g_free);
+    g_clear_pointer(&memory->kind_s, g_free);
     g_clear_pointer(&memory->kv_bytes, g_free);
     g_clear_pointer(&memory->usable_bytes, g_free);
 }
@@ -145,6 +178,19 @@ add_chunk(const PlanFloorMemory *memory, int64_t k, double sequences, Sums *sums
     sums->most = fmax(sums->most, sequences);
 }
 
+/* What the fastest kind adds with which one sequence on rank @r, which has one chunk, keeps no more than
+ * @usable bytes. */
+static double
+fitting_kind_s(const PlanFloorMemory *memory, int64_t r, double usable)
+{
+    double least = INFINITY;
+
+    for (int kind = 0; kind < PLAN_RECOMPUTE_N; kind++)
+        if (memory->kind_bytes[r][kind] * (1.0 - 1e-9) <= usable)
+            least = fmin(least, memory->kind_s[r][kind]);
+    return least;
+}
+
 /* What has to be recomputed for what @sums say. */
 static double
 sums_s(const PlanFloorMemory *memory, const PlanFloorCut *cut, const Sums *sums, int64_t r)
@@ -156,7 +202,8 @@ sums_s(const PlanFloorMemory *memory, const PlanFloorCut *cut, const Sums *sums,
         return 0.0;
     if (memory->saving_rate == 0.0 || sums->least * (1.0 - 1e-9) > usable)
         return INFINITY;
-    return excess / sums->most / memory->saving_rate * (double)cut->n_sequences;
+    return memory->vpp == 1 ? fitting_kind_s(memory, r, usable / sums->most)
+                            : excess / sums->most / memory->saving_rate * (double)cut->n_sequences;
 }
 
 /* What rank @r holds in all chunks at the least at a backward of some group of at most @group

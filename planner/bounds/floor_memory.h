@@ -14,7 +14,8 @@
  * chunk the same is true of groups of 1 + e / k micro-batches, rounded down.
  *
  * What is held beyond the limit has to be recomputed.  A byte of a chunk that h sequences are held of
- * saves h bytes and costs all sequences at least the least time per byte.
+ * saves h bytes and costs all sequences at least the least time per byte.  A rank of one chunk has one
+ * recompute kind for all of it, so it takes as long as the fastest kind with which that fits.
  *
  * Thread-safety: pure.
  */
@@ -37,6 +38,9 @@ typedef struct {
     int64_t group;       /* micro-batches per group that the request fixes; 0: the family's */
     double *kept_bytes;  /* (owned) [stage] of one sequence, with the fastest recompute kind */
     double *least_bytes; /* (owned) [stage] the same with the kind that keeps least */
+    /* (owned) [stage][kind] of one sequence with each recompute kind, and what it adds at the least for all
+     * sequences; INFINITY: it is not allowed */
+    double (*kind_bytes)[PLAN_RECOMPUTE_N], (*kind_s)[PLAN_RECOMPUTE_N];
     double *
         kv_bytes; /* (owned) [rank] gradients of keys and values of one sequence, in its last stage */
     /* (owned) [rank] beside what is static, and what a backward of its last stage has whole; INFINITY: no

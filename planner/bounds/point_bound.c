@@ -135,6 +135,17 @@ set_gathering(const PlanRequest *request, const PlanLayerCost *cost, PlanPoint *
     }
 }
 
+double
+plan_point_sliced_added_s(const PlanPartCost *part, int plain, int kind)
+{
+    const double by_kind[PLAN_RECOMPUTE_N] = {
+        [PLAN_RECOMPUTE_SELECTIVE] = part->sliced_core_s,
+        [PLAN_RECOMPUTE_FULL] = part->sliced_forward_s,
+    };
+
+    return by_kind[kind] - by_kind[plain];
+}
+
 /* What layers of @part save at the most per second of recompute of any slices. */
 static double
 sliced_saving_rate(const PlanPartCost *part, int plain)
@@ -143,9 +154,7 @@ sliced_saving_rate(const PlanPartCost *part, int plain)
 
     for (int kind = plain + 1; kind < PLAN_RECOMPUTE_N; kind++) {
         const int64_t saved = part->sliced_bytes[plain] - part->sliced_bytes[kind];
-        const double added =
-            (kind == PLAN_RECOMPUTE_FULL ? part->sliced_forward_s : part->sliced_core_s) -
-            (plain == PLAN_RECOMPUTE_SELECTIVE ? part->sliced_core_s : 0.0);
+        const double added = plan_point_sliced_added_s(part, plain, kind);
         if (saved > 0)
             most = added > 0.0 ? fmax(most, (double)saved / added) : INFINITY;
     }

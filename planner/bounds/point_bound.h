@@ -68,6 +68,10 @@ double plan_point_usable_bytes(const PlanRequest *request, const PlanDegrees *de
 void plan_point_set_group(const PlanRequest *request, const PlanLayerCost *cost,
                           int64_t memory_bytes, int64_t group, PlanPoint *point);
 
+/* Returns: what recompute kind @kind adds at the least to what a layer of @part takes of one micro-batch with kind
+ * @plain, with any slices. */
+double plan_point_sliced_added_s(const PlanPartCost *part, int plain, int kind);
+
 /* Returns: how many bytes of those that layers keep of one micro-batch a second of recompute saves at
  * the most, with any slices; INFINITY: recompute is free, or not known; 0: it saves nothing. */
 double plan_point_sliced_rate(const PlanRequest *request, const PlanLayerCost *cost);
