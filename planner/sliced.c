@@ -15,8 +15,10 @@
 #define MAX_SLICED 24
 /* Sharper bounds of all points, stages and sizes of micro-batches together, at some 10 us each. */
 #define MAX_FLOORS (1 << 16)
-/* How many of them are taken at once, all against what was known before: enough for many threads. */
+/* How many of them are taken at once, all against what was known before: enough for many threads.  More
+ * where those before have lowered nothing. */
 #define FLOORS_AT_ONCE 32
+#define MOST_FLOORS_AT_ONCE 256
 /* Points that hold down the bound of all slicings, and are sliced for it. */
 #define MAX_LEAST 2
 #define MAX_LEAST_SIZES 4 /* of micro-batches, in even and balanced stages */
@@ -172,6 +174,7 @@ typedef struct {
     GArray *tasks;    /* (owned) of FloorTask: what is bounded next, all at once */
     int64_t least_ns; /* of what has been bounded */
     int n_left;       /* sharper bounds that may be taken */
+    guint n_at_once;
     /* The points of the least bounds that may be sliced, the least one last. */
     PlanPoint least[MAX_LEAST];
     int n_least;
@@ -236,6 +239,7 @@ static void
 bound_tasks(Floors *floors)
 {
     const PlanRun *run = floors->run;
+    const int64_t before_ns = floors->least_ns;
 
     parallel_each(floors->tasks->len, run->request->threads, bound_task, floors->tasks);
     for (guint i = 0; i < floors->tasks->len; i++) {
@@ -246,6 +250,9 @@ bound_tasks(Floors *floors)
             note_least(floors, &task->point);
         floors->least_ns = task->least_ns;
     }
+    floors->n_at_once = floors->least_ns < before_ns
+                            ? FLOORS_AT_ONCE
+                            : MIN(2 * floors->n_at_once, MOST_FLOORS_AT_ONCE);
     g_array_set_size(floors->tasks, 0);
 }
 
@@ -324,7 +331,12 @@ bound_points(PlanRun *run, Floors *floors)
         g_hash_table_new_full(floor_key_hash, floor_key_equal, g_free, NULL);
     g_autoptr(GArray) tasks = g_array_new(FALSE, FALSE, sizeof(FloorTask));
 
-    *floors = (Floors){run, seen, tasks, run->lower_bound_ns, MAX_FLOORS};
+    *floors = (Floors){.run = run,
+                       .seen = seen,
+                       .tasks = tasks,
+                       .least_ns = run->lower_bound_ns,
+                       .n_left = MAX_FLOORS,
+                       .n_at_once = FLOORS_AT_ONCE};
     for (guint i = 0; i < n_all; i++)
         points[i] = i < n ? &g_array_index(space->points, PlanPoint, i)
                           : &g_array_index(space->chunked, PlanPoint, i - n);
@@ -342,7 +354,7 @@ bound_points(PlanRun *run, Floors *floors)
             add_chunked(floors, point);
         else
             add_point(floors, point);
-        if (tasks->len >= FLOORS_AT_ONCE)
+        if (tasks->len >= floors->n_at_once)
             bound_tasks(floors);
     }
     bound_tasks(floors);

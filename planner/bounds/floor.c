@@ -107,7 +107,7 @@ typedef struct {
 static double
 messages_s(const PlanFloorOrder *order, int64_t r, double rows)
 {
-    const PlanFloorMessage *to = order->messages.to[r];
+    const PlanFloorMessage *to = order->messages->to[r];
 
     return plan_floor_message_s(&to[PLAN_FLOOR_FORWARD], rows) +
            plan_floor_message_s(&to[PLAN_FLOOR_BACKWARD], rows);
@@ -157,11 +157,11 @@ round_pass_s(const PlanFloorOrder *order, const CellWays *cell, const Way *ways,
     const double rows = cell->rows[which], least_rows = fmin(cell->least_rows, rows);
     const int64_t group = pass == PLAN_FLOOR_FORWARD ? cell->groups.first : cell->groups.last;
     const double begin_s = ways[q].of[which][pass];
-    const PlanFloorMessage *to = &order->messages.to[q][pass];
+    const PlanFloorMessage *to = &order->messages->to[q][pass];
 
     return rank->round_way->of[which][pass] - begin_s + fmin(begin_s, ways[q].least[pass]) +
-           plan_floor_message_s(&order->messages.to[rank->r][pass], rows) +
-           (double)rank->round->chunk * plan_floor_message_s(&order->messages.round[pass], rows) -
+           plan_floor_message_s(&order->messages->to[rank->r][pass], rows) +
+           (double)rank->round->chunk * plan_floor_message_s(&order->messages->round[pass], rows) -
            plan_floor_message_s(to, rows) + plan_floor_message_s(to, least_rows) -
            (double)group * rank->before[pass];
 }
@@ -178,7 +178,7 @@ round_from_s(const PlanFloorOrder *order, const CellWays *cell, const Way *ways,
 
     for (int i = 0; i < PLAN_FLOOR_PASSES; i++) {
         straight_s[i] = ways[rank->r].of[which][i] +
-                        plan_floor_message_s(&order->messages.to[rank->r][i], rows);
+                        plan_floor_message_s(&order->messages->to[rank->r][i], rows);
         round_s[i] = round_pass_s(order, cell, ways, rank, which, i, q);
     }
     for (int passes = 1; passes < 1 << PLAN_FLOOR_PASSES; passes++) {
@@ -237,8 +237,8 @@ chain_s(const PlanFloor *floor, const PlanFloorOrder *order, const CellWays *cel
         const double rows = i < 2 ? cell->rows[i] : 0.0;
         ways_s[i] += messages_s(order, last, rows) +
                      ((double)v - 1.0) *
-                         (plan_floor_message_s(&order->messages.round[PLAN_FLOOR_FORWARD], rows) +
-                          plan_floor_message_s(&order->messages.round[PLAN_FLOOR_BACKWARD], rows));
+                         (plan_floor_message_s(&order->messages->round[PLAN_FLOOR_FORWARD], rows) +
+                          plan_floor_message_s(&order->messages->round[PLAN_FLOOR_BACKWARD], rows));
     }
     return fmax(work_s + fmax(ways_s[0], ways_s[1]), ways_s[2]);
 }

@@ -92,7 +92,7 @@ plan_floor_gradient_next(PlanFloorGradient *gradient, int64_t r, double *idle)
         return;
     const double wait_s = gradient->behind_s - meanwhile_s(gradient, r);
     for (int o = 0; o < floor->n_orders; o++) {
-        const PlanFloorMessages *messages = &floor->orders[o].messages;
+        const PlanFloorMessages *messages = floor->orders[o].messages;
         double way_s = 0.0;
         for (int i = 0; i < PLAN_FLOOR_PASSES; i++)
             way_s += plan_floor_message_s(&messages->to[last][i], rows) -

@@ -27,7 +27,7 @@ enum {
 
 /* What differs between the orders in which ranks may lie. */
 typedef struct {
-    PlanFloorMessages messages;
+    const PlanFloorMessages *messages; /* (borrowed from the memo) */
     double end_s; /* what rank 0 does after its last op, above the least of all orders */
 } PlanFloorOrder;
 

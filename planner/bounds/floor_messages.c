@@ -46,18 +46,42 @@ message_between(const PlanRequest *request, const ProfileMesh *mesh, int64_t fro
     return (PlanFloorMessage){empty_s, (most_s - empty_s) / (double)MOST_BYTES * bytes};
 }
 
-void
-plan_floor_messages_init(PlanFloorMessages *messages, const PlanRequest *request,
-                         const PlanPoint *point)
+typedef struct {
+    const PlanRequest *request;
+    const PlanPoint *point;
+} Question;
+
+/* All that messages depend on. */
+typedef struct {
+    PlanMemoKey memo;
+    int64_t dp, tp, pp, cp, ep, rank_order, sequence_parallel;
+} Key;
+
+static void
+messages_free(gpointer data)
 {
+    PlanFloorMessages *messages = data;
+
+    g_free(messages->to);
+    g_free(messages);
+}
+
+/* PlanMemoMakeFunc. */
+static void *
+make_messages(const void *data)
+{
+    const Question *asked = data;
+    const PlanRequest *request = asked->request;
+    const PlanPoint *point = asked->point;
     const PlanDegrees *d = &point->degrees;
     const ProfileMesh mesh = plan_layer_mesh(request, d);
     const bool whole = d->tp == 1 || point->sequence_parallel;
     const bool shares = request->conventions.scatter_gather_p2p && !whole;
+    PlanFloorMessages *messages = g_new0(PlanFloorMessages, 1);
 
-    *messages = (PlanFloorMessages){.to = g_malloc0((size_t)d->pp * sizeof *messages->to)};
+    messages->to = g_malloc0((size_t)d->pp * sizeof *messages->to);
     if ((request->conventions.broadcast_p2p && !whole) || d->pp == 1)
-        return;
+        return messages;
     const double bytes = row_bytes(request, point, shares);
     for (int64_t r = 1; r <= d->pp; r++) {
         const int64_t here = r - 1, next = r % d->pp;
@@ -69,10 +93,24 @@ plan_floor_messages_init(PlanFloorMessages *messages, const PlanRequest *request
             add(sum, &one);
         }
     }
+    return messages;
 }
 
-void
-plan_floor_messages_clear(PlanFloorMessages *messages)
+const PlanFloorMessages *
+plan_floor_messages(PlanMemo *memo, const PlanRequest *request, const PlanPoint *point)
 {
-    g_clear_pointer(&messages->to, g_free);
+    const PlanDegrees *d = &point->degrees;
+    const Question question = {request, point};
+    const Key key = {
+        .memo = PLAN_MEMO_KEY(Key, PLAN_MEMO_MESSAGES),
+        .dp = d->dp,
+        .tp = d->tp,
+        .pp = d->pp,
+        .cp = d->cp,
+        .ep = d->ep,
+        .rank_order = d->rank_order,
+        .sequence_parallel = point->sequence_parallel,
+    };
+
+    return plan_memo_get(memo, &key.memo, make_messages, &question, messages_free);
 }

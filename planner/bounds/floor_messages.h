@@ -5,7 +5,7 @@
  * without what spreads it over the ranks of a group (profiles/workload/ops.c).  Stages lie in a loop, so
  * the last rank's neighbour is the first one.
  *
- * Thread-safety: pure.
+ * Thread-safety: as the memo.
  */
 #pragma once
 
@@ -23,10 +23,10 @@ typedef struct {
     PlanFloorMessage round[2]; /* from rank 0 through all ranks to rank 0 again */
 } PlanFloorMessages;
 
-void plan_floor_messages_init(PlanFloorMessages *messages, const PlanRequest *request,
-                              const PlanPoint *point);
-void plan_floor_messages_clear(PlanFloorMessages *messages);
-G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(PlanFloorMessages, plan_floor_messages_clear)
+/* Returns: (borrowed from @memo) the messages at the degrees and in the rank order of @point.
+ * Cost: O(ranks) prices where they are not known. */
+const PlanFloorMessages *plan_floor_messages(PlanMemo *memo, const PlanRequest *request,
+                                             const PlanPoint *point);
 
 /* Returns: what @message takes for slices of @rows rows. */
 static inline double

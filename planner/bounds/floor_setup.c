@@ -27,8 +27,6 @@ plan_floor_clear(PlanFloor *floor)
     g_free(floor->first);
     g_free(floor->all);
     g_free(floor->stages);
-    for (int i = 0; i < floor->n_orders; i++)
-        plan_floor_messages_clear(&floor->orders[i].messages);
     g_free(floor->orders);
     g_clear_pointer(&floor->places_groups, g_array_unref);
     g_free(floor->places);
@@ -109,9 +107,9 @@ is_no_worse(const PlanFloorOrder *a, const PlanFloorOrder *b, int64_t pp)
     for (int64_t r = 0; r <= pp; r++)
         for (int pass = 0; pass < PLAN_FLOOR_PASSES; pass++) {
             const PlanFloorMessage *x =
-                r < pp ? &a->messages.to[r][pass] : &a->messages.round[pass];
+                r < pp ? &a->messages->to[r][pass] : &a->messages->round[pass];
             const PlanFloorMessage *y =
-                r < pp ? &b->messages.to[r][pass] : &b->messages.round[pass];
+                r < pp ? &b->messages->to[r][pass] : &b->messages->round[pass];
             if (x->latency_s > y->latency_s || x->row_s > y->row_s)
                 return false;
         }
@@ -121,7 +119,7 @@ is_no_worse(const PlanFloorOrder *a, const PlanFloorOrder *b, int64_t pp)
 /* Sets the orders in which ranks may lie, of which each has its own messages and its own reduction after
  * the last op of rank 0, which has @n of each part; returns the least time after that op. */
 static double
-set_orders(PlanFloor *floor, const int64_t n[PLAN_PART_N])
+set_orders(PlanFloor *floor, PlanMemo *memo, const int64_t n[PLAN_PART_N])
 {
     const PlanPoint *point = floor->point;
     double least_s = INFINITY;
@@ -133,14 +131,12 @@ set_orders(PlanFloor *floor, const int64_t n[PLAN_PART_N])
         bool is_known = false;
         one.orders = 0;
         one.degrees.rank_order = g_bit_nth_lsf(left, -1);
-        plan_floor_messages_init(&order->messages, floor->request, &one);
+        order->messages = plan_floor_messages(memo, floor->request, &one);
         order->end_s = plan_sketch_end_s(floor->request, floor->cost, &one, n) * (1.0 - 1e-9);
         for (int i = 0; i < floor->n_orders && !is_known; i++)
             is_known = is_no_worse(&floor->orders[i], order, point->degrees.pp);
-        if (is_known) {
-            plan_floor_messages_clear(&order->messages);
+        if (is_known)
             continue;
-        }
         least_s = fmin(least_s, order->end_s);
         floor->n_orders++;
     }
@@ -184,7 +180,7 @@ plan_floor_init(PlanFloor *floor, const PlanFloorAsked *asked, const PlanFloorMe
     set_rounds(floor);
     for (int i = 0; i < cost->n_kinds; i++)
         n[i] = (int64_t)floor->all[0][i];
-    return set_orders(floor, n);
+    return set_orders(floor, asked->memo, n);
 }
 
 void

@@ -35,7 +35,8 @@ typedef enum {
     PLAN_MEMO_PRICED,
     PLAN_MEMO_PARTITION,
     PLAN_MEMO_FLOOR,
-    PLAN_MEMO_REDUCTIONS
+    PLAN_MEMO_REDUCTIONS,
+    PLAN_MEMO_MESSAGES
 } PlanMemoKind;
 
 /* A key is a struct of int64_t without padding whose first member is this one; two keys are equal
