@@ -489,7 +489,8 @@ read_style(Recipe *recipe)
     const bool is_relu2 = flag(recipe, "squared_relu"),
                is_rope = recipe_is(s, "position_embedding_type", "rope") ||
                          recipe_is(s, "position_embedding_type", "yarn") ||
-                         flag(recipe, "use_rotary_position_embeddings");
+                         flag(recipe, "use_rotary_position_embeddings") ||
+                         flag(recipe, "enable_gpt_oss") /* its model has YaRN */;
     Style style = {
         .is_rms = recipe_is(s, "normalization", "RMSNorm"),
         .has_biases =

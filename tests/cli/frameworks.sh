@@ -14,6 +14,9 @@ BEGIN {
     models = "llama3-8b|llama3-70b|qwen3-32b|deepseek-v3|llama3-8b --layers 10"
     if (framework != "torchtitan")
         models = models "|gpt3-1b|gpt3-13b|gpt2-1.5b|llama2-13b|mixtral-8x7b|deepseek-v2|gpt3-1b --layers 23"
+    # Layers that are not all alike: those that Megatron-LM has flags for.
+    if (framework ~ /^megatron-(core|bridge)$/)
+        models = models "|gpt-oss-20b|gpt-oss-20b --layers 7|qwen3-next-80b --layers 8|nemotron3-nano|nemotron-h-56b --layers 30|glm-4.5-air --layers 9"
     for (i = 0; i < n; i++) {
         gpus = pick("1|2|4|8|8|12|16|16|24|32|48|64")
         print pick(models), pick("dgx-a100-80g|dgx-h100|dgx-b200|a100-pcie-80g"), "--gpus", gpus, \
@@ -52,7 +55,7 @@ read_back() {
         # where overlap has no flag of its own (unequal to the default though nothing is there to overlap), it is given
         file=$W/recipe.sh given="$given $overlap"
         # the export has a table of positions as long as the sequences
-        case $model in gpt*) given="$given --model $model" ;; esac
+        case $model in gpt[23]*) given="$given --model $model" ;; esac
         ;;
     torchtitan)
         file=$W/recipe.toml version="--version 0.2" given="$given --model $model $overlap"

@@ -13,6 +13,21 @@
 static const OptionInfo own[] = {RECIPE_OPTIONS, {NULL, NULL, NULL}};
 static const OptionInfo *const tables[] = {own, request_options, request_fixed_options, NULL};
 
+/* (owned) the built-in model, of Hugging Face's configuration, that has as many parameters, all and active, as @arch. */
+static char *
+model_of_size(const ModelArch *arch)
+{
+    g_autoptr(GPtrArray) names = model_arch_builtin_names();
+
+    for (guint i = 0; i < names->len; i++) {
+        g_autoptr(ModelArch) built_in = model_arch_load(names->pdata[i], NULL, NULL);
+        if (model_parameters(built_in) == model_parameters(arch) &&
+            model_active_parameters(built_in) == model_active_parameters(arch))
+            return g_strdup(names->pdata[i]);
+    }
+    return g_strdup_printf("none, of " INT " parameters", model_parameters(arch));
+}
+
 /* (owned) what the plan has for @key, as the table says it. */
 static char *
 value_of(const char *key, const Recipe *recipe, const Request *request, const Plan *plan)
@@ -59,7 +74,7 @@ value_of(const char *key, const Recipe *recipe, const Request *request, const Pl
     for (size_t i = 0; i < G_N_ELEMENTS(words); i++)
         if (strcmp(key, words[i].key) == 0)
             return g_strdup(words[i].value);
-    return g_strdup("no such key");
+    return strcmp(key, "as_large_as") == 0 ? model_of_size(request->arch) : g_strdup("no such key");
 }
 
 /* Reads the recipe at @path as the row says; what differs is added to @wrong. */
