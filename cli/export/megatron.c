@@ -49,6 +49,15 @@ add_layout(GString *text, const Plan *plan, const ModelArch *arch)
 }
 
 static void
+add_stages(GString *text, const Plan *plan, const ModelArch *arch)
+{
+    if (plan->degrees.pp > 1 && !is_even(plan, arch))
+        add_layout(text, plan, arch);
+    else if (has_chunks(plan))
+        megatron_int(text, "num-virtual-stages-per-pipeline-rank", plan->degrees.vpp);
+}
+
+static void
 add_split(GString *text, const Plan *plan, const ModelArch *arch)
 {
     const PlanDegrees *d = &plan->degrees;
@@ -62,12 +71,8 @@ add_split(GString *text, const Plan *plan, const ModelArch *arch)
         megatron_flag(text, "use-tp-pp-dp-mapping");
     if (plan->sequence_parallel)
         megatron_flag(text, "sequence-parallel");
-    if (plan_layers_are_hybrid(arch))
-        ; /* its pattern says the stages */
-    else if (d->pp > 1 && !is_even(plan, arch))
-        add_layout(text, plan, arch);
-    else if (has_chunks(plan))
-        megatron_int(text, "num-virtual-stages-per-pipeline-rank", d->vpp);
+    if (!plan_layers_are_hybrid(arch)) /* whose pattern says the stages */
+        add_stages(text, plan, arch);
     if (has_chunks(plan) && plan->group > 0)
         megatron_int(text, "microbatch-group-size-per-virtual-pipeline-stage", plan->group);
     if (has_chunks(plan) && !plan->conventions.overlap_pp)

@@ -131,6 +131,16 @@ window_of(Recipe *recipe)
     return before + 1;
 }
 
+/* All layers with attention have the window, or those that are listed. */
+static void
+add_windows(Recipe *recipe, Layers *layers)
+{
+    static const LayerListEvery but_last_of = {.first = 1, .value = false};
+
+    add_part(recipe, layers, "window_attn_skip_freq", but_last_of, true, HAS_WINDOW,
+             HAS_DELTA_NET | HAS_MAMBA | HAS_NO_MIXER);
+}
+
 static void
 read_lists(Recipe *recipe, Layers *layers, bool has_experts)
 {
@@ -141,8 +151,7 @@ read_lists(Recipe *recipe, Layers *layers, bool has_experts)
     if (is_delta_net(recipe))
         add_part(recipe, layers, "linear_attention_freq", but_last_of, false, HAS_DELTA_NET, 0);
     if (window_of(recipe) > 0)
-        add_part(recipe, layers, "window_attn_skip_freq", but_last_of, true, HAS_WINDOW,
-                 HAS_DELTA_NET);
+        add_windows(recipe, layers);
     add_part(recipe, layers, "no_rope_freq", last_of, false, HAS_NO_POSITIONS, HAS_DELTA_NET);
     if (has_experts)
         add_part(recipe, layers, "moe_layer_freq", first_of, true, HAS_EXPERTS, 0);
@@ -237,6 +246,8 @@ read_layers(Recipe *recipe, Layers *layers, bool has_experts)
                     MODEL_MAX_MTP);
         return;
     }
+    if (layers->is_hybrid && window_of(recipe) > 0)
+        add_windows(recipe, layers);
     if (!layers->is_hybrid) {
         layers->n = number(recipe, "num_layers", MODEL_MAX_LAYERS, 1);
         layers->parts = g_new0(uint8_t, (size_t)layers->n);

@@ -237,7 +237,8 @@ plan_layer_flags(const ModelArch *arch, PlanLayerFlags *flags)
         is_first = false;
         const size_t n_letters = plan_layer_letters(&kind, letters);
         if (what == NULL && flags->is_hybrid &&
-            (n_letters == 0 || (n_letters > 1 && !kind.is_mtp) || kind.window > 0))
+            (n_letters == 0 || (n_letters > 1 && !kind.is_mtp) ||
+             (kind.window > 0 && arch->mtp.n > 0)))
             what = "these halves of layers";
         if (what == NULL && !flags->is_hybrid && kind.mixer == MODEL_MIXER_MAMBA2)
             what = "Mamba and an MLP in one layer";

@@ -331,6 +331,17 @@ flag moe-shared-expert-gate
     fails 2 'MTP modules of hybrids are not for pipelines' "the stage of a hybrid's module" \
         plan nemotron3-nano dgx-h100 --gpus 64 --seq-len 4096 --global-batch 64 $megatron --mtp 1 --pp 4
 }
+# A hybrid whose attention has a window: the lists count its layers.
+python3 -c '
+import json, sys
+p = json.load(open(sys.argv[1]))
+p["model"]["kinds"]["full"]["window"] = 512
+json.dump(p, open(sys.argv[2], "w"))' "$W/bars.json" "$W/window.json"
+runs 0 "a window in a hybrid" export "$W/window.json" --to megatron
+flag window-size 511,0
+no_flag window-attn-skip-freq
+flags window
+again window 64
 # What a recipe says otherwise: NVIDIA's words, numbers alone and old names.
 cat >"$W/words.sh" <<'END'
 torchrun pretrain_gpt.py --num-layers 8 --hidden-size 512 --num-attention-heads 8 --seq-length 1024 --micro-batch-size 1 \
