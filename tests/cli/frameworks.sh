@@ -1,9 +1,10 @@
 # shellcheck shell=sh
 # Random jobs under a framework's rules; sourced after tests/cli/tap.sh.
 
-# jobs FRAMEWORK N SEED: the arguments of `degas plan` for N jobs, one on each line; the same for the same seed
+# jobs FRAMEWORK N SEED: the arguments of `degas plan` for N jobs, one on each line; the same for the same seed.
+# plain_models=1: all layers of all models are alike
 jobs() {
-    awk -v framework="$1" -v n="$2" -v seed="$3" '
+    awk -v framework="$1" -v n="$2" -v seed="$3" -v plain="${plain_models:-}" '
 function pick(list,  words) {
     seed = seed * 16807 % 2147483647 # Park and Miller; the same in every awk
     return words[1 + int(seed / 2147483647 * split(list, words, "|"))]
@@ -15,7 +16,7 @@ BEGIN {
     if (framework != "torchtitan")
         models = models "|gpt3-1b|gpt3-13b|gpt2-1.5b|llama2-13b|mixtral-8x7b|deepseek-v2|gpt3-1b --layers 23"
     # Layers that are not all alike: those that Megatron-LM has flags for.
-    if (framework ~ /^megatron-(core|bridge)$/)
+    if (!plain && framework ~ /^megatron-(core|bridge)$/)
         models = models "|gpt-oss-20b|gpt-oss-20b --layers 7|qwen3-next-80b --layers 8|nemotron3-nano|nemotron-h-56b --layers 30|glm-4.5-air --layers 9"
     for (i = 0; i < n; i++) {
         gpus = pick("1|2|4|8|8|12|16|16|24|32|48|64")
