@@ -8,9 +8,12 @@
 #include "profiles/workload/ops.h"
 
 /* Intervals of rows end where a small tile's rows do, and are a share of the rows before them: of few
- * rows a small one, since collectives and traffic grow with each row; of many one of whole tiles. */
+ * rows a small one, since collectives and traffic grow with each row, and smaller where most slices are; of many
+ * one of whole tiles. */
 #define TILE_ROWS 64
+#define FEW_ROWS 1024
 #define FEW_FRACTION 48
+#define SOME_FRACTION 128
 #define MANY_FRACTION 160
 #define N_PASSES PLAN_FLOOR_PASSES
 /* Intervals that are one in a rough table. */
@@ -120,7 +123,7 @@ interval_end(int64_t begin)
     const int64_t tiles =
         (begin / TILE_ROWS + MAX(1, begin / MANY_FRACTION / TILE_ROWS)) * TILE_ROWS;
 
-    return MIN(tiles, begin + MAX(1, begin / FEW_FRACTION));
+    return MIN(tiles, begin + MAX(1, begin / (begin < FEW_ROWS ? FEW_FRACTION : SOME_FRACTION)));
 }
 
 /* How many intervals a thread prices at a time. */
