@@ -483,7 +483,8 @@ try_layouts(FamilyTrial *f)
     const PlanPoint *point = f->trial->point;
     const PlanRequest *request = f->input.request;
     const bool is_large = is_large_family(f);
-    if (is_large && !point->is_balanced) { /* even stages need not be made */
+    /* Even stages need not be made; nor balanced ones where counts may be other ones (PlanRequest.near_tp). */
+    if (is_large && (!point->is_balanced || request->near_tp > 0)) {
         f->trial->outcome->infeasible++;
         return;
     }
