@@ -117,6 +117,14 @@ typedef enum {
     MODEL_GROUP_N,
 } ModelGroup;
 
+/* What an op is to the products that tp ranks split by columns and that read one input. */
+typedef enum {
+    MODEL_COLUMNS_NONE,
+    MODEL_COLUMNS_PRODUCT,
+    MODEL_COLUMNS_GRADIENT, /* a collective: backward, sums the gradients of the input */
+    MODEL_COLUMNS_AGAIN, /* a collective: backward, gathers the input for the weights' gradients */
+} ModelColumns;
+
 /* Where in the model an op stands, as frameworks capture it: a captured scope holds those before. */
 typedef enum {
     MODEL_SCOPE_NONE,
@@ -188,7 +196,8 @@ typedef struct {
     double quantised_forward, quantised_backward;
     double quantise_bytes, transpose_bytes, rescale_bytes; /* those of the shape */
     ModelFlash flash;                                      /* attention: that of the shape */
-    bool expert;         /* a product of the experts that only some rows pass */
+    bool expert; /* a product of the experts that only some rows pass */
+    ModelColumns columns;
     bool output_stays;   /* a product whose result the next op saves: it is counted there */
     bool core_attention; /* scores, softmax, values, and what merges them */
     /* With selective recompute this share of the forward runs again, and so much of saved_bytes is

@@ -53,6 +53,7 @@ add_gemm(OpsList *list, const char *name, double rows, double bias_rows, int64_t
     double input = rows * (double)k, output = rows * (double)n;
 
     op->count = 1;
+    op->columns = list->splits_columns ? MODEL_COLUMNS_PRODUCT : MODEL_COLUMNS_NONE;
     op->m = ops_bytes(rows);
     op->n = n;
     op->k = k;
@@ -170,13 +171,13 @@ group_ranks(const ModelShape *shape, ModelGroup group)
     g_return_val_if_reached(1);
 }
 
-void
+ModelOp *
 ops_add_collective(OpsList *list, const char *name, ModelGroup group, ModelComm forward,
                    ModelComm backward, double bytes)
 {
     if (group_ranks(list->shape, group) == 1 ||
         (forward == MODEL_COMM_NONE && backward == MODEL_COMM_NONE))
-        return;
+        return NULL;
     ModelOp *op = ops_add(list, name, MODEL_OP_COLLECTIVE);
     op->group = group;
     op->forward_comm = forward;
@@ -184,6 +185,7 @@ ops_add_collective(OpsList *list, const char *name, ModelGroup group, ModelComm 
     op->comm_bytes = ops_bytes(bytes);
     op->n_kernels_forward = forward != MODEL_COMM_NONE;
     op->n_kernels_backward = backward != MODEL_COMM_NONE;
+    return op;
 }
 
 /* --- selective recompute --- */
@@ -262,15 +264,17 @@ ops_add_tp_input(OpsList *list, const char *name, int64_t width)
     bool sp = list->shape->sequence_parallel;
     const double elements = list->rows * (double)width;
     const ModelComm sum = sp ? MODEL_COMM_REDUCE_SCATTER : MODEL_COMM_ALL_REDUCE;
+    ModelComm forward = sp ? MODEL_COMM_ALL_GATHER : MODEL_COMM_NONE;
 
     if (gathers_quantised(list)) {
-        ops_add_collective(list, name, MODEL_GROUP_TP, MODEL_COMM_ALL_GATHER, MODEL_COMM_NONE,
+        ops_add_collective(list, name, MODEL_GROUP_TP, forward, MODEL_COMM_NONE,
                            elements * list->operand_e);
-        ops_add_collective(list, name, MODEL_GROUP_TP, MODEL_COMM_NONE, sum, elements * list->e);
-    } else {
-        ops_add_collective(list, name, MODEL_GROUP_TP, sp ? MODEL_COMM_ALL_GATHER : MODEL_COMM_NONE,
-                           sum, elements * list->e);
+        forward = MODEL_COMM_NONE;
     }
+    ModelOp *op = ops_add_collective(list, name, MODEL_GROUP_TP, forward, sum, elements * list->e);
+    if (op != NULL)
+        op->columns = MODEL_COLUMNS_GRADIENT;
+    list->splits_columns = true;
 }
 
 void
@@ -283,9 +287,14 @@ ops_quantise_input(const OpsList *list, ModelOp *gemm)
 void
 ops_add_tp_input_again(OpsList *list, const char *name, int64_t width)
 {
-    if (list->shape->sequence_parallel)
-        ops_add_collective(list, name, MODEL_GROUP_TP, MODEL_COMM_NONE, MODEL_COMM_ALL_GATHER,
-                           list->rows * (double)width * list->e);
+    ModelOp *op =
+        list->shape->sequence_parallel
+            ? ops_add_collective(list, name, MODEL_GROUP_TP, MODEL_COMM_NONE, MODEL_COMM_ALL_GATHER,
+                                 list->rows * (double)width * list->e)
+            : NULL;
+    if (op != NULL)
+        op->columns = MODEL_COLUMNS_AGAIN;
+    list->splits_columns = false;
 }
 
 void

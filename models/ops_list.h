@@ -23,9 +23,10 @@ typedef struct {
     double tp_rows;    /* rows / tp, also where every tp rank keeps all rows */
     ModelScope scope;  /* of the ops that are added now */
     bool separate_matrices;
-    bool masks;       /* dropout masks are kept */
-    bool eager;       /* rotary embedding, SwiGLU and loss are PyTorch's operations */
-    bool eager_norms; /* ... and so is RMSNorm */
+    bool splits_columns; /* products that are added now read an input of ops_add_tp_input() */
+    bool masks;          /* dropout masks are kept */
+    bool eager;          /* rotary embedding, SwiGLU and loss are PyTorch's operations */
+    bool eager_norms;    /* ... and so is RMSNorm */
 } OpsList;
 
 OpsList ops_list(const ModelArch *arch, const ModelShape *shape, ModelOp *ops);
@@ -63,9 +64,9 @@ void ops_add_input_sum(OpsList *list, const char *name, double elements, int64_t
 /* Adds the LayerNorm or RMSNorm of @rows x @width, which keeps its input. */
 void ops_add_norm(OpsList *list, const char *name, double rows, int64_t width);
 
-/* Adds a collective; nothing where both directions are NONE or the group has one rank. */
-void ops_add_collective(OpsList *list, const char *name, ModelGroup group, ModelComm forward,
-                        ModelComm backward, double bytes);
+/* Adds a collective; nothing (NULL) where both directions are NONE or the group has one rank. */
+ModelOp *ops_add_collective(OpsList *list, const char *name, ModelGroup group, ModelComm forward,
+                            ModelComm backward, double bytes);
 
 /* The collectives around tensor-parallel products on rows of @width elements: before a product
  * whose columns are split; after it, where the backward gathers its input once more; and after a

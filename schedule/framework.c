@@ -281,6 +281,7 @@ static const PlanFrameworkFacts frameworks[PLAN_FRAMEWORK_N] = {
             .accumulation = PLAN_ACCUMULATION_MAIN,
             .fused_accumulation = PLAN_FUSED_ACCUMULATION_SINCE_2022,
             .overlaps_pp_interleaved = true,
+            .sums_beside = true,
             .bucket_elements = 40e6,
             .bucket_elements_per_replica = 1e6,
         },

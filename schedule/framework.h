@@ -419,6 +419,10 @@ typedef struct {
     /* Collectives of tensor parallelism that overlap do so in forwards alone (torch.compile's pass
      * gains 29 % of a forward and 8 % of a step [asynctp]). */
     bool overlaps_tp_forward;
+    /* Unless overlap_tp hides more, and the stack lacks PLAN_FEATURE_SUMS_BESIDE: the backward of products
+     * that tp ranks split by columns gathers their input again while it computes the input's gradient,
+     * and sums that while it computes the weights'. */
+    bool sums_beside;
     /* The two ops of a pair that a schedule overlaps run one after the other, unless passes are
      * merged. */
     bool pairs_in_turn;

@@ -14,6 +14,8 @@
 static const PlanFeatureInfo megatron[PLAN_FEATURE_N] = {
     [PLAN_FEATURE_INTERLEAVED] = {MONTH(2021, 4), "the code of 2104.04473",
                                   "interleaved schedules"},
+    [PLAN_FEATURE_SUMS_BESIDE] = {MONTH(2021, 9), "ColumnParallelLinearWithAsyncAllreduce",
+                                  "sums over tp beside products of weights' gradients"},
     [PLAN_FEATURE_SEQUENCE_PARALLEL] = {MONTH(2022, 5), "the code of 2205.05198",
                                         "sequence parallelism"},
     [PLAN_FEATURE_SELECTIVE] = {MONTH(2022, 5), "the code of 2205.05198", "selective recompute"},
@@ -128,6 +130,13 @@ plan_stack_lacks(const PlanConventions *conventions, PlanFeature feature)
     if (table == NULL || plan_stack(conventions) >= table[feature].since)
         return NULL;
     return &table[feature];
+}
+
+bool
+plan_stack_sums_beside(const PlanConventions *conventions)
+{
+    return plan_framework(conventions->framework)->sums_beside &&
+           plan_stack_lacks(conventions, PLAN_FEATURE_SUMS_BESIDE) == NULL;
 }
 
 bool

@@ -46,6 +46,7 @@ typedef enum {
     PLAN_FEATURE_COMPILED_LOSS,       /* where modules are compiled, so is the loss */
     PLAN_FEATURE_STAGE_OUTPUTS_FREED, /* stages but the last give their results back */
     PLAN_FEATURE_LOGITS_FREED,        /* ... and so does the last */
+    PLAN_FEATURE_SUMS_BESIDE, /* tp sums gradients of inputs while it computes those of weights */
     PLAN_FEATURE_N
 } PlanFeature;
 
@@ -69,6 +70,10 @@ int32_t plan_stack(const PlanConventions *conventions);
 
 /* Whether the loss is compiled unless a plan says otherwise. */
 bool plan_stack_compiles_loss(const PlanConventions *conventions);
+
+/* Whether tp's collectives of products' inputs run beside the backward's products (sums_beside of
+ * PlanFrameworkFacts). */
+bool plan_stack_sums_beside(const PlanConventions *conventions);
 
 /* (static, nullable) what the stack of @conventions lacks of @feature: when it came.  NULL: it is there,
  * or the framework's releases are not told apart. */

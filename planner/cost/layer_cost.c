@@ -9,6 +9,7 @@
 #include "profiles/workload/memory.h"
 #include "profiles/workload/state.h"
 #include "profiles/workload/ops.h"
+#include "schedule/stack.h"
 
 static ModelPart
 model_part(PlanPart part)
@@ -65,6 +66,7 @@ plan_layer_query(const PlanRequest *request, const PlanLayerShape *shape, int64_
         .rank = first,
         .overlap_tp = request->conventions.overlap_tp,
         .overlap_tp_forward = plan_framework(request->conventions.framework)->overlaps_tp_forward,
+        .sums_beside = plan_stack_sums_beside(&request->conventions),
         .overlap_ep = plan_merges_passes(&request->conventions, d),
     };
 

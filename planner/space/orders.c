@@ -214,7 +214,8 @@ saved_s(const PlanRequest *request, const Orders *orders, int kind, PlanSpaceCom
         const Comm *comm = &g_array_index(all, Comm, i);
         const ModelGroup group = comm->op.group;
         /* No order has tp nearer than the default. */
-        if (orders->alike[group] || (group == MODEL_GROUP_TP && request->conventions.overlap_tp))
+        if (orders->alike[group] || (group == MODEL_GROUP_TP && (request->conventions.overlap_tp ||
+                                                                 orders->before->sums_beside)))
             continue;
         for (int pass = 0; pass < 2; pass++) {
             const double before_s = comm->before_s[pass];

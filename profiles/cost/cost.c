@@ -43,7 +43,8 @@ add_cost(ProfileCost *sum, const ProfileCost *cost)
  * Tensor parallelism: with sequence parallelism gathers and scatters are cut up and travel while
  * the product next to them computes [userbuffers of Transformer Engine].  An all-reduce cannot: its
  * result is needed whole.  Only the input gradient's hides, behind the weight gradient's products
- * [2205.05198, 5.3: the baseline overlaps these two].
+ * [2205.05198, 5.3: the baseline overlaps these two].  Megatron's backward does that, and with sequence
+ * parallelism more, without being asked (ModelColumns): product by product.
  *
  * Experts: the forward of one micro-batch and the backward of another are merged layer by layer, and
  * the all-to-alls of each hide behind the computing of the other [2412.19437 3.2.1; Megatron-Core's
@@ -197,6 +198,7 @@ list_ops(const ProfileQuery *query, bool sliced, ModelOp ops[MODEL_MAX_OPS])
 typedef struct {
     ProfileCost sum;
     double ring_s, attention_s, weight_products_s;
+    double beside_s; /* of tp's collectives, what runs beside the products of their input */
     bool host_waits;
     double rest_s; /* of the device meanwhile */
 } PassSum;
@@ -206,6 +208,51 @@ static bool
 hides_tp(const ProfileQuery *query, ProfilePass pass)
 {
     return query->overlap_tp && (pass == PROFILE_PASS_FORWARD || !query->overlap_tp_forward);
+}
+
+/* Whether @pass computes weight gradients beside which tp sums those of inputs. */
+static bool
+sums_beside(const ProfileQuery *query, ProfilePass pass)
+{
+    return query->sums_beside && query->shape.tp > 1 && pass == PROFILE_PASS_BACKWARD &&
+           !hides_tp(query, pass);
+}
+
+/* The collectives of one input of tp's products in a backward, and the products. */
+typedef struct {
+    double sum_s, again_s, input_products_s, weight_products_s;
+} ColumnTimes;
+
+/* What of the collectives runs beside the products. */
+static double
+columns_beside_s(const ColumnTimes *t)
+{
+    return real_min(t->sum_s, t->weight_products_s) + real_min(t->again_s, t->input_products_s);
+}
+
+/* Adds @op to the times of its input. */
+static void
+add_columns(const Profile *profile, const ModelDevice *device, const ProfileQuery *query,
+            bool sliced, const ModelOp *op, double comm_s, ColumnTimes *times)
+{
+    switch (op->columns) {
+    case MODEL_COLUMNS_NONE:
+        break;
+    case MODEL_COLUMNS_GRADIENT:
+        times->sum_s += comm_s;
+        break;
+    case MODEL_COLUMNS_AGAIN:
+        times->again_s += comm_s;
+        break;
+    case MODEL_COLUMNS_PRODUCT:
+        times->input_products_s +=
+            profile_cost_sliced_op(profile, device, op, PROFILE_PASS_BACKWARD_INPUT,
+                                   query->shape.dtype, query->groups, sliced)
+                .part_s[PROFILE_PART_COMPUTE];
+        times->weight_products_s += profile_cost_weight_product_s(
+            profile, device, op, profile_op_dtype(op, query->shape.dtype), 0.0, sliced);
+        break;
+    }
 }
 
 /* What an op takes in each pass that is asked about. */
@@ -220,6 +267,8 @@ sum_ops(const Profile *profile, const ModelDevice *device, const ProfileQuery *q
 {
     PassSum all = {.sum = {.source = PROFILE_SOURCE_MODELLED}};
     OpTime times[MODEL_MAX_OPS];
+    ColumnTimes columns = {0};
+    const bool beside = sums_beside(query, pass);
     size_t waits = MODEL_MAX_OPS;
 
     for (size_t i = 0; i < n_ops; i++) {
@@ -237,8 +286,16 @@ sum_ops(const Profile *profile, const ModelDevice *device, const ProfileQuery *q
             all.weight_products_s += profile_cost_weight_product_s(
                 profile, device, &ops[i], profile_op_dtype(&ops[i], query->shape.dtype), 0.0,
                 sliced);
+        if (beside && ops[i].columns == MODEL_COLUMNS_GRADIENT) {
+            all.beside_s += columns_beside_s(&columns);
+            columns = (ColumnTimes){0};
+        }
+        if (beside)
+            add_columns(profile, device, query, sliced, &ops[i], cost.part_s[PROFILE_PART_TP],
+                        &columns);
         all.ring_s += cost.part_s[PROFILE_PART_CP];
     }
+    all.beside_s += columns_beside_s(&columns);
     /* Where passes are merged the device has the other one to do. */
     all.host_waits = waits < n_ops && pass == PROFILE_PASS_FORWARD && !sliced && !query->overlap_ep;
     if (all.host_waits)
@@ -272,6 +329,8 @@ finish_pass(const Profile *profile, const ProfileQuery *query, ProfilePass pass,
              query->shape.sequence_parallel ? sum.part_s[PROFILE_PART_COMPUTE]
                                             : all->weight_products_s,
              &sum);
+    else
+        hide(profile, PROFILE_PART_TP, all->beside_s, all->beside_s, &sum);
     if (query->overlap_ep)
         hide(profile, PROFILE_PART_EP, sum.part_s[PROFILE_PART_EP],
              sum.part_s[PROFILE_PART_COMPUTE], &sum);
@@ -526,8 +585,10 @@ slice_floor(const Profile *profile, const ModelDevice *device, const ProfileQuer
         else
             floor.device_s += cost.part_s[PROFILE_PART_COMPUTE];
         /* Collectives of tp, and those of a ring, may hide. */
+        const bool hides =
+            query->overlap_tp || (sums_beside(query, pass) && ops[i].columns != MODEL_COLUMNS_NONE);
         floor.device_s += cost.part_s[PROFILE_PART_EP] +
-                          (query->overlap_tp ? 0.0 : cost.part_s[PROFILE_PART_TP]) +
+                          (hides ? 0.0 : cost.part_s[PROFILE_PART_TP]) +
                           (is_ring ? 0.0 : cost.part_s[PROFILE_PART_CP]);
     }
     if (pass == PROFILE_PASS_BACKWARD)

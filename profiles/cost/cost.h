@@ -23,6 +23,9 @@ typedef struct {
     int64_t rank;                        /* the number of the device that computes */
     ProfileGroup groups[MODEL_GROUP_N];  /* by ModelGroup */
     bool overlap_tp, overlap_tp_forward; /* ... of all passes; of the forward alone */
+    /* Without overlap_tp: the backward's collectives of the input of tp's products run beside these
+     * products (ModelColumns). */
+    bool sums_beside;
     bool overlap_ep; /* experts' collectives hide behind the computing of another micro-batch */
     /* Bytes that adding the gradient of one weight to those of earlier micro-batches moves through
      * memory, beyond what the product writes; 0: there is nothing to add to. */

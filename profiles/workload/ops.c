@@ -3,6 +3,7 @@
 #include "profiles/workload/build.h"
 
 #include "base/units.h"
+#include "schedule/stack.h"
 
 #include <math.h>
 #include <string.h>
@@ -156,6 +157,7 @@ workload_build_query(const WorkloadBuild *build, const WorkloadLocation *locatio
         .rank = location->device_rank,
         .overlap_tp = build->plan->conventions.overlap_tp,
         .overlap_tp_forward = build->facts->overlaps_tp_forward,
+        .sums_beside = plan_stack_sums_beside(&build->plan->conventions),
         .overlap_ep = plan_merges_passes(&build->plan->conventions, &build->plan->degrees),
         .accumulate_bytes_per_weight = workload_accumulate_bytes(
             build->plan->dtype, &build->plan->conventions, accumulates_in_product(build->plan),
