@@ -109,6 +109,22 @@ option_of_notes(const MeasuredRow *row, const char *option, const char *fallback
     return text->len == 0 ? NULL : g_strdup(text->str);
 }
 
+/* Attention of packed samples is within each: as many sequences as short as these, whose tokens are the
+ * row's. */
+static void
+unpack_samples(MeasuredRow *row)
+{
+    g_autofree char *value = option_of_notes(row, "samples", NULL);
+    const int64_t tokens = value == NULL ? 0 : g_ascii_strtoll(value, NULL, 10);
+
+    if (tokens <= 0 || row->seq_len % tokens != 0)
+        return;
+    const int64_t packed = row->seq_len / tokens;
+    row->seq_len = tokens;
+    row->micro_batch *= packed;
+    row->global_batch *= packed;
+}
+
 static void
 write_option(JsonWriter *writer, const MeasuredRow *row, const char *option, const char *fallback)
 {
@@ -313,6 +329,11 @@ schedule_of(const MeasuredRow *row, const ValidationSource *source, int64_t *vpp
         family = source->schedule != NULL && row->pp > 1
                      ? source->schedule
                      : schedule_family_usual(row->vpp, false)->name;
+    g_autofree char *chunks = option_of_notes(row, "chunks", NULL);
+    if (chunks != NULL && row->pp > 1 && row->vpp <= 1 && row->n_layers % row->pp == 0) {
+        *vpp = row->n_layers / row->pp;
+        return *vpp > 1 ? "interleaved" : family;
+    }
     if (family != NULL && schedule_family_find(family, NULL)->min_chunks > 1 && row->vpp <= 1)
         *vpp = source->ends_short ? (row->n_layers + 2) / row->pp : usual_chunks(row);
     return family;
@@ -497,6 +518,7 @@ request_of(const MeasuredRow *row, const char *cluster, bool is_searched, GError
         return NULL;
     if (source->pipeline_batch > 0 && filled.pp > 1)
         filled.micro_batch = source->pipeline_batch;
+    unpack_samples(&filled);
     json_write_object(writer, NULL);
     json_write_string(writer, "id", row->id);
     if (!validation_write_model(writer, &filled, source, error))

@@ -68,7 +68,9 @@ typedef struct {
     const char *before; /* (nullable) "YYYY-MM": of stacks before that month, or of none stated */
     const char *option,
         *value; /* values of "overlap" add up, and "-dp" takes "dp" away; of "refused"
-                                   the value says why such runs are not predicted */
+                                   the value says why such runs are not predicted; "chunks": a chunk
+                                   is a layer; "samples": tokens of the samples of which sequences
+                                   are packed */
 } ValidationNote;
 
 /* A row of "schedules", "models", "clusters", "dtypes" or "modules": what words of the column of that name

@@ -330,7 +330,7 @@ finish_pass(const Profile *profile, const ProfileQuery *query, ProfilePass pass,
                                             : all->weight_products_s,
              &sum);
     else
-        hide(profile, PROFILE_PART_TP, all->beside_s, all->beside_s, &sum);
+        hide(profile, PROFILE_PART_TP, sum.part_s[PROFILE_PART_TP], all->beside_s, &sum);
     if (query->overlap_ep)
         hide(profile, PROFILE_PART_EP, sum.part_s[PROFILE_PART_EP],
              sum.part_s[PROFILE_PART_COMPUTE], &sum);

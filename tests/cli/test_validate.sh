@@ -424,6 +424,24 @@ json "a model with a teacher is not predicted" 'assert "a teacher" in d["predict
 mcore_row mla 2025-09 'env=dev; multi-latent-attention=True'
 json "nor is one whose ranks are not stated" 'assert "ranks of latent" in d["predictions"][0]["not_predicted"], d'
 
+# NeMo's fine-tuning: sequences of 4096 are 16 samples of 256 each, and 12 layers over 2 ranks are 6 chunks each.
+{
+    echo "$head,zero,stack_date"
+    for notes in 'SFT on SQuAD packed to 4096 tokens; VP not printed' 'pre-training'; do
+        printf 'nvidia_nemo_docs,%s,H100-SXM5-80GB,8,gpt,12,512,8,32000,4096,32,2,4,1,2,1f1b,none,fp8,300,1,ok,"%s",1,2024-07\n' "$notes" "$notes"
+    done
+} >"$W/nemo.csv"
+runs 0 "fine-tuning on packed samples" validate "$W/nemo.csv" --json --requests "$W/nemo.jsonl"
+sed -n 1p "$W/nemo.jsonl" >"$W/out"
+json "samples attend to themselves, and a chunk is a layer" '
+assert (d["seq_len"], d["micro_batch"], d["global_batch"]) == (256, 32, 512), d
+assert (d["schedule"], d["vpp"]) == ("interleaved", 6), d
+'
+sed -n 2p "$W/nemo.jsonl" >"$W/out"
+json "of pre-training neither" '
+assert (d["seq_len"], d["micro_batch"], d["global_batch"], d["schedule"]) == (4096, 2, 32, "1f1b") and "vpp" not in d, d
+'
+
 # Megatron's CI writes the last rank's peak, and its tests' names and arguments say how they ran.
 mcore='mcore_ci_golden,%s,H100-SXM5-80GB,8,gpt,12,512,8,,1024,32,4,2,2,2,1f1b,none,bf16,300,1,ok,"%s"\n'
 {
