@@ -124,22 +124,38 @@ plan_stages_are_runs(const PlanDegrees *d)
     return d->pp == 1 || plan_stage_run(d) == plan_stage_devices(d);
 }
 
-int64_t
-plan_rank_order_plain(const PlanDegrees *d)
+/* Whether @order gives every device the same coordinates as the order of @d. */
+static bool
+is_same_order(const PlanDegrees *d, int64_t order)
 {
     PlanDegrees other = *d;
     int64_t mine[PLAN_DIM_N], strides[PLAN_DIM_N];
 
+    if (order == d->rank_order)
+        return true;
+    other.rank_order = order;
     plan_strides(d, mine);
-    for (other.rank_order = 0; other.rank_order < d->rank_order; other.rank_order++) {
-        bool same = true;
-        plan_strides(&other, strides);
-        for (int dim = 0; dim < PLAN_DIM_N; dim++)
-            same = same && (plan_degree(d, (PlanDim)dim) == 1 || strides[dim] == mine[dim]);
-        if (same)
-            break;
-    }
-    return other.rank_order;
+    plan_strides(&other, strides);
+    for (int dim = 0; dim < PLAN_DIM_N; dim++)
+        if (plan_degree(d, (PlanDim)dim) != 1 && strides[dim] != mine[dim])
+            return false;
+    return true;
+}
+
+int64_t
+plan_rank_order_plain(const PlanDegrees *d)
+{
+    int64_t order = 0;
+
+    while (!is_same_order(d, order))
+        order++;
+    return order;
+}
+
+bool
+plan_rank_order_is_default(const PlanDegrees *d)
+{
+    return is_same_order(d, PLAN_RANK_ORDER_DEFAULT);
 }
 
 bool
@@ -148,7 +164,7 @@ plan_rank_order_check(const PlanDegrees *d, const PlanConventions *conventions, 
     const int64_t group = d->ep * plan_expert_tp(d, conventions), run = plan_stage_run(d);
     int64_t strides[PLAN_DIM_N];
 
-    if (group == 1 || plan_rank_order_plain(d) == PLAN_RANK_ORDER_DEFAULT)
+    if (group == 1 || plan_rank_order_is_default(d))
         return true;
     plan_strides(d, strides);
     const bool keeps =

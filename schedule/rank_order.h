@@ -65,6 +65,9 @@ bool plan_stages_are_runs(const PlanDegrees *degrees);
  * position of a dimension of degree 1 makes no difference. */
 int64_t plan_rank_order_plain(const PlanDegrees *degrees);
 
+/* Returns: that order is PLAN_RANK_ORDER_DEFAULT; is asked for each message of each plan. */
+bool plan_rank_order_is_default(const PlanDegrees *degrees);
+
 /* Whether the order keeps expert groups together: with more than one rank in an expert group, tp,
  * cp and dp must keep their order, and a stage's runs must hold whole groups, or groups whole runs.
  * Returns false with PLAN_ERROR_INVALID, which names what does not. */

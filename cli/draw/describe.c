@@ -47,7 +47,7 @@ describe_split(const PlanDegrees *degrees)
         g_string_append_printf(text, " x " INT, degrees->vpp);
     if (text->len == 0)
         g_string_append(text, "one device");
-    if (plan_rank_order_plain(degrees) != PLAN_RANK_ORDER_DEFAULT)
+    if (!plan_rank_order_is_default(degrees))
         g_string_append_printf(text, " in %s", plan_rank_order_names[degrees->rank_order]);
     return g_string_free(text, FALSE);
 }
@@ -55,7 +55,7 @@ describe_split(const PlanDegrees *degrees)
 static bool
 has_other_order(const Plan *plan)
 {
-    return plan_rank_order_plain(&plan->degrees) != PLAN_RANK_ORDER_DEFAULT;
+    return !plan_rank_order_is_default(&plan->degrees);
 }
 
 static void

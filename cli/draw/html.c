@@ -57,7 +57,7 @@ add_about(HtmlPage *page, const View *view)
             if (degrees[i].degree > 1 || i < 3)
                 g_string_append_printf(text, ", %s " INT, degrees[i].name, degrees[i].degree);
         }
-        if (plan_rank_order_plain(d) != PLAN_RANK_ORDER_DEFAULT)
+        if (!plan_rank_order_is_default(d))
             g_string_append_printf(text, ", ranks in the order %s",
                                    plan_rank_order_names[d->rank_order]);
         g_string_append_printf(text, ", micro-batches of " INT, plan->micro_batch);

@@ -131,7 +131,7 @@ widest(const ProfileMesh *mesh, ProfileGroup group, int64_t rank, bool is_pair)
 static bool
 may_differ(const ProfileMesh *mesh, const ProfileGroup *group)
 {
-    return group->n > 1 && plan_rank_order_plain(mesh->degrees) != PLAN_RANK_ORDER_DEFAULT &&
+    return group->n > 1 && !plan_rank_order_is_default(mesh->degrees) &&
            !profile_mesh_is_aligned(mesh);
 }
 
@@ -191,7 +191,7 @@ profile_mesh_is_aligned(const ProfileMesh *mesh)
 
     if (cluster->nodes->len != 1)
         return false;
-    if (plan_rank_order_plain(d) == PLAN_RANK_ORDER_DEFAULT)
+    if (plan_rank_order_is_default(d))
         return nests_everywhere(cluster, run);
     plan_rank_order_dims(d->rank_order, dims);
     for (int i = 0; i < PLAN_DIM_N; i++) {

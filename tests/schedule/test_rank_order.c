@@ -65,6 +65,8 @@ test_coordinates_there_and_back(void)
                 PlanDegrees plain = d;
                 const int64_t n = plan_stage_devices(&d);
                 plain.rank_order = plan_rank_order_plain(&d);
+                g_assert_cmpint(plan_rank_order_is_default(&d), ==,
+                                plain.rank_order == PLAN_RANK_ORDER_DEFAULT);
                 g_assert_cmpint(plain.rank_order, <=, order);
                 for (int64_t device = 0; device < 3 * n; device++) {
                     const PlanCoordinates c = plan_coordinates_of(&d, device);
