@@ -373,6 +373,36 @@ test_events_replay_to_the_report(void)
     }
 }
 
+/* Both ops of a pair hold what they take until the pair ends, K and V of slices too. */
+static void
+test_pairs_replay_to_the_report(void)
+{
+    int n_seen = 0;
+
+    for (uint64_t seed = 0; seed < 1500; seed++) {
+        uint64_t state = seed ^ 0x9a1f;
+        g_autoptr(Schedule) schedule = random_schedule(&state);
+        random_pairs(&state, schedule);
+        g_autoptr(Workload) workload = random_workload(&state, schedule, seed % 2 ? 4 : 100000);
+        const SimOptions options = {.want_trace = true, .want_memory = true};
+        g_auto(SimResult) result = {0};
+        g_autoptr(GError) error = NULL;
+        workload->blocking_messages = false;
+        workload->pair_ns = 1500;
+        /* Each op takes a while, so that what ends and what begins are told apart. */
+        for (int64_t i = 0; i < workload_n_ops(workload); i++)
+            for (int kind = 0; kind < SCHEDULE_OP_N; kind++)
+                workload->ops[i].time_ns[kind] += 1000;
+        if (!sim_run(schedule, workload, &options, &result, &error)) {
+            g_assert_error(error, SCHEDULE_ERROR, SCHEDULE_ERROR_DEADLOCK);
+            continue; /* pairs that wait for each other */
+        }
+        replay(result.trace, workload, result.report);
+        n_seen += schedule->n_slices > 1 && schedule->overlap_pairs->len > 0;
+    }
+    g_assert_cmpint(n_seen, >, 100);
+}
+
 /* --- weights of later ops --- */
 
 /*
@@ -468,6 +498,8 @@ main(int argc, char **argv)
     g_test_add_func("/simulator/memory/input-gradient-that-allocates",
                     test_input_gradient_that_allocates);
     g_test_add_func("/simulator/memory/gradients-of-kv", test_gradients_of_kv);
+    g_test_add_func("/simulator/memory/pairs-replay-to-the-report",
+                    test_pairs_replay_to_the_report);
     g_test_add_func("/simulator/memory/lone-input-gradient", test_lone_input_gradient);
     g_test_add_func("/simulator/memory/blocking-receive-holds-nothing",
                     test_blocking_receive_holds_nothing);
