@@ -23,7 +23,7 @@ TESTS = {
     'planner/bounds': 'tests/planner/test_*.c',
     'simulator': 'tests/simulator/test_*.c',
     'executor/run': 'tests/executor/test_run.c tests/executor/test_checkpoint.c tests/executor/test_data.c '
-                    'tests/executor/test_optimize.c tests/executor/test_disturbed.c tests/executor/test_matrix.c '
+                    'tests/executor/test_optimize.c tests/executor/test_disturbed.c tests/executor/test_matrix.c tests/executor/test_verify.c '
                     'tests/executor/test_offload.c tests/executor/test_faults.c tests/executor/test_state_mixer.c',
 }
 # Archives that a folder's tests link, in order: the Makefile's.
@@ -182,7 +182,8 @@ def main():
             name = os.path.dirname(file)
             text = open(file, encoding='utf-8').read()
             line = text.count('\n', 0, at) + 1
-            shown = f'{file}:{line}: {shlex.quote(text[at:at + length].strip())} -> {shlex.quote(new)}'
+            old_words, new_words = (shlex.quote(' '.join(s.split())) for s in (text[at:at + length], new))
+            shown = f'{file}:{line}: {old_words} -> {new_words}'
             if only is not None and shown not in only:
                 continue
             mutated, object_file = os.path.join(work, 'm.c'), os.path.join(work, 'm.o')

@@ -5,8 +5,10 @@
  * access that one of them guards would be reported as a race.  Functions of the program go before
  * those of a library, so these are what the program's own locks are; GLib's inner ones stay its
  * own. For the same reason G_SLICE=always-malloc must be in the environment (run_tests.sh): slices
- * go from thread to thread under an inner lock.
+ * go from thread to thread under an inner lock.  What a queue or a pool of
+ * threads hands on does too: the sanitizer is told so.
  */
+#include <dlfcn.h>
 #include <glib.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -147,4 +149,73 @@ void
 g_cond_broadcast(GCond *cond)
 {
     pthread_cond_broadcast(cond_of(cond));
+}
+
+/* --- queues and pools of threads --- */
+
+/* Of the sanitizer: what is done before a release of @address happens before what follows an acquire. */
+void __tsan_acquire(void *address);
+void __tsan_release(void *address);
+
+void
+g_async_queue_push(GAsyncQueue *queue, gpointer data)
+{
+    void (*push)(GAsyncQueue *, gpointer);
+
+    *(void **)&push = dlsym(RTLD_NEXT, "g_async_queue_push");
+    __tsan_release(queue);
+    push(queue, data);
+}
+
+gpointer
+g_async_queue_timeout_pop(GAsyncQueue *queue, guint64 timeout_us)
+{
+    gpointer (*pop)(GAsyncQueue *, guint64);
+
+    *(void **)&pop = dlsym(RTLD_NEXT, "g_async_queue_timeout_pop");
+    gpointer data = pop(queue, timeout_us);
+    if (data != NULL)
+        __tsan_acquire(queue);
+    return data;
+}
+
+/* What a pool is given; threads are used again, in other pools too. */
+static char handed_on;
+
+/* What a pool calls. */
+typedef struct {
+    GFunc function;
+    gpointer user_data;
+} Called;
+
+static void
+call(gpointer data, gpointer user_data)
+{
+    const Called *called = user_data;
+
+    __tsan_acquire(&handed_on);
+    called->function(data, called->user_data);
+}
+
+/* Its Called is never given back, as pools that are freed may still have threads that end. */
+GThreadPool *
+g_thread_pool_new(GFunc func, gpointer user_data, gint max_threads, gboolean exclusive,
+                  GError **error)
+{
+    GThreadPool *(*make)(GFunc, gpointer, gint, gboolean, GError **);
+    Called *called = g_new(Called, 1);
+
+    *called = (Called){func, user_data};
+    *(void **)&make = dlsym(RTLD_NEXT, "g_thread_pool_new");
+    return make(call, called, max_threads, exclusive, error);
+}
+
+gboolean
+g_thread_pool_push(GThreadPool *pool, gpointer data, GError **error)
+{
+    gboolean (*push)(GThreadPool *, gpointer, GError **);
+
+    *(void **)&push = dlsym(RTLD_NEXT, "g_thread_pool_push");
+    __tsan_release(&handed_on);
+    return push(pool, data, error);
 }

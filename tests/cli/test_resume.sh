@@ -308,6 +308,12 @@ sed 's/"hidden":32/"hidden":64/' "$W/tiny.json" >"$W/wide.json"
     --recompute none --zero 0 --global-batch 8 --micro-batch 1 -o "$W/wide.plan" >/dev/null 2>&1
 fails 3 'another model: .* is ' "a checkpoint of another model" run "$W/wide.plan" \
     --device reference --steps 6 --checkpoint "$W/two" --resume
+for other in "16 64" "8 32"; do
+    "$DEGAS" plan "$W/tiny.json" local-cpu --seq-len "${other#* }" --dtype fp32 --framework degas --gpus 1 \
+        --recompute none --zero 0 --global-batch "${other% *}" --micro-batch 1 -o "$W/other.plan" >/dev/null 2>&1
+    fails 1 'another global batch or sequence length' "a checkpoint of a batch other than $other" \
+        run "$W/other.plan" --device reference --steps 6 --checkpoint "$W/two" --resume
+done
 # shellcheck disable=SC2086
 {
     fails 1 '--resume' "a folder that has checkpoints" $C "$W/two"
