@@ -17,7 +17,7 @@
 #define MANY_FRACTION 160
 #define N_PASSES PLAN_FLOOR_PASSES
 /* Intervals that are one in a rough table. */
-#define ROUGH 4
+#define ROUGH 8
 
 static const ProfilePass passes[N_PASSES] = {PROFILE_PASS_FORWARD, PROFILE_PASS_BACKWARD};
 

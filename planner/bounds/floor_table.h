@@ -16,7 +16,7 @@
  * Jensen's inequality: where tiles fill no wave, shorter and longer ops may be better, but only as
  * long as these are.
  *
- * A rough table has an interval for every four of a sharp one, and so prices a quarter of the rows: what it says
+ * A rough table has an interval for every eight of a sharp one, and so prices an eighth of the rows: what it says
  * is no more, and most points are ruled out by it.
  *
  * Thread-safety: as the memo.
