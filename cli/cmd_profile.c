@@ -252,6 +252,17 @@ print_interference(const Profile *profile)
 }
 
 static void
+print_sustained(const Profile *profile)
+{
+    for (guint i = 0; i < profile->sustained->len; i++) {
+        const ProfileSustained *row = &g_array_index(profile->sustained, ProfileSustained, i);
+        output_printf("without a break: a layer of " INT " x " INT
+                      " tokens takes %.2f of its time after a pause\n",
+                      row->batch, row->tokens, row->factor);
+    }
+}
+
+static void
 print_for_people(const Profile *profile)
 {
     g_autoptr(OutputTable) table = output_table_new("<op|<pass|<shape|median|spread|<  rate");
@@ -281,6 +292,7 @@ print_for_people(const Profile *profile)
                       n_hidden);
     print_fit_errors(profile);
     print_interference(profile);
+    print_sustained(profile);
 }
 
 /* Everything that was asked for. */

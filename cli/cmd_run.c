@@ -51,7 +51,10 @@ static const OptionInfo options_table[] = {
      "give the same bits in each run: by MPI all add in the same order as local ranks, which "
      "always do; NCCL uses one algorithm for all sizes; CUDA chooses no kernel of a product by its "
      "time"},
-    {"graphs", NULL, "launch each op as one CUDA graph, on GPUs, if it has no collectives"},
+    {"no-graphs", NULL,
+     "launch the kernels of each op one by one, not as one CUDA graph, as GPUs do where an op has "
+     "no "
+     "collectives"},
     {"balance-experts", NULL,
      "send tokens to experts in turn, not by the router: time and memory are those of a balanced "
      "router, but the model learns nothing of use"},
@@ -101,7 +104,6 @@ read_run(Options *options, ExecRunOptions *exec, GError **error)
         .verify = options_has(options, "verify"),
         .timeout_s = options_quantity(options, "timeout", UNITS_KIND_S, 0.0),
         .deterministic = options_has(options, "deterministic"),
-        .graphs = options_has(options, "graphs"),
         .balance_experts = options_has(options, "balance-experts"),
         .want_trace = true,
     };
@@ -111,8 +113,9 @@ read_run(Options *options, ExecRunOptions *exec, GError **error)
         options_fail(options, "threads", "needs --device reference; on others ranks compute apart");
     if (options_has(options, "hosts") && (!transport->in_processes || transport->without_mpi))
         options_fail(options, "hosts", "needs --transport mpi or nccl");
-    if (exec->graphs && !kind->has_graphs)
-        options_fail(options, "graphs", "needs --device cuda");
+    exec->graphs = kind->has_graphs && !options_has(options, "no-graphs");
+    if (options_has(options, "no-graphs") && !kind->has_graphs)
+        options_fail(options, "no-graphs", "needs --device cuda");
     if (exec->balance_experts && exec->verify)
         options_fail(options, "verify",
                      "does not go with --balance-experts: one device routes by its router");

@@ -46,6 +46,7 @@ profile_new(const char *name, ModelCluster *cluster)
     profile->measured_concurrency = 1;
     profile->measurements = g_array_new(FALSE, TRUE, sizeof(ProfileMeasurement));
     profile->interference = g_array_new(FALSE, TRUE, sizeof(ProfileInterference));
+    profile->sustained = g_array_new(FALSE, TRUE, sizeof(ProfileSustained));
     profile->fit_errors = g_array_new(FALSE, TRUE, sizeof(ProfileFitError));
     profile->stack_factors = g_array_new(FALSE, TRUE, sizeof(ProfileStackFactor));
     return profile;
@@ -64,6 +65,7 @@ profile_free(Profile *profile)
     g_free(profile->measured_attention_why);
     g_array_unref(profile->measurements);
     g_array_unref(profile->interference);
+    g_array_unref(profile->sustained);
     g_array_unref(profile->fit_errors);
     g_array_unref(profile->stack_factors);
     for (int i = 0; i < PROFILE_PARAMETERS_N; i++)
@@ -87,6 +89,7 @@ profile_copy(const Profile *profile)
     copy->measured_attention_why = g_strdup(profile->measured_attention_why);
     copy->measurements = g_array_copy(profile->measurements);
     copy->interference = g_array_copy(profile->interference);
+    copy->sustained = g_array_copy(profile->sustained);
     copy->fit_errors = g_array_copy(profile->fit_errors);
     copy->stack_factors = g_array_copy(profile->stack_factors);
     for (int i = 0; i < PROFILE_PARAMETERS_N; i++)
@@ -239,6 +242,7 @@ profile_has_part(const Profile *profile, const ModelArch *arch, ModelPart part, 
 /* --- keys --- */
 
 #define BESIDE(member) JSON_FIELD_OF(ProfileInterference, member)
+#define SUSTAINED(member) JSON_FIELD_OF(ProfileSustained, member)
 #define FIT(member) JSON_FIELD_OF(ProfileFitError, member)
 #define VARIATION(member) JSON_FIELD_OF(ProfileVariation, member)
 #define MEASURED(member) JSON_FIELD_OF(Profile, measured_##member)
@@ -250,6 +254,13 @@ static const JsonField interference_fields[] = {
     {"factor", BESIDE(factor), 0.0, MAX_FACTOR},
     {"p10", BESIDE(p10), 0.0, MAX_FACTOR, JSON_OPTIONAL},
     {"p90", BESIDE(p90), 0.0, MAX_FACTOR, JSON_OPTIONAL},
+    {.key = NULL},
+};
+
+static const JsonField sustained_fields[] = {
+    {"batch", SUSTAINED(batch), 1, MODEL_MAX_SEQ_LEN},
+    {"tokens", SUSTAINED(tokens), 1, MODEL_MAX_SEQ_LEN},
+    {"factor", SUSTAINED(factor), 1.0, MAX_FACTOR},
     {.key = NULL},
 };
 
@@ -398,6 +409,24 @@ read_interference(JsonDoc *doc, const JsonValue *rows, Profile *profile)
 }
 
 static void
+read_sustained(JsonDoc *doc, const JsonValue *rows, Profile *profile)
+{
+    int64_t before = 0;
+
+    JSON_EACH (v, rows, doc) {
+        ProfileSustained row = {0};
+
+        json_fields_read_object(doc, v, sustained_fields, &row);
+        if (json_doc_failed(doc))
+            return;
+        if (row.batch * row.tokens <= before)
+            json_fail(doc, v, "expected more tokens than in the row before");
+        before = row.batch * row.tokens;
+        g_array_append_val(profile->sustained, row);
+    }
+}
+
+static void
 read_fit_errors(JsonDoc *doc, const JsonValue *rows, Profile *profile)
 {
     JSON_EACH (v, rows, doc) {
@@ -426,6 +455,7 @@ read_measured(JsonDoc *doc, const JsonValue *object, Profile *profile)
     const JsonValue *arch = json_object_or_null(doc, object, "measured_model");
     const JsonValue *rows = json_array_or_null(doc, object, "measured");
     const JsonValue *beside = json_array_or_null(doc, object, "measured_interference");
+    const JsonValue *sustained = json_array_or_null(doc, object, "measured_sustained");
     const JsonValue *fit = json_array_or_null(doc, object, "measured_fit");
 
     if (arch != NULL)
@@ -437,6 +467,8 @@ read_measured(JsonDoc *doc, const JsonValue *object, Profile *profile)
     }
     if (beside != NULL)
         read_interference(doc, beside, profile);
+    if (sustained != NULL)
+        read_sustained(doc, sustained, profile);
     if (fit != NULL)
         read_fit_errors(doc, fit, profile);
     if (rows == NULL)
@@ -609,6 +641,8 @@ write_measured(JsonWriter *writer, const Profile *profile)
     if (profile->interference->len > 0)
         json_fields_write_rows(writer, "measured_interference", interference_fields,
                                profile->interference);
+    if (profile->sustained->len > 0)
+        json_fields_write_rows(writer, "measured_sustained", sustained_fields, profile->sustained);
     if (profile->fit_errors->len > 0)
         write_fit_errors(writer, profile);
 }

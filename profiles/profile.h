@@ -125,6 +125,12 @@ typedef struct {
     double op_fraction, correlation_s, rank_fraction;
 } ProfileVariation;
 
+/* How much longer a layer takes on a device that has worked without a break for some time. */
+typedef struct {
+    int64_t batch, tokens; /* of micro-batches of whole sequences */
+    double factor;         /* >= 1 */
+} ProfileSustained;
+
 /* How far rows are from what all others predict for them (cost/measured.h), each left out once. */
 typedef struct {
     ProfileOp op;
@@ -162,6 +168,7 @@ typedef struct {
     double measured_disturbed_fraction;
     GArray *measurements; /* of ProfileMeasurement, sorted by all keys */
     GArray *interference; /* of ProfileInterference */
+    GArray *sustained;    /* of ProfileSustained, by batch * tokens */
     GArray *fit_errors;   /* of ProfileFitError */
     ProfileVariation variation;
 } Profile;

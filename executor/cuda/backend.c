@@ -214,7 +214,8 @@ release_host(ExecBackend *backend, void *memory)
  * What the slots queue between begin_graph() and end_graph() is captured and launched at once.  A
  * graph is kept per key and its arguments are changed where they differ (another micro-batch's
  * memory), which costs the host about as much as launching and saves the device the gaps between
- * short kernels.
+ * short kernels.  Ranks that share a context launch their work as it comes: a kernel that one of them
+ * loads waits for the whole context, and that ends the other's capture.
  */
 
 static void
@@ -222,6 +223,8 @@ begin_graph(ExecBackend *backend, int64_t key)
 {
     ExecCudaGraphs *graphs = &exec_cuda_state(backend)->graphs;
 
+    if (exec_cuda_state(backend)->share.has_company)
+        return;
     if (graphs->execs == NULL) {
         graphs->execs = g_hash_table_new_full(g_int64_hash, g_int64_equal, g_free, NULL);
         graphs->to_release = g_ptr_array_new();
@@ -528,11 +531,14 @@ describe(const ExecBackend *backend)
         return g_strdup("cuda");
     cudaDriverGetVersion(&driver);
     cudaRuntimeGetVersion(&runtime);
-    g_string_append_printf(text, "%s, CUDA %d.%d (products by %s), driver for CUDA %d.%d",
+    g_string_append_printf(text, "%s, CUDA %d.%d (products by %s%s), driver for CUDA %d.%d",
                            properties.name, runtime / 1000, runtime % 1000 / 10,
                            exec_cuda_products_are_tuned(state->products)
                                ? "the fastest of 8 kernels"
                                : "cuBLASLt's choice",
+                           state->has_wgmma && backend->storage == DTYPE_BF16
+                               ? ", attention by wgmma where heads have 64 or 128"
+                               : "",
                            driver / 1000, driver % 1000 / 10);
     if (state->share.n_multiprocessors < state->share.n_on_device)
         g_string_append_printf(text, ", %d of %d multiprocessors per rank%s",
@@ -541,8 +547,6 @@ describe(const ExecBackend *backend)
     else if (state->share.note != NULL)
         g_string_append_printf(text, ", all multiprocessors for every rank (%s)",
                                state->share.note);
-    if (state->has_wgmma)
-        g_string_append(text, ", attention by wgmma");
     return g_string_free(g_steal_pointer(&text), FALSE);
 }
 
@@ -609,17 +613,17 @@ static const ExecBackendOps bf16_ops = OPS(EXEC_CUDA_FUSES);
 
 #define ATTENTION_VARIABLE "DEGAS_CUDA_ATTENTION"
 
-/* What the environment says, "mma" or "wgmma", else what was asked for if the device has it; docs/gpu.md
- * says who asks. */
+/* What the environment says, "mma" or "wgmma", else what was asked for, else wgmma; the last two if the
+ * device has it. */
 static bool
 choose_attention(ExecCudaState *state, const char *wanted, GError **error)
 {
     const char *forced = g_getenv(ATTENTION_VARIABLE), *text = forced != NULL ? forced : wanted;
     int capability = 0;
 
-    if (text == NULL || g_str_equal(text, "mma"))
+    if (g_strcmp0(text, "mma") == 0)
         return true;
-    if (!g_str_equal(text, "wgmma"))
+    if (text != NULL && !g_str_equal(text, "wgmma"))
         return forced == NULL ||
                EXEC_FAIL(error, EXEC_ERROR_FAILED,
                          ATTENTION_VARIABLE ": expected mma or wgmma, got \"%s\"", text);

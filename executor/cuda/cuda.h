@@ -58,6 +58,7 @@ typedef struct {
     int device;
     bool has_own_context; /* the green context is the thread's own, for the sake of events */
     char *note; /* (owned, nullable) why it is the whole device although a share was asked for */
+    bool has_company; /* others compute in the same context, since there are no green ones */
 } ExecCudaShare;
 
 /*

@@ -173,6 +173,7 @@ exec_cuda_share_open(int device, int index, int n, ExecCudaShare *share, GError 
              error);
     if (is_green)
         return true;
+    share->has_company = n > 1;
     share->n_multiprocessors = share->n_on_device;
     TRY_CUDA(cudaStreamCreateWithFlags(&share->stream, cudaStreamNonBlocking), error);
     return true;

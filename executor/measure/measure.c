@@ -9,6 +9,7 @@
 #include "executor/device/cores.h"
 #include "executor/measure/budget.h"
 #include "executor/measure/interference.h"
+#include "executor/measure/sustained.h"
 #include "executor/measure/layers.h"
 #include "executor/measure/links.h"
 #include "executor/measure/machine.h"
@@ -539,6 +540,7 @@ time_round(Measure *m, GError **error)
         .n_busy = busy,
         .largest_batch = largest_batch(o),
         .flush_bytes = m->machine.flush_bytes,
+        .captures = true,
         .has_optimizer = true,
         .has_collectives = m->partial.between != NULL,
         .links = links,
@@ -641,6 +643,29 @@ time_interference(Measure *m, int64_t begin_ns, GError **error)
     return true;
 }
 
+/* On hosts the timings' own clock says how busy the cores were.  A failure costs the profile these rows
+ * alone. */
+static bool
+time_sustained(Measure *m, GError **error)
+{
+    g_autoptr(GError) why = NULL;
+    ExecSustained sustained = {
+        .o = &m->o,
+        .samples = m->partial.samples,
+        .profile = m->machine.profile,
+        .largest_batch = largest_batch(&m->o),
+    };
+
+    if (!is_gpu(&m->o) || exec_sustained_time(&sustained, &why))
+        return true;
+    if (g_error_matches(why, EXEC_ERROR, EXEC_ERROR_INTERRUPTED)) {
+        g_propagate_error(error, g_steal_pointer(&why));
+        return false;
+    }
+    note(&m->o, "how much slower layers become without a break was not timed: %s", why->message);
+    return true;
+}
+
 /* To which seconds the advice for a budget is rounded. */
 #define ROUND_UP_S 10.0
 
@@ -715,7 +740,7 @@ time_rounds(Measure *m, GError **error)
             return false;
     report(&m->o, 1, 0, "timing layers beside copies and each other");
     const int64_t begin_ns = exec_now_ns();
-    const bool ok = time_interference(m, begin_ns, error);
+    const bool ok = time_interference(m, begin_ns, error) && time_sustained(m, error);
     m->beside_s = exec_seconds_since(begin_ns);
     return ok;
 }

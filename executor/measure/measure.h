@@ -13,6 +13,7 @@
  *   budget.h         what there is time for
  *   kinds.h          how a layer's time divides among the kinds of its ops
  *   interference.h   a layer beside copies, collectives and other ranks
+ *   sustained.h      how much slower a layer becomes on a device that works without a break
  *   variation.h      how timings vary from op to op and from rank to rank
  *   machine.h        what is known of the machine before and after timing
  *   attention.h      which attention kernels are used, before all of that

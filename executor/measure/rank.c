@@ -322,6 +322,36 @@ run_op(ExecMeasureRank *rank, ExecStageRun *run, ProfilePass pass, int32_t micro
     return exec_comm_check(&rank->comm, error);
 }
 
+/* Of the graph of an op: other shapes have graphs of their own. */
+static int64_t
+graph_key(int32_t stage, const ProfileMeasurement *key)
+{
+    uint64_t all = (uint64_t)stage * PROFILE_PASS_N + (uint64_t)key->pass;
+
+    for (int i = 0; i < 3; i++)
+        all = all * 0x9e3779b97f4a7c15u + (uint64_t)(i == 0   ? key->batch
+                                                     : i == 1 ? key->tokens
+                                                              : key->context);
+    return (int64_t)(all >> 1);
+}
+
+/* As one graph, if ops of a run are: but not what allocates and chooses the kernels of products, the
+ * first micro-batch that warms up. */
+static bool
+run_as_in_step(ExecMeasureRank *rank, ExecStageRun *run, int32_t stage,
+               const ProfileMeasurement *key, int32_t micro_batch, int32_t slice, GError **error)
+{
+    const ExecBackendOps *ops = rank->backend->ops;
+    const bool captures = rank->captures && (rank->record || micro_batch > 0);
+
+    if (captures)
+        ops->begin_graph(rank->backend, graph_key(stage, key));
+    const bool ok = run_op(rank, run, key->pass, micro_batch, slice, error);
+    if (captures)
+        ops->end_graph(rank->backend);
+    return ok;
+}
+
 /* The kinds stamp inside of the op; here it is only told whether it was disturbed. */
 static bool
 run_op_by_kind(ExecMeasureRank *rank, ExecStageRun *run, const ProfileMeasurement *key,
@@ -367,13 +397,15 @@ bring_input(ExecMeasureRank *rank, ExecStageRun *run, int32_t stage, ProfilePass
     return true;
 }
 
-bool
-exec_measure_op(ExecMeasureRank *rank, ExecStageRun *run, int32_t stage, ProfilePass pass,
-                int32_t micro_batch, int32_t slice, GError **error)
+/* The row of an op. */
+static ProfileMeasurement
+key_of(const ExecMeasureRank *rank, const ExecStageRun *run, int32_t stage, ProfilePass pass,
+       int32_t micro_batch, int32_t slice)
 {
     const ExecSlice s = exec_stage_slice(run, micro_batch, slice);
-    const int64_t n_layers = g_array_index(rank->model->stages, ExecStage, stage).n_layers;
-    const ProfileMeasurement key = {
+    const bool has_layers = g_array_index(rank->model->stages, ExecStage, stage).n_layers > 0;
+
+    return (ProfileMeasurement){
         .op = stage == EXEC_MEASURE_EMBEDDING ? PROFILE_OP_EMBEDDING
               : stage == head_stage(rank)     ? PROFILE_OP_HEAD
                                               : PROFILE_OP_LAYER,
@@ -382,9 +414,27 @@ exec_measure_op(ExecMeasureRank *rank, ExecStageRun *run, int32_t stage, Profile
         .tokens = s.tokens,
         .context = s.context,
         .tp = rank->shared->plan->degrees.tp,
-        .kind = n_layers > 0 ? exec_measure_kind(rank->shared->o->arch, stage - EXEC_MEASURE_LAYERS)
-                             : NULL,
+        .kind = has_layers ? exec_measure_kind(rank->shared->o->arch, stage - EXEC_MEASURE_LAYERS)
+                           : NULL,
     };
+}
+
+bool
+exec_measure_run_op(ExecMeasureRank *rank, ExecStageRun *run, int32_t stage, ProfilePass pass,
+                    int32_t micro_batch, int32_t slice, GError **error)
+{
+    const ProfileMeasurement key = key_of(rank, run, stage, pass, micro_batch, slice);
+
+    return bring_input(rank, run, stage, pass, micro_batch, slice, error) &&
+           run_as_in_step(rank, run, stage, &key, micro_batch, slice, error);
+}
+
+bool
+exec_measure_op(ExecMeasureRank *rank, ExecStageRun *run, int32_t stage, ProfilePass pass,
+                int32_t micro_batch, int32_t slice, GError **error)
+{
+    const int64_t n_layers = g_array_index(rank->model->stages, ExecStage, stage).n_layers;
+    const ProfileMeasurement key = key_of(rank, run, stage, pass, micro_batch, slice);
     const double share = 1.0 / (double)MAX(n_layers, 1);
 
     /* As in a step: the op before has written the input, and others' weights were used since. */
@@ -401,7 +451,7 @@ exec_measure_op(ExecMeasureRank *rank, ExecStageRun *run, int32_t stage, Profile
                run_op_by_kind(rank, run, &key, micro_batch, slice, error);
     }
     return exec_measure_begin(rank, &key, share, error) &&
-           run_op(rank, run, pass, micro_batch, slice, error) &&
+           run_as_in_step(rank, run, stage, &key, micro_batch, slice, error) &&
            exec_measure_end(rank, &key, share, error);
 }
 
@@ -579,6 +629,7 @@ prepare(ExecMeasureRank *rank, GError **error)
                                                      .seed = 1,
                                                      .optimizer = shared->has_optimizer},
                                  rank->backend, rank->pool, error);
+    rank->captures = shared->captures && exec_stage_is_capturable(&rank->comm, o->arch);
     return rank->model != NULL &&
            exec_stage_scratch_init(&rank->scratch,
                                    &(ExecScratchOptions){

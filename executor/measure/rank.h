@@ -36,8 +36,11 @@ typedef struct {
     int32_t n_busy;              /* how many of them compute: the concurrency */
     int64_t largest_batch;       /* of the micro-batches that the job runs */
     int64_t flush_bytes;         /* written to empty the caches; 0: they cannot be emptied */
-    bool has_optimizer;          /* whether ranks hold the optimizer's state */
-    bool has_collectives;        /* collectives between GPUs are known: none are timed on one */
+    /* Ops are launched as graphs, where those of a run are.  Not while other threads begin something new: what
+     * they load waits for the whole context, and that ends a capture. */
+    bool captures;
+    bool has_optimizer;     /* whether ranks hold the optimizer's state */
+    bool has_collectives;   /* collectives between GPUs are known: none are timed on one */
     bool shares_cores;      /* more threads are busy than there are cores: exec_measure_begin() */
     bool watches_cores;     /* whether it is looked at if a thread had its core: never on a GPU, nor
                              * where cores are shared */
@@ -105,6 +108,7 @@ struct ExecMeasureRank {
     ExecStageScratch scratch;
     ExecKinds *kinds;                /* (owned) */
     bool by_kind;                    /* ops are timed by kind, not whole */
+    bool captures;                   /* ops are launched as graphs, as in a run */
     ExecSample cache;                /* of ops that are timed now: ExecMeasureTiming */
     int64_t queue_begin_ns;          /* of the op that is being timed */
     ExecBlock message, x, dx, flush; /* x, dx: what stages get from their neighbours */
@@ -177,6 +181,10 @@ bool exec_measure_collect(ExecMeasureRank *rank, GError **error);
  * of which the last may be shorter.  One at a time: the next call changes what this one reads. */
 ExecStageRun *exec_measure_stage_run(ExecMeasureRank *rank, int32_t stage,
                                      const ExecGridPoint *point, int32_t n_micro_batches);
+
+/* Runs one op of @run without timing it, on the input that its neighbours would have sent. */
+bool exec_measure_run_op(ExecMeasureRank *rank, ExecStageRun *run, int32_t stage, ProfilePass pass,
+                         int32_t micro_batch, int32_t slice, GError **error);
 
 /* Times one op of @run. */
 bool exec_measure_op(ExecMeasureRank *rank, ExecStageRun *run, int32_t stage, ProfilePass pass,

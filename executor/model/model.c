@@ -99,7 +99,7 @@ note_units(ExecModel *model)
 /* --- initial values --- */
 
 enum {
-    PIECE = 4096 /* how many values are in host memory at a time */
+    PIECE = 1 << 18 /* how many values are in host memory at a time, at most */
 };
 
 /* Of element @i of the whole parameter. */
@@ -167,17 +167,21 @@ static bool
 initialize(ExecModel *model, uint64_t seed, GError **error)
 {
     const bool narrow = model->backend->storage != DTYPE_FP32;
-    g_autofree float *piece = g_new(float, PIECE);
     ExecBlock staging = {0};
+    int64_t most = 1;
 
+    for (guint i = 0; i < exec_model_n_parameters(model); i++)
+        most = MAX(most, exec_model_parameter(model, i)->n);
+    most = MIN(most, PIECE);
+    g_autofree float *piece = g_new(float, (size_t)most);
     if (narrow && !exec_pool_take(model->pool, TRACE_MEMORY_WORKSPACE,
-                                  PIECE * (int64_t)sizeof *piece, &staging, error))
+                                  most * (int64_t)sizeof *piece, &staging, error))
         return false;
     for (guint i = 0; i < exec_model_n_parameters(model); i++) {
         const ExecParameter *p = exec_model_parameter(model, i);
         const uint64_t key = exec_random_key(seed, p->name);
-        for (int64_t at = 0; at < p->n; at += PIECE) {
-            const int64_t n = MIN(PIECE, p->n - at);
+        for (int64_t at = 0; at < p->n; at += most) {
+            const int64_t n = MIN(most, p->n - at);
             initial_values(p, key, at, n, piece);
             if (!store_initial(model, p, at, n, piece, staging.data, error))
                 return false;

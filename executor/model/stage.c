@@ -9,6 +9,14 @@ enum {
     EMBEDDING = -1
 };
 
+bool
+exec_stage_is_capturable(const ExecComm *comm, const ModelArch *arch)
+{
+    return comm->backend->ops->begin_graph != NULL && comm->groups[EXEC_DIM_TP].n == 1 &&
+           comm->groups[EXEC_DIM_CP].n == 1 && comm->groups[EXEC_DIM_EP].n == 1 &&
+           arch->experts.n_experts == 0;
+}
+
 /* --- lifecycle --- */
 
 ExecStageRun *

@@ -56,6 +56,10 @@ typedef struct {
 
 typedef struct ExecStageRun ExecStageRun;
 
+/* Whether what a stage's op computes is slots of the backend alone, without collectives or the host,
+ * so that it can be captured between begin_graph() and end_graph(). */
+bool exec_stage_is_capturable(const ExecComm *comm, const ModelArch *arch);
+
 /* Returns: (owned) a stage with nothing in flight; never NULL. */
 ExecStageRun *exec_stage_run_new(const ExecStageOptions *options);
 void exec_stage_run_free(ExecStageRun *run);

@@ -13,9 +13,12 @@
 static bool
 meet(ExecRank *rank, const ExecGroup *group, int64_t *there_ns, GError **error)
 {
-    const int64_t begin = exec_now_ns();
     int64_t end;
 
+    /* A device computes while its host is here already. */
+    if (rank->on_device && !rank->backend->ops->synchronize(rank->backend, error))
+        return false;
+    const int64_t begin = exec_now_ns();
     if (!rank->transport.ops->barrier(&rank->transport, group, error))
         return false;
     *there_ns = exec_now_ns();

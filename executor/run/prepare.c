@@ -172,17 +172,13 @@ splits_backward(const Schedule *schedule)
     return false;
 }
 
-/* Whether an op can become a CUDA graph: its computation is slots of the backend alone, without
- * collectives or the host. */
+/* Whether an op can become a CUDA graph, between gathers of weights and sums of gradients too. */
 static bool
 can_capture(const ExecRank *rank)
 {
-    const ExecGroup *groups = rank->comm.groups;
     const Plan *plan = rank->shared->plan;
 
-    return rank->backend->ops->begin_graph != NULL && groups[EXEC_DIM_TP].n == 1 &&
-           groups[EXEC_DIM_CP].n == 1 && groups[EXEC_DIM_EP].n == 1 &&
-           rank->shared->arch->experts.n_experts == 0 && plan->zero_stage < 2 &&
+    return exec_stage_is_capturable(&rank->comm, rank->shared->arch) && plan->zero_stage < 2 &&
            plan->offload == PLAN_OFFLOAD_NONE;
 }
 

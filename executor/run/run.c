@@ -87,8 +87,9 @@ assemble_trace(const ExecShared *shared, int64_t step)
         const int64_t late = shared->begin_ns[step * shared->n_ranks + r] - begin;
         for (guint i = 0; i < record->events[at]->len; i++) {
             TraceEvent event = g_array_index(record->events[at], TraceEvent, i);
-            event.start_ns -= begin;
-            event.end_ns -= begin;
+            /* The clocks of other hosts are known to a few microseconds. */
+            event.start_ns = MAX(event.start_ns - begin, 0);
+            event.end_ns = MAX(event.end_ns - begin, event.start_ns);
             g_array_append_val(trace->events, event);
         }
         for (guint i = 0; i < record->memory[at]->len; i++) {

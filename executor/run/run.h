@@ -61,8 +61,8 @@ typedef struct {
     /* Transport mpi: sums in the order in which transport local adds.  Device cuda: no kernel is
      * chosen by its time. */
     bool deterministic;
-    /* Device cuda: from the second step on every op is launched as one CUDA graph, unless there are
-     * collectives or experts in ops. */
+    /* Device cuda: from the second step on every op is launched as one CUDA graph, where
+     * exec_stage_is_capturable(), weights are not gathered and nothing is offloaded. */
     bool graphs;
     /* Rows go to the experts in turn, whatever the router's scores, so that each expert has as many
      * as where routers have been trained for balance.  For times and memory: nothing useful is

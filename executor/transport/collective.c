@@ -62,10 +62,12 @@ static bool
 pass_on(ExecTransport *transport, const ExecGroup *group, int64_t tag, Dtype add, Chunk out,
         Chunk in, GError **error)
 {
-    for (int64_t at = 0; at < MAX(out.n_bytes, in.n_bytes); at += EXEC_SEGMENT_BYTES) {
-        const int64_t n_out = MIN(EXEC_SEGMENT_BYTES, out.n_bytes - at);
-        const int64_t n_in = MIN(EXEC_SEGMENT_BYTES, in.n_bytes - at);
-        const bool lends = transport->wire->lend != NULL && out.n_bytes >= EXEC_SEGMENT_BYTES;
+    const int64_t own = transport->wire->segment_bytes, most = own > 0 ? own : EXEC_SEGMENT_BYTES;
+
+    for (int64_t at = 0; at < MAX(out.n_bytes, in.n_bytes); at += most) {
+        const int64_t n_out = MIN(most, out.n_bytes - at);
+        const int64_t n_in = MIN(most, in.n_bytes - at);
+        const bool lends = transport->wire->lend != NULL && out.n_bytes >= most;
         if (n_out > 0 && !(lends ? transport->wire->lend : transport->wire->post)(
                              transport, neighbour(group, 1), tag, out.data + at, n_out, error))
             return false;

@@ -28,6 +28,7 @@
 
 /* How a transport moves the messages of collectives.  Their tags are negative. */
 struct ExecWire {
+    int64_t segment_bytes; /* in place of EXEC_SEGMENT_BYTES; 0: that */
     /* Sends @data, which may be changed as soon as the call returns. */
     bool (*post)(ExecTransport *transport, int32_t to, int64_t tag, const void *data,
                  int64_t n_bytes, GError **error);

@@ -120,7 +120,11 @@ wire_copy(ExecTransport *transport, const void *from, void *to, int64_t n_bytes)
         d->backend->ops->copy(d->backend, (size_t)n_bytes, from, to);
 }
 
-static const ExecWire wire = {.post = wire_post, .take = wire_take, .copy = wire_copy};
+/* The host queues some dozen calls for a segment, which take about as long as the device takes for 16 MiB. */
+#define SEGMENT_BYTES (INT64_C(16) << 20)
+
+static const ExecWire wire = {
+    .segment_bytes = SEGMENT_BYTES, .post = wire_post, .take = wire_take, .copy = wire_copy};
 
 /* --- through host memory --- */
 

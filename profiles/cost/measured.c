@@ -342,6 +342,28 @@ profile_measured_sliced_floor(const Profile *profile, const ProfileQuery *query,
     return true;
 }
 
+/* How much longer ops of so many tokens take on a device that works without a break: between two micro-batches
+ * that were timed so, by the logarithm of the tokens. */
+static double
+sustained_factor(const Profile *profile, const Shape *shape)
+{
+    const GArray *rows = profile->sustained;
+    const double tokens = (double)shape->batch * (double)shape->tokens;
+    double factor = 1.0, below = 0.0;
+
+    for (guint i = 0; i < rows->len; i++) {
+        const ProfileSustained *row = &g_array_index(rows, ProfileSustained, i);
+        const double at = (double)row->batch * (double)row->tokens;
+        if (tokens <= at && i > 0)
+            return factor + (row->factor - factor) * log(tokens / below) / log(at / below);
+        factor = row->factor;
+        below = at;
+        if (tokens <= at)
+            break;
+    }
+    return factor;
+}
+
 void
 profile_measured_part(const Profile *profile, const ProfileQuery *query, ProfilePass pass,
                       ProfileCost *cost)
@@ -354,8 +376,9 @@ profile_measured_part(const Profile *profile, const ProfileQuery *query, Profile
 
     if (!is_measured(profile, query, pass, &which))
         return;
+    const double sustained = sustained_factor(profile, &shape);
     if (measured_time(profile, &which, &shape, &seconds, &source)) {
-        scale_to(cost, seconds, queue_s(profile, &which), source);
+        scale_to(cost, sustained * seconds, queue_s(profile, &which), source);
         return;
     }
     which.pass = PROFILE_PASS_BACKWARD;
@@ -365,7 +388,8 @@ profile_measured_part(const Profile *profile, const ProfileQuery *query, Profile
     double share = weight_share(query);
     if (pass == PROFILE_PASS_BACKWARD_INPUT)
         share = 1.0 - share;
-    scale_to(cost, share * seconds, share * queue_s(profile, &which), PROFILE_SOURCE_INTERPOLATED);
+    scale_to(cost, share * sustained * seconds, share * queue_s(profile, &which),
+             PROFILE_SOURCE_INTERPOLATED);
 }
 
 /* --- how good the fit is --- */
@@ -540,16 +564,25 @@ profile_measured_bytes_s(const Profile *profile, ProfileOp op, int64_t n_ranks, 
 bool
 profile_measured_optimizer(const Profile *profile, int64_t n_elements, double *seconds)
 {
-    const Neighbours rows = neighbours(profile, PROFILE_OP_OPTIMIZER, 0, n_elements);
+    Neighbours rows = neighbours(profile, PROFILE_OP_OPTIMIZER, 0, n_elements);
 
     if (rows.below == NULL && rows.above == NULL)
         return false;
+    /* Beyond the largest as from the row before to it: those have more layers, and a layer has many short
+     * kernels. */
+    if (rows.above == NULL && rows.before != NULL) {
+        rows.above = rows.below;
+        rows.below = rows.before;
+    }
     if (rows.below != NULL && rows.above != NULL) {
         const double t = (double)(n_elements - rows.below->n_elements) /
                          (double)(rows.above->n_elements - rows.below->n_elements);
         const double below_s = profile_measurement_mean_s(rows.below);
 
-        *seconds = below_s + t * (profile_measurement_mean_s(rows.above) - below_s);
+        const double above_s = profile_measurement_mean_s(rows.above);
+        *seconds = below_s + t * (above_s - below_s);
+        /* Noise may let the last segment fall. */
+        *seconds = fmax(*seconds, t > 1.0 ? above_s : 0.0);
     } else {
         const ProfileMeasurement *row = rows.below != NULL ? rows.below : rows.above;
 

@@ -148,7 +148,7 @@ fi
 runs 0 "a profile of an emulated GPU" profile "$W/tiny.json" --device cuda --quick --budget 1 --slices 16 --batches 1 \
     -o "$W/p.json"
 unset LD_LIBRARY_PATH
-in_file "\"measured_on\": \"emulated GPU, CUDA 13.0 (products by the fastest of 8 kernels), $expect\"" "it names device, driver, clocks and versions"
+in_file "\"measured_on\": \"emulated GPU, CUDA 13.0 (products by the fastest of 8 kernels, attention by wgmma where heads have 64 or 128), $expect\"" "it names device, driver, clocks and versions"
 grep -q '^degas: profile: messages and collectives between GPUs were not timed: there is one GPU' "$W/err"
 report $? "it says why there are no collectives between GPUs" "$(cat "$W/err")"
 in_file '"measured_dtype": "bf16"' "its numbers are bf16"

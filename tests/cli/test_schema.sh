@@ -96,6 +96,7 @@ def profile(d):
     d.update(measured_on='a device', measured_dtype='fp32', measured_concurrency=2, measured_attention='mma',
              measured_attention_why='the other is slower')
     d['measured_interference'] = [{'beside': 'compute', 'n_ranks': 2, 'factor': 1.1, 'p10': 1.0, 'p90': 1.2}]
+    d['measured_sustained'] = [{'batch': 1, 'tokens': 8, 'factor': 1.0}, {'batch': 4, 'tokens': 8, 'factor': 1.1}]
     d['measured_variation'] = {'op_fraction': 0.02, 'correlation_s': 0.1, 'rank_fraction': 0.01}
     d['measured'] = [{'op': 'overhead', 'median_s': 1e-4, 'p10_s': 1e-4, 'p90_s': 1e-4}]
 change('plan', plan)

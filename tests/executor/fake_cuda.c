@@ -16,6 +16,7 @@
  *   wgmma_us=N, mma_us=N   kernels with such products take so much longer
  *   foreign_events=0  streams take no events of another context; -1: those of green contexts
  *              take none
+ *   fast_clock=N   the events' clock is so many thousandths faster than the host's
  *   shared=N   bytes of shared memory that a block can have
  *   proposals=N  of kernels for a product (1)         slow=N     ms that its first proposal takes
  * more

@@ -719,10 +719,12 @@ test_attention_with_little_shared_memory(void)
     if (!emulated_gpu_or_skip())
         return;
     g_setenv("FAKE_CUDA", "shared=101376", TRUE);
+    g_setenv(ATTENTION_VARIABLE, "mma", TRUE);
     both_open(&both, DTYPE_BF16);
     check_attention(&both, wide);
     check_attention(&both, narrow);
     both_close(&both);
+    g_unsetenv(ATTENTION_VARIABLE);
     g_unsetenv("FAKE_CUDA");
 }
 

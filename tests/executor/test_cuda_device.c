@@ -250,6 +250,34 @@ test_stamps_lie_between_calls_and_synchronize(void)
     }
 }
 
+/* A real device's clock runs a little apart from the host's, in a long run by more than an op takes. */
+static void
+test_clocks_that_drift_are_corrected(void)
+{
+    static const char *const clocks[] = {"fast_clock=300", "fast_clock=-300"};
+    g_autoptr(GError) error = NULL;
+
+    if (!emulated_gpu_or_skip())
+        return;
+    for (size_t c = 0; c < G_N_ELEMENTS(clocks); c++) {
+        g_setenv("FAKE_CUDA", clocks[c], TRUE);
+        g_autoptr(ExecBackend) backend = exec_backend_open("cuda", 0, DTYPE_FP32, &error);
+        g_assert_no_error(error);
+        for (int round = 0; round < 5; round++) {
+            int64_t begin, end;
+            g_usleep(10000);
+            const int64_t before = exec_now_ns();
+            exec_backend_stamp(backend, &begin);
+            exec_backend_stamp(backend, &end);
+            g_assert_true(backend->ops->synchronize(backend, &error));
+            g_assert_cmpint(begin, >=, before);
+            g_assert_cmpint(begin, <=, end);
+            g_assert_cmpint(end, <=, exec_now_ns());
+        }
+    }
+    g_unsetenv("FAKE_CUDA");
+}
+
 /* A message is a copy: the sender may change its tensor at once. */
 static void
 test_parcels_are_copies(void)
@@ -298,6 +326,8 @@ main(int argc, char **argv)
     g_test_add_func("/executor/cuda/ranks-share-a-device", test_ranks_share_a_device);
     g_test_add_func("/executor/cuda/stamps-lie-between-calls-and-synchronize",
                     test_stamps_lie_between_calls_and_synchronize);
+    g_test_add_func("/executor/cuda/clocks-that-drift-are-corrected",
+                    test_clocks_that_drift_are_corrected);
     g_test_add_func("/executor/cuda/graphs-run-at-their-end", test_graphs_run_at_their_end);
     g_test_add_func("/executor/cuda/parcels-are-copies", test_parcels_are_copies);
     return g_test_run();
