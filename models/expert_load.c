@@ -6,6 +6,7 @@
 
 #include "base/order.h"
 #include "base/random.h"
+#include "base/real.h"
 
 /* --- placing --- */
 
@@ -93,7 +94,7 @@ expert_load_imbalance(const double *rows, const double *shares, int64_t n_expert
         fill_packed(rows, shares, n_experts, n_redundant, ep, of_rank);
     for (int64_t r = 0; r < ep; r++) {
         sum += of_rank[r];
-        most = fmax(most, of_rank[r]);
+        most = real_max(most, of_rank[r]);
     }
     return sum > 0.0 ? most * (double)ep / sum : 1.0;
 }
@@ -157,11 +158,11 @@ expert_load_draw(const ExpertLoad *load, ExpertImbalance *steps)
 
             for (int64_t e = 0; e < n; e++) {
                 const double mean = shares[e] * (double)load->n_rows;
-                rows[e] = fmax(0.0, mean + sqrt(mean) * normal(&state));
+                rows[e] = real_max(0.0, mean + sqrt(mean) * normal(&state));
             }
             const double one = expert_load_imbalance(rows, shares, n, load->n_redundant, load->ep);
             steps[s].mean += one / (double)load->n_layers;
-            steps[s].most = fmax(steps[s].most, one);
+            steps[s].most = real_max(steps[s].most, one);
         }
     }
 }

@@ -1,5 +1,6 @@
 #include <math.h>
 
+#include "base/real.h"
 #include "base/units.h"
 #include "models/ops_list.h"
 
@@ -345,7 +346,7 @@ set_needed(const OpsList *list, double scores, ModelOp *op)
     if (bound.indexer.n_heads > 0)
         bound.window = bound.indexer.top_k;
     const double needed = needed_scores(&bound, end) - needed_scores(&bound, begin);
-    const double counted = fmin(scores, 2.0 * needed);
+    const double counted = real_min(scores, 2.0 * needed);
     op->causal_fraction = needed / counted;
     op->needed_fraction = needed / scores;
     return counted / scores;

@@ -2,6 +2,8 @@
 
 #include <math.h>
 
+#include "base/real.h"
+
 /* GELU has one input of the MLP's width, SwiGLU two: gate and up. */
 static int64_t
 n_inputs(const ModelArch *arch)
@@ -198,7 +200,7 @@ attention_scratch(const OpsList *list, const Columns *c)
     const double ring = shape->cp > 1 ? (2.0 + 4.0 / list->e) * (double)shape->cp * c->kv : 0.0;
     const double latents = shape->sequence_parallel ? 2.0 * c->latent : 0.0;
 
-    return index + c->q + ring + (c->latent > 0.0 ? fmax(c->kv, c->kv_up) + latents : 0.0);
+    return index + c->q + ring + (c->latent > 0.0 ? real_max(c->kv, c->kv_up) + latents : 0.0);
 }
 
 /* ... and the gradients of its products' outputs. */
@@ -244,22 +246,22 @@ kind_scratch_bytes(const ModelArch *arch, const ModelShape *shape)
     const double dense = arch->experts.n_experts > 0 || arch->ffn == MODEL_FFN_NONE
                              ? 0.0
                              : (double)model_ceil_div(arch->ffn_hidden, shape->tp);
-    const double mlp = fmax(dense, c.shared);
+    const double mlp = real_max(dense, c.shared);
     /* GELU's gradient takes its result's place. */
     const double active = model_is_gated(arch) ? mlp : 0.0;
-    const double common = fmax(h, active) + (shape->sequence_parallel ? h : 0.0);
+    const double common = real_max(h, active) + (shape->sequence_parallel ? h : 0.0);
     const double up = (double)n_inputs(arch) * mlp;
     const bool attends = model_has_attention(arch), states = model_has_state(arch);
     const double mixer =
-        fmax(attends ? attention_scratch(&list, &c) : 0.0, states ? state_scratch(&list) : 0.0);
+        real_max(attends ? attention_scratch(&list, &c) : 0.0, states ? state_scratch(&list) : 0.0);
     const double kept = (attends ? attention_gradients(&list, &c) : 0.0) +
                         (states ? state_gradients(arch, shape->tp) : 0.0);
     const double more = (double)n_more_gradients(arch) * list.local_rows * h;
 
     return (ModelScratchBytes){
-        .backward_bytes =
-            ops_bytes((list.rows * (common + fmax(mixer + kept, fmax(h, up))) + more) * list.e),
-        .input_bytes = ops_bytes((list.rows * (common + fmax(mixer, h)) + more) * list.e),
+        .backward_bytes = ops_bytes(
+            (list.rows * (common + real_max(mixer + kept, real_max(h, up))) + more) * list.e),
+        .input_bytes = ops_bytes((list.rows * (common + real_max(mixer, h)) + more) * list.e),
     };
 }
 
@@ -289,7 +291,7 @@ set_row_blocks(const OpsList *list, double sent, double n, ModelOp *up, ModelOp 
     const ModelArch *arch = list->arch;
     const double h = (double)arch->hidden, f = (double)arch->experts.ffn_hidden;
     const double row = (double)row_elements(arch);
-    const double buffers = 2.0 * fmax(sent, n) * row;
+    const double buffers = 2.0 * real_max(sent, n) * row;
     /* Of latent experts: what is sent, and for W the gradients of rows and of what was sent. */
     const double narrow = arch->experts.latent > 0 ? list->tp_rows * row : 0.0;
     const double latent = arch->experts.latent > 0 ? list->tp_rows * (h + row) : 0.0;
@@ -298,7 +300,7 @@ set_row_blocks(const OpsList *list, double sent, double n, ModelOp *up, ModelOp 
         list->shape->tp > 1 && !list->shape->sequence_parallel ? list->rows * h : 0.0;
     const double scores = list->tp_rows * (double)arch->experts.n_experts;
     const double backward =
-        n * (row + (double)n_inputs(arch) * f + fmax(row, f)) + buffers + whole + latent;
+        n * (row + (double)n_inputs(arch) * f + real_max(row, f)) + buffers + whole + latent;
     const Columns c = columns_of(arch, list->shape);
     /* What W needs of the layer's other products. */
     const double halves =
@@ -347,7 +349,7 @@ n_arrived(const OpsList *list, double received)
 {
     const double n = (double)list->shape->ep, k = (double)list->arch->experts.top_k;
 
-    return received * fmin(1.0, n * (1.0 - pow(1.0 - 1.0 / n, k)) / k);
+    return received * real_min(1.0, n * (1.0 - pow(1.0 - 1.0 / n, k)) / k);
 }
 
 /* Puts copies of @rows in the order of the experts that they are for, @copies in all, or back. */

@@ -2,6 +2,8 @@
 
 #include <math.h>
 
+#include "base/real.h"
+
 /*
  * The scan of a mixer with a state, in chunks of L tokens, of one head with key size k and value
  * size v  [2405.21060 6, 2412.06464 3.3]; 2 FLOPs for each multiply-add, by token:
@@ -91,7 +93,7 @@ add_split_of_heads(OpsList *list, const ModelStateWidths *w, double *columns)
 {
     const bool one_by_one = model_state_mixer(list->arch) == MODEL_MIXER_MAMBA2;
     const double groups = (double)MAX(1, list->arch->state.n_key_heads / list->shape->tp);
-    const double keys = (double)w->keys * fmax(1.0, (double)list->shape->cp / groups);
+    const double keys = (double)w->keys * real_max(1.0, (double)list->shape->cp / groups);
     const double parts[] = {(double)w->values, (double)w->values, keys, keys, (double)w->rates};
 
     *columns = (double)(w->in + w->up) + 2.0 * (keys - (double)w->keys);
@@ -138,7 +140,7 @@ add_scan(OpsList *list, const ModelStateWidths *w)
     const double n_chunks = is_mamba ? 1.0 : ceil((double)shape->tokens / (double)s->chunk);
     ModelOp *op = ops_add(list, "scan", MODEL_OP_SCAN);
 
-    op->count = ops_bytes(fmax(1.0, batch * heads));
+    op->count = ops_bytes(real_max(1.0, batch * heads));
     op->m = shape->tokens;
     op->n = s->chunk;
     op->k = s->key_dim;

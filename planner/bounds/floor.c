@@ -7,6 +7,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/real.h"
 #include "base/units.h"
 #include "planner/bounds/floor_gradient.h"
 #include "planner/bounds/floor_setup.h"
@@ -67,17 +68,17 @@ cell_ways(const PlanFloor *floor, const PlanFloorCell *cell)
     const double share = (double)floor->group / (double)floor->n_sequences;
     const PlanFloorGroups groups = plan_floor_groups(floor, cell);
     const double batch = (double)plan_floor_least_sequences(floor, cell, 1);
-    const double part = groups.is_one
-                            ? (double)floor->group
-                            : fmin((double)plan_floor_least_sequences(floor, cell, groups.first) /
-                                       (double)groups.first,
-                                   (double)plan_floor_least_sequences(floor, cell, groups.last) /
-                                       (double)groups.last);
+    const double part =
+        groups.is_one ? (double)floor->group
+                      : real_min((double)plan_floor_least_sequences(floor, cell, groups.first) /
+                                     (double)groups.first,
+                                 (double)plan_floor_least_sequences(floor, cell, groups.last) /
+                                     (double)groups.last);
 
     return (CellWays){
         .groups = groups,
-        .share = {fmin(1.0, share), fmin(1.0, share),
-                  fmin(1.0, share * (double)MAX(groups.first, groups.last))},
+        .share = {real_min(1.0, share), real_min(1.0, share),
+                  real_min(1.0, share * (double)MAX(groups.first, groups.last))},
         .rows = {batch * length / n, batch * length * cell->low, part * length / n},
         .least_rows = batch * plan_floor_least_tokens(floor, cell),
         .n_ways = floor->point->degrees.vpp > 1 ? WAY_N : WAY_GROUP,
@@ -125,24 +126,25 @@ idle_s(const PlanFloor *floor, const PlanFloorOrder *order, const CellWays *cell
     for (int which = 0; which < cell->n_ways; which++) {
         const double *all = to_r->of[which], *begin = to_q->of[which];
         const double messages = messages_s(order, r, cell->rows[which]);
-        const double messages_q = messages - messages_s(order, q, cell->rows[which]) +
-                                  messages_s(order, q, fmin(cell->least_rows, cell->rows[which]));
+        const double messages_q =
+            messages - messages_s(order, q, cell->rows[which]) +
+            messages_s(order, q, real_min(cell->least_rows, cell->rows[which]));
         const double longer_s = cell->share[which] * rank->longer_s;
         double least_q[PLAN_FLOOR_PASSES];
         for (int i = 0; i < PLAN_FLOOR_PASSES; i++)
-            least_q[i] = fmin(to_q->least[i], begin[i]);
+            least_q[i] = real_min(to_q->least[i], begin[i]);
         const double late_s =
-            fmax(all[PLAN_FLOOR_BOTH] + messages - longer_s,
-                 all[PLAN_FLOOR_BOTH] - begin[PLAN_FLOOR_BOTH] + least_q[PLAN_FLOOR_FORWARD] +
-                     least_q[PLAN_FLOOR_BACKWARD] + messages_q);
+            real_max(all[PLAN_FLOOR_BOTH] + messages - longer_s,
+                     all[PLAN_FLOOR_BOTH] - begin[PLAN_FLOOR_BOTH] + least_q[PLAN_FLOOR_FORWARD] +
+                         least_q[PLAN_FLOOR_BACKWARD] + messages_q);
         /* The last micro-batch's last slice may be short: then no recompute of the rank hides the
          * way back. */
-        const double soon_s = fmax(all[PLAN_FLOOR_FORWARD] - longer_s,
-                                   all[PLAN_FLOOR_FORWARD] - begin[PLAN_FLOOR_FORWARD] +
-                                       least_q[PLAN_FLOOR_FORWARD]) +
-                              fmin(to_r->least[PLAN_FLOOR_BACKWARD], all[PLAN_FLOOR_BACKWARD]) +
-                              messages_s(order, r, fmin(cell->least_rows, cell->rows[which]));
-        most = fmax(most, fmax(late_s - cell->share[which] * rank->forced_s, soon_s));
+        const double soon_s = real_max(all[PLAN_FLOOR_FORWARD] - longer_s,
+                                       all[PLAN_FLOOR_FORWARD] - begin[PLAN_FLOOR_FORWARD] +
+                                           least_q[PLAN_FLOOR_FORWARD]) +
+                              real_min(to_r->least[PLAN_FLOOR_BACKWARD], all[PLAN_FLOOR_BACKWARD]) +
+                              messages_s(order, r, real_min(cell->least_rows, cell->rows[which]));
+        most = real_max(most, real_max(late_s - cell->share[which] * rank->forced_s, soon_s));
     }
     return most;
 }
@@ -154,12 +156,12 @@ static double
 round_pass_s(const PlanFloorOrder *order, const CellWays *cell, const Way *ways,
              const RankTimes *rank, int which, int pass, int64_t q)
 {
-    const double rows = cell->rows[which], least_rows = fmin(cell->least_rows, rows);
+    const double rows = cell->rows[which], least_rows = real_min(cell->least_rows, rows);
     const int64_t group = pass == PLAN_FLOOR_FORWARD ? cell->groups.first : cell->groups.last;
     const double begin_s = ways[q].of[which][pass];
     const PlanFloorMessage *to = &order->messages->to[q][pass];
 
-    return rank->round_way->of[which][pass] - begin_s + fmin(begin_s, ways[q].least[pass]) +
+    return rank->round_way->of[which][pass] - begin_s + real_min(begin_s, ways[q].least[pass]) +
            plan_floor_message_s(&order->messages->to[rank->r][pass], rows) +
            (double)rank->round->chunk * plan_floor_message_s(&order->messages->round[pass], rows) -
            plan_floor_message_s(to, rows) + plan_floor_message_s(to, least_rows) -
@@ -183,14 +185,14 @@ round_from_s(const PlanFloorOrder *order, const CellWays *cell, const Way *ways,
     }
     for (int passes = 1; passes < 1 << PLAN_FLOOR_PASSES; passes++) {
         const bool comes_back = passes >> PLAN_FLOOR_BACKWARD & 1;
-        const double part = comes_back ? fmin(1.0, share * (double)cell->groups.last) : share;
+        const double part = comes_back ? real_min(1.0, share * (double)cell->groups.last) : share;
         double longer_s = rank->round_head_s + (q == 0 ? rank->round_longer_s : 0.0), sum = 0.0;
         for (int i = 0; i < PLAN_FLOOR_PASSES; i++) {
             const bool is_round = passes >> i & 1;
             sum += is_round ? round_s[i] : straight_s[i];
             longer_s += is_round ? 0.0 : rank->longer_s;
         }
-        most = fmax(most, sum - share * longer_s - part * rank->forced_s);
+        most = real_max(most, sum - share * longer_s - part * rank->forced_s);
     }
     return most;
 }
@@ -203,9 +205,9 @@ round_s(const PlanFloorOrder *order, const CellWays *cell, const Way *ways, cons
     double most = 0.0;
 
     for (int which = 0; which <= WAY_LONGEST; which++) {
-        most = fmax(most, round_from_s(order, cell, ways, rank, which, 0));
+        most = real_max(most, round_from_s(order, cell, ways, rank, which, 0));
         if (q > 0)
-            most = fmax(most, round_from_s(order, cell, ways, rank, which, q));
+            most = real_max(most, round_from_s(order, cell, ways, rank, which, q));
     }
     return most;
 }
@@ -225,7 +227,7 @@ chain_s(const PlanFloor *floor, const PlanFloorOrder *order, const CellWays *cel
         for (int64_t r = 0; r <= last; r++)
             n += floor->all[r][k];
         work_s += n_last * times[k].work_s[0];
-        longer_s += fmax(0.0, n_last - floor->first[0][k]) * times[k].work_s[0];
+        longer_s += real_max(0.0, n_last - floor->first[0][k]) * times[k].work_s[0];
         ways_s[0] += (n - n_last) * times[k].pass_s[PLAN_FLOOR_BOTH][0];
         ways_s[1] += (n - n_last) * times[k].longest_s[PLAN_FLOOR_BOTH][0];
         for (int i = 0; i < PLAN_FLOOR_PASSES; i++)
@@ -240,7 +242,7 @@ chain_s(const PlanFloor *floor, const PlanFloorOrder *order, const CellWays *cel
                          (plan_floor_message_s(&order->messages->round[PLAN_FLOOR_FORWARD], rows) +
                           plan_floor_message_s(&order->messages->round[PLAN_FLOOR_BACKWARD], rows));
     }
-    return fmax(work_s + fmax(ways_s[0], ways_s[1]), ways_s[2]);
+    return real_max(work_s + real_max(ways_s[0], ways_s[1]), ways_s[2]);
 }
 
 /* Returns: (owned) [stage] the way of a slice through all stages before it. */
@@ -287,7 +289,7 @@ set_round(const PlanFloor *floor, const PlanFloorCell *cell, const PlanFloorRank
         for (int64_t chunk = 0; chunk < round->chunk; chunk++)
             n += floor->stages[chunk * pp + rank->r][k];
         rank->round_longer_s +=
-            fmax(0.0, floor->stages[at][k] - stands[k]) * of->times[k].work_s[of->gathers];
+            real_max(0.0, floor->stages[at][k] - stands[k]) * of->times[k].work_s[of->gathers];
         for (int i = 0; i < PLAN_FLOOR_PASSES; i++)
             rank->before[i] += n * (double)cell->last * of->times[k].pass_s[i][of->gathers];
     }
@@ -342,7 +344,7 @@ cell_bound_s(const PlanFloor *floor, const PlanFloorCell *cell,
         double work_s = 0.0, idle[PLAN_RANK_ORDER_N] = {0};
         for (int k = 0; k < floor->cost->n_kinds; k++) {
             work_s += floor->all[r][k] * of[k].work_s[gathers];
-            rank.longer_s += fmax(0.0, floor->first[r][k] - stands[k]) * of[k].work_s[gathers];
+            rank.longer_s += real_max(0.0, floor->first[r][k] - stands[k]) * of[k].work_s[gathers];
         }
         if (r == 0)
             work_s += plan_floor_end_part_s(floor, PLAN_PART_EMBEDDING);
@@ -359,18 +361,18 @@ cell_bound_s(const PlanFloor *floor, const PlanFloorCell *cell,
                 continue;
             set_round(floor, cell, &layers, stands, j, round_way, &rank);
             for (int i = 0; i < floor->n_orders; i++)
-                idle[i] = fmax(idle[i], round_s(&floor->orders[i], &common, ways, &rank));
+                idle[i] = real_max(idle[i], round_s(&floor->orders[i], &common, ways, &rank));
         }
         if (common.goes_round)
             plan_floor_gradient_next(&gradient, r, idle);
         for (int i = 0; i < floor->n_orders; i++)
-            most[i] = fmax(most[i], work_s + rank.forced_s + idle[i]);
+            most[i] = real_max(most[i], work_s + rank.forced_s + idle[i]);
         ways[r + 1] = ways[r];
         way_add(&ways[r + 1], floor, of, floor->first[r], gathers);
     }
     for (int i = 0; i < floor->n_orders; i++)
-        least = fmin(least, most[i] + floor->orders[i].end_s);
-    return fmax(0.0, least * (1.0 - LOST) - ROUNDING_S * n_path_ops(floor, cell));
+        least = real_min(least, most[i] + floor->orders[i].end_s);
+    return real_max(0.0, least * (1.0 - LOST) - ROUNDING_S * n_path_ops(floor, cell));
 }
 
 /* --- all cells --- */

@@ -1,5 +1,7 @@
 #include "planner/bounds/floor_gradient.h"
 
+#include "base/real.h"
+
 /* Both passes of the shortest slice in the last stage of rank @r. */
 static double
 last_stage_s(const PlanFloorGradient *gradient, int64_t r)
@@ -36,7 +38,7 @@ forwards_s(const PlanFloorGradient *gradient, int64_t r, int64_t chunk, int64_t 
     for (int k = 0; k < floor->cost->n_kinds; k++) {
         const PlanFloorTimes *times = &of.times[k];
         const double average_s = times->pass_s[PLAN_FLOOR_FORWARD][of.gathers];
-        const double least_s = fmin(average_s, times->least_s[PLAN_FLOOR_FORWARD][of.gathers]);
+        const double least_s = real_min(average_s, times->least_s[PLAN_FLOOR_FORWARD][of.gathers]);
         sum += floor->stages[chunk * floor->point->degrees.pp + r][k] *
                (slices * average_s - left * least_s);
     }
@@ -97,6 +99,6 @@ plan_floor_gradient_next(PlanFloorGradient *gradient, int64_t r, double *idle)
         for (int i = 0; i < PLAN_FLOOR_PASSES; i++)
             way_s += plan_floor_message_s(&messages->to[last][i], rows) -
                      plan_floor_message_s(&messages->to[r][i], rows);
-        idle[o] += fmax(0.0, wait_s + way_s);
+        idle[o] += real_max(0.0, wait_s + way_s);
     }
 }

@@ -2,6 +2,8 @@
 
 #include <math.h>
 
+#include "base/real.h"
+
 /* --- ops --- */
 
 /* The largest of the pieces (floor_table.h) of an op whose device takes @device_s without attention. */
@@ -10,9 +12,9 @@ op_s(const PlanFloor *floor, double device_s, double host_s, double attention_s,
 {
     const double share = floor->interference;
     const double busy_s = device_s + attention_s;
-    const double seconds = fmax(busy_s + share * gathers_s, host_s);
+    const double seconds = real_max(busy_s + share * gathers_s, host_s);
 
-    return gathers_s > 0.0 ? fmax(seconds, share * busy_s + gathers_s) : seconds;
+    return gathers_s > 0.0 ? real_max(seconds, share * busy_s + gathers_s) : seconds;
 }
 
 /* ZeRO 3's collectives in one op of a layer of kind @k. */
@@ -30,7 +32,7 @@ added_s(const PlanFloorPass *pass, const PlanFloorCell *cell)
 {
     const double n_ops = (double)cell->n_micro_batches * (double)cell->first;
 
-    return pass->added_s * (1.0 - 2.0 / fmax(2.0, n_ops));
+    return pass->added_s * (1.0 - 2.0 / real_max(2.0, n_ops));
 }
 
 /* What ops have on average where they are fewest and where they are most, each as much of a whole sequence's attention
@@ -55,7 +57,7 @@ average_s(const PlanFloor *floor, guint node, int k, int pass, const PlanFloorCe
 
     seconds[1] = op_s(floor, device_s, host_s, attention_s, g);
     seconds[0] =
-        g == 0.0 ? seconds[1] : fmax(device_s + attention_s + floor->interference * g, host_s);
+        g == 0.0 ? seconds[1] : real_max(device_s + attention_s + floor->interference * g, host_s);
 }
 
 /* The same of one op of at least @rows. */
@@ -69,9 +71,10 @@ single_s(const PlanFloor *floor, guint node, int k, int pass, const PlanFloorCel
     const double g = gathers_s(floor, k, pass);
 
     seconds[1] = op_s(floor, device_s, one->host.first_s[at], attention * one->attention_s, g);
-    seconds[0] = g == 0.0 ? seconds[1]
-                          : fmax(device_s + attention * one->attention_s + floor->interference * g,
-                                 one->host.first_s[at]);
+    seconds[0] = g == 0.0
+                     ? seconds[1]
+                     : real_max(device_s + attention * one->attention_s + floor->interference * g,
+                                one->host.first_s[at]);
 }
 
 /* --- sizes of micro-batches --- */
@@ -182,7 +185,7 @@ set_sums(const PlanFloor *floor, guint node, int k, const PlanFloorCell *cell, c
             one[PLAN_FLOOR_BOTH][g] = one[PLAN_FLOOR_FORWARD][g] + one[PLAN_FLOOR_BACKWARD][g];
         for (int i = 0; i < PLAN_FLOOR_SUMS; i++)
             for (int g = 0; g < 2; g++)
-                sums[i][g] = j == 0 ? one[i][g] : fmin(sums[i][g], one[i][g]);
+                sums[i][g] = j == 0 ? one[i][g] : real_min(sums[i][g], one[i][g]);
     }
 }
 
@@ -236,7 +239,7 @@ plan_floor_work_s(const PlanFloor *floor, const PlanFloorCell *cell, int k)
             work_s(floor, node, k, i, cell, one);
             sum += one[0];
         }
-        least_s = fmin(least_s, sum);
+        least_s = real_min(least_s, sum);
     }
     return least_s;
 }
@@ -270,7 +273,7 @@ take_least(PlanFloorTimes *least, const PlanFloorTimes *other)
     const double *from = (const double *)other;
 
     for (size_t i = 0; i < sizeof *least / sizeof(double); i++)
-        to[i] = fmin(to[i], from[i]);
+        to[i] = real_min(to[i], from[i]);
 }
 
 /* Of all places; the least of them comes last. */

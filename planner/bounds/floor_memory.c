@@ -2,6 +2,7 @@
 
 #include <math.h>
 
+#include "base/real.h"
 #include "planner/bounds/point_bound.h"
 #include "planner/bounds/sketch.h"
 #include "profiles/workload/buffers.h"
@@ -28,7 +29,7 @@ least_kept(const PlanRequest *request, const PlanLayerCost *cost, const int64_t 
 
     for (int kind = 0; kind < PLAN_RECOMPUTE_N; kind++)
         if (plan_request_allows(request, kind))
-            least = fmin(least, kept_bytes(cost, n, kind));
+            least = real_min(least, kept_bytes(cost, n, kind));
     return least;
 }
 
@@ -40,7 +41,8 @@ added_s(const PlanLayerCost *cost, const int64_t n[PLAN_PART_N], int plain, int 
     double sum = 0.0;
 
     for (int i = 0; i < cost->n_kinds; i++)
-        sum += (double)n[i] * fmax(0.0, plan_point_sliced_added_s(&cost->parts[i], plain, kind));
+        sum +=
+            (double)n[i] * real_max(0.0, plan_point_sliced_added_s(&cost->parts[i], plain, kind));
     return sum;
 }
 
@@ -157,10 +159,11 @@ slices_sequences(const PlanFloorCut *cut, int64_t from, int64_t n)
     const int64_t whole = MIN(n / cut->n_slices, cut->n_micro_batches - from);
     const int64_t rest = from + whole < cut->n_micro_batches ? n % cut->n_slices : 0;
     const double part =
-        rest == 0 ? 0.0 : fmax(0.0, 1.0 - (double)(cut->n_slices - rest) * cut->longest);
+        rest == 0 ? 0.0 : real_max(0.0, 1.0 - (double)(cut->n_slices - rest) * cut->longest);
     const bool is_uniform = cut->n_micro_batches * cut->largest == cut->n_sequences;
 
-    return fmax((double)whole, first_sequences(cut, from + whole) - (double)(from * cut->largest)) +
+    return real_max((double)whole,
+                    first_sequences(cut, from + whole) - (double)(from * cut->largest)) +
            part * (is_uniform ? (double)cut->largest : 1.0);
 }
 
@@ -175,7 +178,7 @@ add_chunk(const PlanFloorMemory *memory, int64_t k, double sequences, Sums *sums
 {
     sums->kept += sequences * memory->kept_bytes[k];
     sums->least += sequences * memory->least_bytes[k];
-    sums->most = fmax(sums->most, sequences);
+    sums->most = real_max(sums->most, sequences);
 }
 
 /* What the fastest kind adds with which one sequence on rank @r, which has one chunk, keeps no more than
@@ -187,7 +190,7 @@ fitting_kind_s(const PlanFloorMemory *memory, int64_t r, double usable)
 
     for (int kind = 0; kind < PLAN_RECOMPUTE_N; kind++)
         if (memory->kind_bytes[r][kind] * (1.0 - 1e-9) <= usable)
-            least = fmin(least, memory->kind_s[r][kind]);
+            least = real_min(least, memory->kind_s[r][kind]);
     return least;
 }
 
@@ -251,6 +254,7 @@ plan_floor_forced_s(const PlanFloorMemory *memory, const PlanFloorCut *cut, int6
         add_chunk(memory, chunk * pp + r, sequences, &first);
     }
     add_chunk(memory, last * pp + r, slices_sequences(cut, 0, in_group), &first);
-    return fmax(sums_s(memory, cut, &first, r),
-                fmax(sums_s(memory, cut, &largest, r), sums_s(memory, cut, &largest_group, r)));
+    return real_max(
+        sums_s(memory, cut, &first, r),
+        real_max(sums_s(memory, cut, &largest, r), sums_s(memory, cut, &largest_group, r)));
 }

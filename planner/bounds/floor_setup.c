@@ -2,6 +2,7 @@
 
 #include <math.h>
 
+#include "base/real.h"
 #include "planner/bounds/point_bound.h"
 #include "planner/bounds/rank_kinds.h"
 #include "planner/bounds/sketch.h"
@@ -137,7 +138,7 @@ set_orders(PlanFloor *floor, PlanMemo *memo, const int64_t n[PLAN_PART_N])
             is_known = is_no_worse(&floor->orders[i], order, point->degrees.pp);
         if (is_known)
             continue;
-        least_s = fmin(least_s, order->end_s);
+        least_s = real_min(least_s, order->end_s);
         floor->n_orders++;
     }
     for (int i = 0; i < floor->n_orders; i++)

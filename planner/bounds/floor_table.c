@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/parallel.h"
+#include "base/real.h"
 #include "profiles/cost/cost.h"
 #include "profiles/workload/ops.h"
 
@@ -113,7 +114,7 @@ added_s(const Question *asked, const ProfileQuery *query)
     const ProfileSliceFloors few = profile_cost_slice_floors(profile, &four);
     four.accumulate_bytes_per_weight = accumulate_bytes(asked, 4.0);
     const ProfileSliceFloors more = profile_cost_slice_floors(profile, &four);
-    return 2.0 * fmax(0.0, more.backward.device_s - few.backward.device_s) * (1.0 - 1e-9);
+    return 2.0 * real_max(0.0, more.backward.device_s - few.backward.device_s) * (1.0 - 1e-9);
 }
 
 /* Where the interval after @begin rows ends. */
@@ -332,7 +333,7 @@ static Piece
 piece_of(const PlanFloorTable *table, const PlanFloorCurve *curve, double rows, double most_rows)
 {
     const double last = (double)table->ends[table->n_intervals - 1];
-    guint corner = plan_floor_interval(table, (int64_t)ceil(fmin(most_rows, last))) + 1;
+    guint corner = plan_floor_interval(table, (int64_t)ceil(real_min(most_rows, last))) + 1;
 
     while (corner_rows(table, curve->before[corner]) > rows) {
         const guint jump = curve->jump[corner];
@@ -367,13 +368,13 @@ plan_floor_more_s(const PlanFloorTable *table, const PlanFloorCurve *curve, doub
 {
     Piece piece = piece_of(table, curve, rows, most_rows);
     double at =
-        fmin(rows, corner_rows(table, piece.corner)); /* where (H + each_s) / rows is least */
+        real_min(rows, corner_rows(table, piece.corner)); /* where (H + each_s) / rows is least */
 
     /* As long as it falls with the rows' number, which it does where the line meets row 0 below 0. */
     while (at > least_rows &&
            corner_s(curve, piece.before) + each_s <
                piece_slope(table, curve, piece) * corner_rows(table, piece.before)) {
-        at = fmax(least_rows, corner_rows(table, piece.before));
+        at = real_max(least_rows, corner_rows(table, piece.before));
         piece = (Piece){curve->before[piece.before], piece.before};
     }
     return (plan_floor_average_s(table, curve, at, most_rows) + each_s) * (rows / at);

@@ -2,6 +2,7 @@
 
 #include <math.h>
 
+#include "base/real.h"
 #include "base/units.h"
 #include "planner/bounds/rank_kinds.h"
 #include "planner/bounds/sketch.h"
@@ -19,7 +20,7 @@ plan_point_usable_bytes(const PlanRequest *request, const PlanDegrees *degrees,
     if (request->memory_limit_bytes > 0)
         return (double)memory_bytes - static_bytes;
     return (double)workload_usable_of(&request->profile->parameters, degrees, memory_bytes,
-                                      (int64_t)fmin(static_bytes, 9e18)) +
+                                      (int64_t)real_min(static_bytes, 9e18)) +
            1.0 - static_bytes;
 }
 
@@ -55,7 +56,7 @@ least_kept_bytes(const PlanRequest *request, const PlanLayerCost *cost)
 
     for (int kind = 0; kind < PLAN_RECOMPUTE_N; kind++)
         if (plan_request_allows(request, kind))
-            least = fmin(least, kept_bytes(cost, kind));
+            least = real_min(least, kept_bytes(cost, kind));
     return least;
 }
 
@@ -65,7 +66,7 @@ plan_point_forwards_first_bytes(const PlanRequest *request, const PlanLayerCost 
 {
     const double held = (double)point->n_micro_batches * least_kept_bytes(request, cost);
 
-    return (int64_t)fmin(
+    return (int64_t)real_min(
         static_bytes(request, cost, point) + held / (double)point->degrees.pp * (1.0 - 1e-9), 9e18);
 }
 
@@ -79,7 +80,7 @@ saving_rate(const PlanPartCost *part, int plain)
         const int64_t saved = part->kept_bytes[plain] - part->kept_bytes[kind];
         const double added = part->recompute_s[kind] - part->recompute_s[plain];
         if (saved > 0)
-            most = added > 0.0 ? fmax(most, (double)saved / added) : INFINITY;
+            most = added > 0.0 ? real_max(most, (double)saved / added) : INFINITY;
     }
     return most;
 }
@@ -96,13 +97,13 @@ lower_gathering(const PlanRequest *request, const PlanLayerCost *cost, const Pro
     for (int i = 0; i < cost->n_kinds; i++) {
         const int64_t n = cost->parts[i].dense_parameters;
         point->gather_s[i] =
-            fmin(point->gather_s[i],
-                 n_slices * profile_cost_collective_s(request->profile, MODEL_COMM_ALL_GATHER,
-                                                      n * element, group));
-        point->scatter_s[i] =
-            fmin(point->scatter_s[i],
-                 n_slices * profile_cost_collective_s(request->profile, MODEL_COMM_REDUCE_SCATTER,
-                                                      n * gradient, group));
+            real_min(point->gather_s[i],
+                     n_slices * profile_cost_collective_s(request->profile, MODEL_COMM_ALL_GATHER,
+                                                          n * element, group));
+        point->scatter_s[i] = real_min(
+            point->scatter_s[i],
+            n_slices * profile_cost_collective_s(request->profile, MODEL_COMM_REDUCE_SCATTER,
+                                                 n * gradient, group));
     }
 }
 
@@ -156,7 +157,7 @@ sliced_saving_rate(const PlanPartCost *part, int plain)
         const int64_t saved = part->sliced_bytes[plain] - part->sliced_bytes[kind];
         const double added = plan_point_sliced_added_s(part, plain, kind);
         if (saved > 0)
-            most = added > 0.0 ? fmax(most, (double)saved / added) : INFINITY;
+            most = added > 0.0 ? real_max(most, (double)saved / added) : INFINITY;
     }
     return most;
 }
@@ -168,7 +169,7 @@ most_of_kinds(const PlanLayerCost *cost, double (*rate)(const PlanPartCost *, in
     double most = 0.0;
 
     for (int i = 0; i < cost->n_kinds; i++)
-        most = fmax(most, rate(&cost->parts[i], plain));
+        most = real_max(most, rate(&cost->parts[i], plain));
     return most;
 }
 
@@ -200,8 +201,8 @@ plan_point_set_group(const PlanRequest *request, const PlanLayerCost *cost, int6
     double least = least_kept_bytes(request, cost);
 
     if (keeps_scores)
-        least = fmin(least, kept_bytes(cost, PLAN_RECOMPUTE_SELECTIVE));
-    point->sliced_bytes = (int64_t)fmin(always + share * least / p, 9e18);
+        least = real_min(least, kept_bytes(cost, PLAN_RECOMPUTE_SELECTIVE));
+    point->sliced_bytes = (int64_t)real_min(always + share * least / p, 9e18);
     if (share * least / p * (1.0 - 1e-9) > usable)
         point->sliced_bytes = MAX(point->sliced_bytes, memory_bytes + 1);
     point->sliced_recompute_s = 0.0;
@@ -225,7 +226,7 @@ plan_point_bound_bytes(const PlanRequest *request, const PlanLayerCost *cost, in
 
     /* When a micro-batch's first backward begins, all ranks hold its activations in all their
      * layers at once: the average rank's share of both. */
-    const double bytes = fmin(always + least / p * (1.0 - 1e-9), 9e18);
+    const double bytes = real_min(always + least / p * (1.0 - 1e-9), 9e18);
     point->bound_bytes = (int64_t)bytes;
     plan_point_set_group(request, cost, memory_bytes,
                          plan_point_regroups(request, point) ? 1 : point->micro_batch, point);
@@ -258,7 +259,7 @@ least_fraction(const PlanRequest *request, const PlanLayerCost *cost, const Plan
             const double one_s =
                 one->forward_s + (splits ? 0.0 : one->backward_s + one->recompute_s[kind]);
             if (cost->n[i] > 0 && all_s > 0.0 && plan_request_allows(request, kind))
-                least = fmin(least, one_s / all_s);
+                least = real_min(least, one_s / all_s);
         }
     return least;
 }
@@ -283,7 +284,7 @@ most_hidden_s(const PlanLayerCost *cost)
     double most_s = 0.0;
 
     for (int i = 0; i < cost->n_kinds; i++)
-        most_s = fmax(most_s, cost->parts[i].hidden_s);
+        most_s = real_max(most_s, cost->parts[i].hidden_s);
     return most_s;
 }
 
@@ -314,8 +315,8 @@ even_bound_s(const PlanRequest *request, const PlanLayerCost *cost, const PlanLa
 
     if (point->degrees.vpp > 1) {
         const double most = v * n + (double)n_longer;
-        return fmax(m * v * n * layer_work_s + (p - 1.0) * n * layer_wait_s,
-                    m * most * layer_work_s);
+        return real_max(m * v * n * layer_work_s + (p - 1.0) * n * layer_wait_s,
+                        m * most * layer_work_s);
     }
     const double last = n + (longer > 0 ? 1.0 : 0.0);
     return m * (last * layer_work_s + head_s) +
@@ -329,7 +330,7 @@ most_slack_s(const PlanPartCost *part)
     double slack_s = 0.0;
 
     for (int kind = 0; kind < PLAN_RECOMPUTE_N; kind++)
-        slack_s = fmax(slack_s, part->host_slack_s[kind]);
+        slack_s = real_max(slack_s, part->host_slack_s[kind]);
     return slack_s;
 }
 
@@ -347,8 +348,8 @@ part_beside_s(const PlanRequest *request, const PlanLayerCost *cost, const PlanP
         forward_s = interference * point->gather_s[i];
         backward_s += interference * (point->gather_s[i] + point->scatter_s[i]);
     }
-    return fmax(0.0, forward_s - part->forward_slack_s) +
-           fmax(0.0, backward_s - most_slack_s(part));
+    return real_max(0.0, forward_s - part->forward_slack_s) +
+           real_max(0.0, backward_s - most_slack_s(part));
 }
 
 /* What ZeRO 3 adds to all layers' forwards and backwards, unless gathers far ahead hide behind the
@@ -361,8 +362,8 @@ gathering_s(const PlanRequest *request, const PlanLayerCost *cost, const PlanPoi
     for (int i = 0; i < cost->n_kinds && plan_sketch_prefetch(request, cost) <= 1; i++) {
         const PlanPartCost *part = &cost->parts[i];
         sum += (double)cost->n[i] *
-               (fmax(0.0, point->gather_s[i] - part->forward_s) +
-                fmax(0.0, point->gather_s[i] + point->scatter_s[i] - part->backward_s));
+               (real_max(0.0, point->gather_s[i] - part->forward_s) +
+                real_max(0.0, point->gather_s[i] + point->scatter_s[i] - part->backward_s));
     }
     return sum;
 }
@@ -378,7 +379,7 @@ chained_bound_s(const PlanRequest *request, const PlanLayerCost *cost, const Pla
     if (slice == cost && !splits)
         return geometric_bound_s(point, whole_s, 1.0);
     /* With what must be recomputed, and without. */
-    return fmax(
+    return real_max(
         geometric_bound_s(
             point, whole_s,
             least_fraction(request, cost, slice, plain, PLAN_RECOMPUTE_N - 1, beside_s, splits)),
@@ -421,7 +422,7 @@ way_bound_s(const PlanRequest *request, const PlanLayerCost *cost, const PlanLay
 static int64_t
 rounded_ns(double bound_s, double n_virtual_ids)
 {
-    const int64_t ns = units_ns_from_s(fmax(0.0, bound_s) * (1.0 - 1e-9));
+    const int64_t ns = units_ns_from_s(real_max(0.0, bound_s) * (1.0 - 1e-9));
 
     return MAX(0, ns - (int64_t)(2.0 * n_virtual_ids) - 2);
 }
@@ -444,23 +445,24 @@ plan_point_bound_ns(const PlanRequest *request, const PlanLayerCost *cost,
         whole_s += (double)cost->n[i] * beside_s[i];
     }
     const double gathered_s =
-        fmax(whole_s, least_s - point->recompute_s + gathering_s(request, cost, point));
+        real_max(whole_s, least_s - point->recompute_s + gathering_s(request, cost, point));
     /* Overlapped pairs hide collectives, ZeRO 3's too. */
     const double work_s = families->overlaps ? least_s - cost->all.hidden_s : gathered_s;
     double bound_s = m * work_s / (double)point->degrees.pp + point->end_s;
     if (point->n_fast_ranks > 0.0)
-        bound_s = fmax(bound_s, m * (least_s - (families->overlaps ? cost->all.hidden_s : 0.0)) /
-                                    point->n_fast_ranks);
+        bound_s =
+            real_max(bound_s, m * (least_s - (families->overlaps ? cost->all.hidden_s : 0.0)) /
+                                  point->n_fast_ranks);
 
     if (chained && point->is_balanced && point->degrees.vpp == 1)
-        bound_s =
-            fmax(bound_s,
-                 chained_bound_s(request, cost, slice, point,
-                                 slice == cost && !families->splits_backward ? gathered_s : whole_s,
-                                 beside_s, families->splits_backward));
+        bound_s = real_max(
+            bound_s,
+            chained_bound_s(request, cost, slice, point,
+                            slice == cost && !families->splits_backward ? gathered_s : whole_s,
+                            beside_s, families->splits_backward));
     else if (chained && !point->is_balanced)
-        bound_s = fmax(bound_s, even_bound_s(request, cost, slice, point, families));
-    bound_s = fmax(bound_s, way_bound_s(request, cost, slice, point, families));
+        bound_s = real_max(bound_s, even_bound_s(request, cost, slice, point, families));
+    bound_s = real_max(bound_s, way_bound_s(request, cost, slice, point, families));
     return rounded_ns(bound_s, n_virtual_ids * v);
 }
 
@@ -495,8 +497,8 @@ plan_point_sliced_ns(const PlanRequest *request, const PlanLayerCost *cost, cons
         whole_s += plan_layer_accumulated(request, &shape, 2.0 * m) * cost->all.accumulate_s;
     /* Rounding takes half a nanosecond off an op: less than a thousandth, as kernels take longer
      * than half a microsecond to start. */
-    const double average_s =
-        0.999 * fmax(0.0, whole_s) * m / (double)point->degrees.pp + point->end_s * (1.0 - 1e-9);
+    const double average_s = 0.999 * real_max(0.0, whole_s) * m / (double)point->degrees.pp +
+                             point->end_s * (1.0 - 1e-9);
     return units_ns_from_s(
-        fmax(average_s, 0.999 * fmax(0.0, whole_s) * m / plan_point_fast_ranks(point)));
+        real_max(average_s, 0.999 * real_max(0.0, whole_s) * m / plan_point_fast_ranks(point)));
 }

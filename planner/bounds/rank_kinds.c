@@ -2,6 +2,8 @@
 
 #include <math.h>
 
+#include "base/real.h"
+
 /* Of pipeline rank @r in the order that @mesh has: the slowest of its kinds, at which ops are priced
  * (profiles/workload/location.c). */
 static int32_t
@@ -229,7 +231,7 @@ slowness(PlanMemo *memo, const PlanRequest *request, const PlanPoint *point, int
         const double *b = (const double *)&here->parts[part];
         for (size_t i = 0; i < PLAN_PART_N_LEAST && least->n[part] > 0; i++)
             if (a[i] > 0.0)
-                ratio = fmin(ratio, b[i] / a[i]);
+                ratio = real_min(ratio, b[i] / a[i]);
     }
     return isinf(ratio) ? 1.0 : ratio;
 }
@@ -246,5 +248,5 @@ plan_rank_fast(PlanMemo *memo, const PlanRequest *request, const PlanPoint *poin
     plan_rank_kinds(request, point, kinds);
     for (int64_t r = 0; r < pp; r++)
         sum += kinds[r] < 0 ? 1.0 : 1.0 / slowness(memo, request, point, kinds[r]);
-    return fmin((double)pp, sum * (1.0 + 1e-9));
+    return real_min((double)pp, sum * (1.0 + 1e-9));
 }

@@ -5,6 +5,7 @@
 
 #include <math.h>
 
+#include "base/real.h"
 #include "base/units.h"
 #include "planner/bounds/rank_kinds.h"
 #include "profiles/workload/step.h"
@@ -37,8 +38,8 @@ gathered_s(const Gathering *g, double op_s, double slack_s, double seconds)
 {
     const double device_s = op_s - slack_s;
 
-    return fmax(op_s,
-                fmax(device_s + g->interference * seconds, g->interference * device_s + seconds));
+    return real_max(
+        op_s, real_max(device_s + g->interference * seconds, g->interference * device_s + seconds));
 }
 
 /* One part in @kind, its gradients added up for @accumulate_s. */
@@ -48,7 +49,7 @@ part_times(const PlanPartCost *part, int kind, double accumulate_s)
     return (StageTimes){
         .forward_s = part->forward_s,
         .backward_s = part->backward_s + part->recompute_s[kind] +
-                      fmax(0.0, accumulate_s - part->host_slack_s[kind]),
+                      real_max(0.0, accumulate_s - part->host_slack_s[kind]),
         .gradient_s = part->input_s + part->input_recompute_s[kind],
         .weight_s = part->weight_s,
     };
@@ -64,16 +65,16 @@ gathered_times(const PlanPartCost *part, int kind, double accumulate_s, const Ga
     const StageTimes plain = part_times(part, kind, accumulate_s);
     const double halves_s = gathered_s(g, plain.gradient_s, part->input_slack_s[kind], gather_s) +
                             gathered_s(g, part->weight_s, part->weight_slack_s, g->scatter_s);
-    const double whole_s =
-        gathered_s(g, plain.backward_s, fmax(0.0, slack_s - accumulate_s), gather_s + g->scatter_s);
+    const double whole_s = gathered_s(g, plain.backward_s, real_max(0.0, slack_s - accumulate_s),
+                                      gather_s + g->scatter_s);
     /* Halves take no less than the whole, were nothing hidden. */
     const double least_s =
-        fmax(plain.backward_s, plain.backward_s - fmax(0.0, slack_s - accumulate_s) +
-                                   g->interference * (gather_s + g->scatter_s));
+        real_max(plain.backward_s, plain.backward_s - real_max(0.0, slack_s - accumulate_s) +
+                                       g->interference * (gather_s + g->scatter_s));
 
     return (StageTimes){
         .forward_s = gathered_s(g, plain.forward_s, part->forward_slack_s, g->gather_s),
-        .backward_s = splits ? fmin(whole_s, fmax(least_s, halves_s)) : whole_s,
+        .backward_s = splits ? real_min(whole_s, real_max(least_s, halves_s)) : whole_s,
         .gradient_s = gathered_s(g, plain.gradient_s, part->input_slack_s[kind], gather_s),
         .weight_s = gathered_s(g, part->weight_s, part->weight_slack_s, g->scatter_s),
     };
@@ -214,8 +215,9 @@ order_end_s(const PlanRequest *request, const PlanDegrees *d, int32_t zero_stage
     double least_s = n > 0 ? INFINITY : 0.0;
 
     for (guint i = 0; i < n; i++)
-        least_s = fmin(least_s, reduction_s(request, zero_stage, &groups[i].dense, n_dense) +
-                                    reduction_s(request, zero_stage, &groups[i].expert, n_expert));
+        least_s =
+            real_min(least_s, reduction_s(request, zero_stage, &groups[i].dense, n_dense) +
+                                  reduction_s(request, zero_stage, &groups[i].expert, n_expert));
     return least_s;
 }
 
@@ -234,7 +236,7 @@ step_s(const PlanRequest *request, const PlanPoint *point, int64_t dense, int64_
         const ModelNodes *nodes = &g_array_index(cluster->nodes, ModelNodes, i);
         const ModelDevice *device =
             &g_array_index(cluster->devices, ModelDevice, (guint)nodes->device);
-        least_s = fmin(least_s, workload_step_s(request->profile, device, &step, &n));
+        least_s = real_min(least_s, workload_step_s(request->profile, device, &step, &n));
     }
     return least_s;
 }
@@ -253,8 +255,8 @@ plan_sketch_end_s(const PlanRequest *request, const PlanLayerCost *cost, const P
     }
     for (uint32_t orders = plan_point_orders(point); orders != 0; orders &= orders - 1) {
         d.rank_order = g_bit_nth_lsf(orders, -1);
-        least_s = fmin(least_s, tied_s(request, &d, cost, n) +
-                                    order_end_s(request, &d, point->zero_stage, dense, expert));
+        least_s = real_min(least_s, tied_s(request, &d, cost, n) +
+                                        order_end_s(request, &d, point->zero_stage, dense, expert));
     }
     return least_s + step_s(request, point, dense, expert);
 }
@@ -283,8 +285,8 @@ plan_sketch_average_end_s(const PlanRequest *request, const PlanLayerCost *cost,
     for (int i = 0; i < PLAN_PART_N; i++)
         n[i] = cost->n[i] / n_groups;
     /* Each rank's share of dense and of expert parameters is rounded down. */
-    return fmax(0.0, plan_sketch_end_s(request, cost, point, n) / (double)point->degrees.pp -
-                         step_s(request, point, copies, expert_copies));
+    return real_max(0.0, plan_sketch_end_s(request, cost, point, n) / (double)point->degrees.pp -
+                             step_s(request, point, copies, expert_copies));
 }
 
 /* --- bounds --- */
@@ -304,7 +306,7 @@ saving_rate(const PlanSketchInput *input, const PlanSketchStage *stage, int plai
                               plan_sketch_kept(input->slice, stage->n, kind);
         const double added = slow.forward_s + slow.backward_s - fast.forward_s - fast.backward_s;
         if (saved > 0)
-            most = added > 0.0 ? fmax(most, (double)saved / added) : INFINITY;
+            most = added > 0.0 ? real_max(most, (double)saved / added) : INFINITY;
     }
     return most;
 }
@@ -328,7 +330,7 @@ saving_s(const PlanSketch *sketch, const PlanSketchInput *input, int32_t rank, d
         if (before == NULL || !plan_sketch_same_contents(stage, before))
             rate = saving_rate(input, stage, plain, accumulated);
         before = stage;
-        most = fmax(most, (double)n_held * rate);
+        most = real_max(most, (double)n_held * rate);
     }
     return most > 0.0 ? (double)excess / most : 0.0;
 }
@@ -343,7 +345,7 @@ typedef struct {
 static double
 chain_s(const StageTimes *t, bool splits)
 {
-    return splits ? fmin(t->gradient_s, t->backward_s) : t->backward_s;
+    return splits ? real_min(t->gradient_s, t->backward_s) : t->backward_s;
 }
 
 /* The long paths through the schedule whose times are summed; NULL: none.  Of slices only the
@@ -398,11 +400,11 @@ walk_chain(const PlanSketch *sketch, const PlanSketchInput *input, int64_t first
             add_to_paths(paths, first + k, &t, path_s);
         const double gradient_s = chain_s(&t, splits), first_gradient_s = chain_s(&first_t, splits);
         rank->work_s += m * (t.forward_s + t.backward_s - t.hidden_s);
-        rank->wait_s = fmin(rank->wait_s, wait_s);
-        rank->drain_s = fmin(rank->drain_s, drain_s);
+        rank->wait_s = real_min(rank->wait_s, wait_s);
+        rank->drain_s = real_min(rank->drain_s, drain_s);
         for (int i = 0; i < PLAN_PART_N; i++)
             rank->n[i] += stages[k].n[i];
-        longest_s = fmax(longest_s, wait_s + m * (t.forward_s + gradient_s) + drain_s);
+        longest_s = real_max(longest_s, wait_s + m * (t.forward_s + gradient_s) + drain_s);
         wait_s += first_t.forward_s;
         drain_s += first_gradient_s;
     }
@@ -425,10 +427,10 @@ plan_sketch_work_ns(const PlanSketch *sketch, const PlanSketchInput *input)
             for (int i = 0; i < PLAN_PART_N; i++)
                 n[i] += stage->n[i];
         }
-        best_s = fmax(best_s, work_s);
+        best_s = real_max(best_s, work_s);
         if (r == sketch->n_ranks - 1)
-            best_s = fmax(best_s,
-                          work_s + plan_sketch_end_s(input->request, input->cost, input->point, n));
+            best_s = real_max(
+                best_s, work_s + plan_sketch_end_s(input->request, input->cost, input->point, n));
     }
     return units_ns_from_s(best_s);
 }
@@ -454,8 +456,8 @@ recomputes_ns(const PlanSketch *sketch, const PlanSketchInput *input, const int 
     for (int32_t r = 0; r < sketch->n_ranks; r++)
         ranks[r].wait_s = ranks[r].drain_s = INFINITY;
     for (int64_t chain = 0; chain < n_chains; chain++)
-        best_s = fmax(best_s, walk_chain(sketch, input, chain * length, length, recomputes,
-                                         accumulated, m, ranks, path_s));
+        best_s = real_max(best_s, walk_chain(sketch, input, chain * length, length, recomputes,
+                                             accumulated, m, ranks, path_s));
     for (int32_t r = 0; r < sketch->n_ranks; r++) {
         const RankTimes *rank = &ranks[r];
         if (r == 0 || memcmp(rank->n, rank[-1].n, sizeof rank->n) != 0)
@@ -463,17 +465,17 @@ recomputes_ns(const PlanSketch *sketch, const PlanSketchInput *input, const int 
         first_end = r == 0 ? end : first_end;
         const bool drains = !input->family->splits_backward && n_chains == 1;
         const double more_s = saves ? m * saving_s(sketch, input, r, accumulated) : 0.0;
-        best_s = fmax(best_s, rank->wait_s + rank->work_s + more_s +
-                                  fmax(end, drains ? rank->drain_s + first_end : 0.0));
+        best_s = real_max(best_s, rank->wait_s + rank->work_s + more_s +
+                                      real_max(end, drains ? rank->drain_s + first_end : 0.0));
         for (int path = 0; path < PLAN_PATH_N && paths != NULL; path++)
             if (paths->last_rank[path] == r)
-                best_s = fmax(best_s, path_s[path] - 1e-9 * paths->n_ops[path] + end);
+                best_s = real_max(best_s, path_s[path] - 1e-9 * paths->n_ops[path] + end);
     }
     /* The sums above round; a Workload rounds each op to the nanosecond. */
     const double n_ops =
         3.0 * n_virtual_ids / (double)n_chains * (double)sketch->n_stages / (double)sketch->n_ranks;
     const int64_t ns = units_ns_from_s(best_s * (1.0 - 1e-9));
-    return MAX(0, ns - (int64_t)fmin(n_ops, 1e15) - 2 * sketch->n_stages - 4);
+    return MAX(0, ns - (int64_t)real_min(n_ops, 1e15) - 2 * sketch->n_stages - 4);
 }
 
 int64_t

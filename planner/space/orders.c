@@ -1,8 +1,8 @@
 #include "planner/space/orders.h"
 
-#include <math.h>
 #include <string.h>
 
+#include "base/real.h"
 #include "base/units.h"
 
 /* Whether an order before number @n of @counts has the same groups everywhere. */
@@ -236,7 +236,7 @@ static int64_t
 rounded_ns(const PlanRequest *request, const PlanPoint *point, double work_s)
 {
     const double bound_s =
-        (double)point->n_micro_batches * fmax(0.0, work_s) / (double)point->degrees.pp;
+        (double)point->n_micro_batches * real_max(0.0, work_s) / (double)point->degrees.pp;
     const int64_t ns = units_ns_from_s(bound_s * (1.0 - 1e-9));
     const int64_t lost_ns = 2 * point->n_micro_batches * model_n_stacked(request->arch) + 2;
 

@@ -4,6 +4,8 @@
 
 #include <math.h>
 
+#include "base/real.h"
+
 /* --- groups --- */
 
 int64_t
@@ -124,7 +126,7 @@ links(const Profile *profile, const ProfileGroup *group)
         .leave_bytes_per_s = fraction * outer->bytes_per_s,
         .inner_bytes_per_s = fraction * outer->bytes_per_s,
         .latency_s = outer->latency_s,
-        .step_s = network ? fmax(outer->latency_s, profile->parameters.network_step_s)
+        .step_s = network ? real_max(outer->latency_s, profile->parameters.network_step_s)
                           : outer->latency_s + inside_s,
         .inner_latency_s = outer->latency_s,
         .inner_step_s = outer->latency_s + (network ? 0.0 : inside_s),
@@ -139,26 +141,27 @@ links(const Profile *profile, const ProfileGroup *group)
         devices = MAX(devices, 1);
         links.n_inner = members_among(group, devices);
         links.inner_latency_s = inner.latency_s;
-        links.inner_step_s = network
-                                 ? fmax(inner.latency_s, profile->parameters.network_inner_step_s)
-                                 : inner.latency_s + inside_s;
+        links.inner_step_s =
+            network ? real_max(inner.latency_s, profile->parameters.network_inner_step_s)
+                    : inner.latency_s + inside_s;
         links.inner_bytes_per_s = profile->parameters.link_fraction * inner.bytes_per_s;
         if (network || outer->shared_bytes_per_s > 0.0) {
             double per_device = outer->bytes_per_s;
 
             if (outer->shared_bytes_per_s > 0.0)
-                per_device = fmin(per_device,
-                                  outer->shared_bytes_per_s / (double)busy_among(group, devices));
+                per_device = real_min(per_device, outer->shared_bytes_per_s /
+                                                      (double)busy_among(group, devices));
             links.leave_bytes_per_s = fraction * per_device;
             links.bytes_per_s = links.leave_bytes_per_s * (double)links.n_inner;
             if (outer->shared_bytes_per_s > 0.0)
-                links.bytes_per_s = fmin(links.bytes_per_s, fraction * outer->shared_bytes_per_s);
+                links.bytes_per_s =
+                    real_min(links.bytes_per_s, fraction * outer->shared_bytes_per_s);
             /* Between nodes every adapter carries a ring of its own; in a node all of a ring's
              * channels cross from one device to one other. */
             if (!network)
-                links.bytes_per_s = fmin(links.bytes_per_s, fraction * outer->bytes_per_s);
+                links.bytes_per_s = real_min(links.bytes_per_s, fraction * outer->bytes_per_s);
             if (links.n_inner > 1)
-                links.bytes_per_s = fmin(links.bytes_per_s, links.inner_bytes_per_s);
+                links.bytes_per_s = real_min(links.bytes_per_s, links.inner_bytes_per_s);
         }
     }
     return links;
@@ -186,7 +189,7 @@ profile_carried_bytes(const Profile *profile, const ModelOp *op, const ProfileGr
     const double reached = m * (1.0 - pow(1.0 - 1.0 / m, k));
     const double bytes =
         (double)op->comm_bytes + (double)op->place_bytes / (where.network ? m : 1.0);
-    return (int64_t)ceil(bytes * fmin(1.0, reached / k));
+    return (int64_t)ceil(bytes * real_min(1.0, reached / k));
 }
 
 bool
@@ -224,7 +227,7 @@ tree_latency_s(const GroupLinks *links)
 
     if (!links->network)
         return ring_latency_s(links);
-    return ceil(log2(fmax(n_outer, 1.0))) * links->latency_s +
+    return ceil(log2(real_max(n_outer, 1.0))) * links->latency_s +
            (double)(links->n_inner - 1) * links->inner_latency_s;
 }
 
@@ -239,7 +242,7 @@ all_to_all_s(const GroupLinks *links, double bytes)
 
     if (links->n_inner == 1)
         leaving = bytes * (n - 1.0) / n / links->leave_bytes_per_s;
-    return links->latency_s + fmax(leaving, staying);
+    return links->latency_s + real_max(leaving, staying);
 }
 
 /* The measured rows of each collective; PROFILE_OP_N: none are. */
@@ -273,7 +276,7 @@ profile_cost_collective_s(const Profile *profile, ModelComm comm, int64_t bytes,
     case MODEL_COMM_ALL_REDUCE:
         ring_s = 2.0 * (ring_latency_s(&where) + share);
         tree_s = 2.0 * (tree_latency_s(&where) + (double)bytes / where.bytes_per_s);
-        return profile->parameters.collective_s + fmin(ring_s, tree_s);
+        return profile->parameters.collective_s + real_min(ring_s, tree_s);
     case MODEL_COMM_ALL_TO_ALL:
         return profile->parameters.collective_s + all_to_all_s(&where, (double)bytes);
     case MODEL_COMM_ALL_GATHER:
@@ -309,12 +312,12 @@ path_bytes_per_s(const ModelCluster *cluster, size_t level, int64_t rank_a, int6
 {
     const ModelLink a = model_cluster_link(cluster, rank_a, level);
     const ModelLink b = model_cluster_link(cluster, rank_b, level);
-    double rate = is_outermost ? fmin(a.bytes_per_s, b.bytes_per_s) : INFINITY;
+    double rate = is_outermost ? real_min(a.bytes_per_s, b.bytes_per_s) : INFINITY;
 
     if (a.shared_bytes_per_s > 0.0)
-        rate = fmin(rate, a.shared_bytes_per_s / (double)n);
+        rate = real_min(rate, a.shared_bytes_per_s / (double)n);
     if (b.shared_bytes_per_s > 0.0)
-        rate = fmin(rate, b.shared_bytes_per_s / (double)n);
+        rate = real_min(rate, b.shared_bytes_per_s / (double)n);
     return rate;
 }
 
@@ -339,10 +342,10 @@ profile_cost_p2p_s(const Profile *profile, int64_t bytes, int64_t rank_a, int64_
         if (i > 0)
             model_cluster_group(cluster, i - 1, rank_a, &first, &n);
         n = MAX(1, profile_group_count(senders, first, first + n));
-        rate = fmin(rate, path_bytes_per_s(cluster, i, rank_a, rank_b, n, i == outermost));
+        rate = real_min(rate, path_bytes_per_s(cluster, i, rank_a, rank_b, n, i == outermost));
     }
-    latency_s = fmax(model_cluster_link(cluster, rank_a, outermost).latency_s,
-                     model_cluster_link(cluster, rank_b, outermost).latency_s);
+    latency_s = real_max(model_cluster_link(cluster, rank_a, outermost).latency_s,
+                         model_cluster_link(cluster, rank_b, outermost).latency_s);
     rate *= profile_level_is_network(profile, outermost, rank_a)
                 ? profile->parameters.network_p2p_fraction
                 : profile->parameters.p2p_fraction;

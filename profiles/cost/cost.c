@@ -139,11 +139,11 @@ rest_s(const OpTime *times, size_t n, size_t first)
 
     for (size_t i = 0; i < n; i++) {
         const OpTime *op = &times[(first + i) % n];
-        const double kernels = fmax(1.0, op->n_kernels);
-        const double begin_s = fmax(device_s, host_s + op->host_s / kernels);
+        const double kernels = real_max(1.0, op->n_kernels);
+        const double begin_s = real_max(device_s, host_s + op->host_s / kernels);
 
         host_s += op->host_s;
-        device_s = fmax(begin_s + op->device_s, host_s + op->device_s / kernels);
+        device_s = real_max(begin_s + op->device_s, host_s + op->device_s / kernels);
         busy_s += op->device_s;
     }
     return device_s - busy_s;
@@ -336,7 +336,7 @@ finish_pass(const Profile *profile, const ProfileQuery *query, ProfilePass pass,
              sum.part_s[PROFILE_PART_COMPUTE], &sum);
     sum.host_s += host_layer_s(profile, query, pass) + merging_s(profile, query, pass);
     if (all->host_waits)
-        sum.host_s = fmax(sum.host_s, profile_cost_device_s(&sum) + all->rest_s);
+        sum.host_s = real_max(sum.host_s, profile_cost_device_s(&sum) + all->rest_s);
     return sum;
 }
 
