@@ -12,6 +12,9 @@
 /* So long the device rests before the next micro-batch, and its clock recovers. */
 #define REST_US 300000
 
+/* The longest that a micro-batch is repeated. */
+#define MOST_S 15.0
+
 /* How many forwards and backwards are under way before the host waits for them. */
 #define N_UNDER_WAY 16
 
@@ -52,14 +55,31 @@ collect(ExecMeasureRank *rank, Sustained *job, GError **error)
     return true;
 }
 
+/* Forward and backward again and again, without a break. */
+static bool
+repeat(ExecMeasureRank *rank, Sustained *job, ExecStageRun *run, GError **error)
+{
+    const ProfileMeasurement key = {.op = PROFILE_OP_LAYER};
+    const int64_t end_ns = exec_now_ns() + job->duration_ns;
+
+    for (int64_t n = 0; exec_now_ns() < end_ns; n++) {
+        if (!exec_measure_begin_plain(rank, error) || !run_pair(rank, run, (int32_t)(n % 2), error))
+            return false;
+        exec_measure_end_plain(rank, &key, 1.0);
+        if (rank->n_timings == N_UNDER_WAY && !collect(rank, job, error))
+            return false;
+    }
+    return collect(rank, job, error);
+}
+
+/* What opens or closes a device in the same context ends a capture, so no thread begins before all are ready,
+ * and none leaves before all are done. */
 static bool
 work(ExecMeasureRank *rank, GError **error)
 {
     Sustained *job = rank->shared->job_data;
-    const ProfileMeasurement key = {.op = PROFILE_OP_LAYER};
     g_autoptr(ExecStageRun) run = exec_measure_stage_run(rank, EXEC_MEASURE_LAYERS, &job->point, 2);
 
-    /* Once all are ready: what opens a device in the same context would end a capture. */
     if (!exec_measure_meet(rank, error))
         return false;
     /* What allocates, chooses kernels of products and makes graphs. */
@@ -70,19 +90,8 @@ work(ExecMeasureRank *rank, GError **error)
         return false;
     rank->record = true;
     g_usleep(REST_US);
-    if (!exec_measure_meet(rank, error))
-        return false;
-    if (!rank->busy)
-        return true;
-    const int64_t end_ns = exec_now_ns() + job->duration_ns;
-    for (int64_t n = 0; exec_now_ns() < end_ns; n++) {
-        if (!exec_measure_begin_plain(rank, error) || !run_pair(rank, run, (int32_t)(n % 2), error))
-            return false;
-        exec_measure_end_plain(rank, &key, 1.0);
-        if (rank->n_timings == N_UNDER_WAY && !collect(rank, job, error))
-            return false;
-    }
-    return collect(rank, job, error);
+    return exec_measure_meet(rank, error) && (!rank->busy || repeat(rank, job, run, error)) &&
+           exec_measure_meet(rank, error);
 }
 
 /* --- factors --- */
@@ -174,7 +183,7 @@ exec_sustained_time(ExecSustained *s, GError **error)
     const int n = batches[1] == 0 ? 0 : batches[0] == batches[1] ? 1 : 2;
     for (int i = 0; i < n; i++)
         if (!time_point(s, (ExecGridPoint){batches[i], tokens},
-                        EXEC_SUSTAINED_SHARE * s->o->budget_s / n, error))
+                        fmin(EXEC_SUSTAINED_SHARE * s->o->budget_s / n, MOST_S), error))
             return false;
     return true;
 }

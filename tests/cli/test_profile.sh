@@ -196,6 +196,14 @@ DEGAS_CUDA_ATTENTION=wgmma runs 0 "a device that takes its time" profile "$W/hea
 report $? "all of it was waited for" "$(grep '"median_s": [-0],' "$W/p.json")"
 in_file '"measured_attention": "wgmma"' "the kernel of its attention is the one that was asked for"
 unset FAKE_CUDA
+# What a thread opens or closes ends the capture of another: layers without a break are captured all the time.
+FAKE_CUDA=capture_us=5000
+export FAKE_CUDA
+runs 0 "captures that take long" profile "$W/tiny.json" --device cuda --quick --budget 1 --slices 16 --batches 1 -o "$W/p.json"
+! grep -q 'how much slower layers become' "$W/err"
+report $? "no thread ends the capture of another" "$(cat "$W/err")"
+unset FAKE_CUDA
+
 # Newer attention kernels that are faster than the others, and such that never end.
 FAKE_CUDA=device_us=10,mma_us=10000
 export FAKE_CUDA

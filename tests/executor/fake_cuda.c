@@ -16,6 +16,7 @@
  *   wgmma_us=N, mma_us=N   kernels with such products take so much longer
  *   foreign_events=0  streams take no events of another context; -1: those of green contexts
  *              take none
+ *   capture_us=N   a capture takes so long
  *   fast_clock=N   the events' clock is so many thousandths faster than the host's
  *   shared=N   bytes of shared memory that a block can have
  *   proposals=N  of kernels for a product (1)         slow=N     ms that its first proposal takes
@@ -181,6 +182,7 @@ typedef struct {
 cudaError_t
 cudaMemPoolCreate(cudaMemPool_t *pool, const struct cudaMemPoolProps *properties)
 {
+    fake_end_captures_of_others();
     *pool = malloc(1);
     return cudaSuccess;
 }
@@ -188,6 +190,7 @@ cudaMemPoolCreate(cudaMemPool_t *pool, const struct cudaMemPoolProps *properties
 cudaError_t
 cudaMemPoolDestroy(cudaMemPool_t pool)
 {
+    fake_end_captures_of_others();
     free(pool);
     return cudaSuccess;
 }
@@ -280,6 +283,7 @@ cudaHostAlloc(void **memory, size_t n_bytes, unsigned flags)
 {
     if (fake_knob("pinned", 1) == 0)
         return cudaErrorMemoryAllocation;
+    fake_end_captures_of_others();
     Pinned *new = aligned_alloc(64, (sizeof *new + n_bytes + 63) / 64 * 64);
     new->n_bytes = n_bytes;
     memset(new->bytes, 0xff, n_bytes);
@@ -504,6 +508,7 @@ cublasLtGetVersion(void)
 cublasStatus_t
 cublasLtCreate(cublasLtHandle_t *handle)
 {
+    fake_end_captures_of_others();
     *handle = malloc(1);
     return CUBLAS_STATUS_SUCCESS;
 }
@@ -511,6 +516,7 @@ cublasLtCreate(cublasLtHandle_t *handle)
 cublasStatus_t
 cublasLtDestroy(cublasLtHandle_t handle)
 {
+    fake_end_captures_of_others();
     free(handle);
     return CUBLAS_STATUS_SUCCESS;
 }

@@ -28,10 +28,12 @@ typedef struct {
 } Graph;
 
 /* All under the mutex. */
-typedef struct {
+typedef struct Stream {
     Tasks queue;
     bool has_thread, busy, closing;
     Graph *capture;
+    pthread_t capturer; /* who has begun the capture */
+    struct Stream *next_captured;
     const void *context;
     int64_t spent_us; /* of the device, with device_us; its runner's own */
 } Stream;
@@ -448,6 +450,16 @@ cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to)
 
 /* --- graphs --- */
 
+/* Streams that are being captured, one behind the other. */
+static Stream *captured;
+
+static void
+graph_free(Graph *graph)
+{
+    free_tasks(&graph->tasks);
+    free(graph);
+}
+
 cudaError_t
 cudaStreamBeginCapture(cudaStream_t handle, enum cudaStreamCaptureMode mode)
 {
@@ -457,8 +469,38 @@ cudaStreamBeginCapture(cudaStream_t handle, enum cudaStreamCaptureMode mode)
         return cudaErrorStreamCaptureUnsupported;
     pthread_mutex_lock(&mutex);
     stream->capture = calloc(1, sizeof(Graph));
+    stream->capturer = pthread_self();
+    stream->next_captured = captured;
+    captured = stream;
     pthread_mutex_unlock(&mutex);
     return cudaSuccess;
+}
+
+/* A capture of @stream is over; the mutex is held. */
+static void
+forget_capture(Stream *stream)
+{
+    Stream **at = &captured;
+
+    while (*at != NULL && *at != stream)
+        at = &(*at)->next_captured;
+    if (*at != NULL)
+        *at = stream->next_captured;
+    stream->capture = NULL;
+}
+
+void
+fake_end_captures_of_others(void)
+{
+    pthread_mutex_lock(&mutex);
+    for (Stream *stream = captured, *next; stream != NULL; stream = next) {
+        next = stream->next_captured;
+        if (stream->context != current_context || pthread_equal(stream->capturer, pthread_self()))
+            continue;
+        graph_free(stream->capture);
+        forget_capture(stream);
+    }
+    pthread_mutex_unlock(&mutex);
 }
 
 cudaError_t
@@ -466,9 +508,10 @@ cudaStreamEndCapture(cudaStream_t handle, cudaGraph_t *graph)
 {
     Stream *stream = (Stream *)handle;
 
+    usleep((useconds_t)fake_knob("capture_us", 0));
     pthread_mutex_lock(&mutex);
     *graph = (cudaGraph_t)stream->capture;
-    stream->capture = NULL;
+    forget_capture(stream);
     pthread_mutex_unlock(&mutex);
     return *graph != NULL ? cudaSuccess : cudaErrorStreamCaptureInvalidated;
 }
@@ -517,13 +560,6 @@ cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream)
     for (const Task *task = ((const Graph *)exec)->tasks.first; task != NULL; task = task->next)
         submit((Stream *)stream, false, task->run, task->data, task->n_bytes);
     return cudaSuccess;
-}
-
-static void
-graph_free(Graph *graph)
-{
-    free_tasks(&graph->tasks);
-    free(graph);
 }
 
 cudaError_t

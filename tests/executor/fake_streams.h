@@ -24,6 +24,10 @@ int64_t fake_knob(const char *name, int64_t standard);
 /* Whether everything is queued. */
 int fake_streams_queue(void);
 
+/* What opens or closes something of a device ends the captures of other threads in the same context: so an H100
+ * did (docs/gpu.md).  Which calls do is not known; here those of pools, page-locked memory and cuBLASLt's handles. */
+void fake_end_captures_of_others(void);
+
 /* @run(copy of the @n_bytes of @data) in the order of the stream; into its graph while it is
  * captured. */
 void fake_submit(void *stream, void (*run)(void *data), const void *data, size_t n_bytes);
