@@ -242,10 +242,9 @@ sweep_add(Sweep *sweep, const Request *request, const Plan *plan, const char *re
 bool
 sweep_varies(const Sweep *sweep, size_t offset)
 {
-    const char *first = sweep->points->data + offset;
-
     for (guint i = 1; i < sweep->points->len; i++)
-        if (memcmp((const char *)sweep_at(sweep, i) + offset, first, sizeof(int64_t)) != 0)
+        if (memcmp((const char *)sweep_at(sweep, i) + offset,
+                   (const char *)sweep_at(sweep, i - 1) + offset, sizeof(int64_t)) != 0)
             return true;
     return false;
 }
