@@ -36,18 +36,6 @@ static const struct {
     {"rampup_batch_size", NULL, "the batch is the largest one"},
 };
 
-static int64_t
-number(Recipe *recipe, const char *key, int64_t max, int64_t fallback)
-{
-    return recipe_int(recipe->settings, key, 1, max, fallback);
-}
-
-static bool
-flag(Recipe *recipe, const char *key)
-{
-    return recipe_bool(recipe->settings, key, false);
-}
-
 /* --- the split --- */
 
 /* Sets the layers of all stages, @layers of int64_t; MTP modules are on the last. */
@@ -71,8 +59,8 @@ read_stages(Recipe *recipe, int64_t pp, int64_t vpp, GArray *layers)
     /* BigScience's: the embedding and the tied head count as layers. */
     const char *partition = recipe_string(s, "pp_partition_method", "");
     const bool both = strstr(partition, "embedding") != NULL,
-               embedding = both || flag(recipe, "account_for_embedding_in_pipeline_split"),
-               loss = both || flag(recipe, "account_for_loss_in_pipeline_split");
+               embedding = both || megatron_flag(recipe, "account_for_embedding_in_pipeline_split"),
+               loss = both || megatron_flag(recipe, "account_for_loss_in_pipeline_split");
     int64_t first = recipe_int(s, "decoder_first_pipeline_num_layers", 0, n,
                                recipe_int(s, "num_layers_in_first_pipeline_stage", 0, n, -1)),
             last = recipe_int(s, "decoder_last_pipeline_num_layers", 0, n,
@@ -203,13 +191,14 @@ static void
 read_split(Recipe *recipe)
 {
     RecipeSettings *s = recipe->settings;
-    const int64_t tp = number(recipe, "tensor_model_parallel_size", MAX_DEGREE,
-                              number(recipe, "model_parallel_size", MAX_DEGREE, 1)),
-                  pp = number(recipe, "pipeline_model_parallel_size", MAX_DEGREE, 1),
-                  cp = number(recipe, "context_parallel_size", MAX_DEGREE, 1),
-                  ep = number(recipe, "expert_model_parallel_size", MAX_DEGREE, 1),
-                  etp = number(recipe, "expert_tensor_parallel_size", MAX_DEGREE, tp),
-                  micro_batch = number(recipe, "micro_batch_size", 1 << 20, 1);
+    const int64_t tp = megatron_number(
+                      recipe, "tensor_model_parallel_size", MAX_DEGREE,
+                      megatron_number(recipe, "model_parallel_size", MAX_DEGREE, 1)),
+                  pp = megatron_number(recipe, "pipeline_model_parallel_size", MAX_DEGREE, 1),
+                  cp = megatron_number(recipe, "context_parallel_size", MAX_DEGREE, 1),
+                  ep = megatron_number(recipe, "expert_model_parallel_size", MAX_DEGREE, 1),
+                  etp = megatron_number(recipe, "expert_tensor_parallel_size", MAX_DEGREE, tp),
+                  micro_batch = megatron_number(recipe, "micro_batch_size", 1 << 20, 1);
     const int64_t vpp = read_pipeline(recipe, pp);
     const int64_t group =
         recipe_int(s, "microbatch_group_size_per_virtual_pipeline_stage", 1, 1 << 20,
@@ -231,11 +220,11 @@ read_split(Recipe *recipe)
         recipe_flag(recipe, "cp-comm-type", "a2a");
     else if (cp > 1 && strcmp(cp_comm, "p2p") != 0)
         recipe_note(s, "cp_comm_type %s: costed as p2p", cp_comm);
-    if (flag(recipe, "use_tp_pp_dp_mapping"))
+    if (megatron_flag(recipe, "use_tp_pp_dp_mapping"))
         recipe_flag(recipe, "rank-order", "tp-cp-pp-dp");
     /* Megatron switches it off itself where there is no tp. */
     recipe_flag(recipe, "sequence-parallel", "%s",
-                flag(recipe, "sequence_parallel") && tp > 1 ? "on" : "off");
+                megatron_flag(recipe, "sequence_parallel") && tp > 1 ? "on" : "off");
     if (!recipe_has(s, "micro_batch_size"))
         recipe_note(s, "the micro-batch is taken to be 1 (--micro-batch)");
     recipe_flag(recipe, "micro-batch", INT, micro_batch);
@@ -251,14 +240,15 @@ zero_stage(Recipe *recipe)
     static const char *const strategies[] = {"no_shard", "optim", "optim_grads",
                                              "optim_grads_params"};
     RecipeSettings *s = recipe->settings;
-    const bool is_fsdp = flag(recipe, "use_megatron_fsdp") || flag(recipe, "use_custom_fsdp");
+    const bool is_fsdp =
+        megatron_flag(recipe, "use_megatron_fsdp") || megatron_flag(recipe, "use_custom_fsdp");
     const char *strategy = recipe_string(s, "data_parallel_sharding_strategy", "no_shard");
 
     if (recipe->framework == PLAN_FRAMEWORK_MEGATRON_DEEPSPEED) {
         /* The flag, or DeepSpeed's JSON, whose keys have lost their objects' names. */
         const int stage =
             (int)recipe_int(s, "zero_stage", 0, 3, (int)recipe_int(s, "stage", 0, 3, 0));
-        const bool shards = stage == 0 && flag(recipe, "bf16");
+        const bool shards = stage == 0 && megatron_flag(recipe, "bf16");
 
         /* DeepSpeed's BF16_Optimizer, which is for stage 0, shards its state itself. */
         if (shards)
@@ -273,8 +263,9 @@ zero_stage(Recipe *recipe)
     if (is_fsdp)
         recipe_fail(s, "data_parallel_sharding_strategy",
                     "expected one of no_shard, optim, optim_grads, optim_grads_params");
-    return flag(recipe, "use_distributed_optimizer") || recipe_is(s, "optimizer", "dist_muon") ||
-                   flag(recipe, "use_layer_wise_distributed_optimizer")
+    return megatron_flag(recipe, "use_distributed_optimizer") ||
+                   recipe_is(s, "optimizer", "dist_muon") ||
+                   megatron_flag(recipe, "use_layer_wise_distributed_optimizer")
                ? 1
                : 0;
 }
@@ -319,11 +310,12 @@ read_replicas(Recipe *recipe)
     const bool dp = recipe_bool(s, "overlap_grad_reduce",
                                 recipe->framework == PLAN_FRAMEWORK_MEGATRON_BRIDGE) ||
                     recipe_is(s, "DDP_impl", "torch"),
-               tp = flag(recipe, "tp_comm_overlap"),
+               tp = megatron_flag(recipe, "tp_comm_overlap"),
                pp = recipe_bool(s, "overlap_p2p_communication", true) &&
                     recipe_bool(s, "overlap_p2p_comm", true) &&
-                    !flag(recipe, "no_overlap_p2p_communication"),
-               ep = flag(recipe, "overlap_moe_expert_parallel_comm") && has_experts(recipe);
+                    !megatron_flag(recipe, "no_overlap_p2p_communication"),
+               ep =
+                   megatron_flag(recipe, "overlap_moe_expert_parallel_comm") && has_experts(recipe);
     const char *vpp = "1";
 
     for (guint i = 0; i < recipe->flags->len; i += 2)
@@ -331,7 +323,8 @@ read_replicas(Recipe *recipe)
             vpp = g_ptr_array_index(recipe->flags, i + 1);
     const bool overlaps_pp = pp && strcmp(vpp, "1") != 0;
     recipe_flag(recipe, "zero", "%d", zero);
-    const int64_t instances = number(recipe, "num_distributed_optimizer_instances", MAX_DEGREE, 1);
+    const int64_t instances =
+        megatron_number(recipe, "num_distributed_optimizer_instances", MAX_DEGREE, 1);
     if (instances > 1 && zero == 1)
         recipe_flag(recipe, "optimizer-instances", INT, instances);
     else if (instances > 1)
@@ -339,7 +332,7 @@ read_replicas(Recipe *recipe)
                           "its replicas of shards are not modelled with ZeRO 2 and 3");
     /* 0: of all micro-batches. */
     const int64_t limit = recipe_int(s, "wgrad_deferral_limit", 0, INT32_MAX, 0);
-    if (flag(recipe, "defer_embedding_wgrad_compute"))
+    if (megatron_flag(recipe, "defer_embedding_wgrad_compute"))
         recipe_flag(recipe, "defer-gradients", INT, limit > 0 ? limit : (int64_t)INT32_MAX);
     g_autoptr(GString) overlaps = g_string_new(NULL);
     add_overlap(overlaps, "dp", dp);
@@ -354,7 +347,7 @@ read_replicas(Recipe *recipe)
     if (recipe_bool(s, "overlap_param_gather", false) && !dp)
         recipe_break(recipe, "overlap-param-gather",
                      "--overlap-param-gather needs --overlap-grad-reduce");
-    if (flag(recipe, "optimizer_cpu_offload")) {
+    if (megatron_flag(recipe, "optimizer_cpu_offload")) {
         recipe_flag(recipe, "offload", "cpu");
         const double share = recipe_double(s, "optimizer_offload_fraction", 1.0);
         if (share < 1.0)
@@ -393,8 +386,8 @@ read_numbers(Recipe *recipe)
 {
     RecipeSettings *s = recipe->settings;
     const char *precision = recipe_string(s, "mixed_precision", "");
-    const bool fp16 = flag(recipe, "fp16") || g_str_has_prefix(precision, "fp16"),
-               bf16 = flag(recipe, "bf16") || g_str_has_prefix(precision, "bf16") ||
+    const bool fp16 = megatron_flag(recipe, "fp16") || g_str_has_prefix(precision, "fp16"),
+               bf16 = megatron_flag(recipe, "bf16") || g_str_has_prefix(precision, "bf16") ||
                       recipe->framework == PLAN_FRAMEWORK_MEGATRON_BRIDGE,
                fp8 = recipe_has(s, "fp8_format") || recipe_has(s, "fp8") ||
                      recipe_has(s, "fp8_hybrid") || strstr(precision, "fp8") != NULL,
@@ -402,7 +395,7 @@ read_numbers(Recipe *recipe)
                      strstr(precision, "fp4") != NULL;
     const bool sums = recipe_bool(s, "accumulate_allreduce_grads_in_fp32", bf16);
 
-    if (flag(recipe, "fp16") && flag(recipe, "bf16"))
+    if (megatron_flag(recipe, "fp16") && megatron_flag(recipe, "bf16"))
         recipe_break(recipe, "dtype", "--fp16 and --bf16 exclude each other");
     recipe_flag(recipe, "dtype", "%s",
                 fp4    ? "nvfp4"
@@ -411,7 +404,8 @@ read_numbers(Recipe *recipe)
                 : bf16 ? "bf16"
                        : "fp32");
     recipe_flag(recipe, "grad-dtype", "%s",
-                flag(recipe, "grad_reduce_in_bf16") || !recipe_bool(s, "grad_reduce_in_fp32", true)
+                megatron_flag(recipe, "grad_reduce_in_bf16") ||
+                        !recipe_bool(s, "grad_reduce_in_fp32", true)
                     ? "bf16"
                     : "fp32");
     if (fp16 && !sums)
@@ -427,9 +421,9 @@ read_experts(Recipe *recipe)
     RecipeSettings *s = recipe->settings;
     const char *type = recipe_string(s, "moe_token_dispatcher_type", "alltoall"),
                *backend = recipe_string(s, "moe_flex_dispatcher_backend", "deepep");
-    const bool is_flex = strcmp(type, "flex") == 0 || flag(recipe, "moe_enable_deepep");
+    const bool is_flex = strcmp(type, "flex") == 0 || megatron_flag(recipe, "moe_enable_deepep");
     const double capacity = recipe_double(s, "moe_expert_capacity_factor", -1);
-    const bool pads = flag(recipe, "moe_pad_expert_input_to_capacity");
+    const bool pads = megatron_flag(recipe, "moe_pad_expert_input_to_capacity");
 
     if (!has_experts(recipe) || !plan_framework(recipe->framework)->sorts_received)
         return;
@@ -453,10 +447,11 @@ static const char *
 graphs(Recipe *recipe)
 {
     RecipeSettings *s = recipe->settings;
-    const char *impl = recipe_string(s, "cuda_graph_impl",
-                                     flag(recipe, "external_cuda_graph") ? "transformer_engine"
-                                     : flag(recipe, "enable_cuda_graph") ? "local"
-                                                                         : "none");
+    const char *impl =
+        recipe_string(s, "cuda_graph_impl",
+                      megatron_flag(recipe, "external_cuda_graph") ? "transformer_engine"
+                      : megatron_flag(recipe, "enable_cuda_graph") ? "local"
+                                                                   : "none");
     g_auto(GStrv) scope = g_strsplit_set(recipe_string(s, "cuda_graph_scope", ""), " ,+[]\"'", -1);
     bool names_any = false;
 
@@ -483,12 +478,12 @@ read_kernels(Recipe *recipe)
     RecipeSettings *s = recipe->settings;
     const char *backend = recipe_string(s, "attention_backend", "auto");
     const bool local =
-        recipe_is(s, "transformer_impl", "local") || flag(recipe, "use_legacy_models");
+        recipe_is(s, "transformer_impl", "local") || megatron_flag(recipe, "use_legacy_models");
     const double attention = recipe_double(s, "attention_dropout", 0.1),
                  hidden = recipe_double(s, "hidden_dropout", 0.1);
     const bool is_bridge = recipe->framework == PLAN_FRAMEWORK_MEGATRON_BRIDGE;
 
-    const bool flash = flag(recipe, "use_flash_attn"),
+    const bool flash = megatron_flag(recipe, "use_flash_attn"),
                unfused = strcmp(backend, "unfused") == 0 || strcmp(backend, "local") == 0 || local;
 
     if (!flash && unfused)
@@ -499,10 +494,10 @@ read_kernels(Recipe *recipe)
         recipe_flag(recipe, "dropout", "%s", attention > 0 || hidden > 0 ? "on" : "off");
     if (is_bridge && !recipe_bool(s, "cross_entropy_loss_fusion", true))
         recipe_flag(recipe, "loss", "plain");
-    else if (flag(recipe, "cross_entropy_loss_fusion"))
+    else if (megatron_flag(recipe, "cross_entropy_loss_fusion"))
         recipe_flag(recipe, "loss", "%s",
                     recipe_is(s, "cross_entropy_fusion_impl", "te") ? "fused" : "compiled");
-    if (flag(recipe, "deterministic_mode"))
+    if (megatron_flag(recipe, "deterministic_mode"))
         recipe_flag(recipe, "deterministic-kernels", "on");
     const char *captured = graphs(recipe);
     if (captured != NULL && plan_framework(recipe->framework)->captures_graphs)
@@ -535,15 +530,16 @@ static void
 read_recompute(Recipe *recipe)
 {
     RecipeSettings *s = recipe->settings;
-    const char *kind = recipe_string(s, "recompute_granularity",
-                                     flag(recipe, "recompute_activations") ? "selective" : "none");
-    const char *method =
-        recipe_string(s, "recompute_method",
-                      recipe_string(s, "activations_checkpoint_method",
-                                    flag(recipe, "checkpoint_activations") ||
-                                            flag(recipe, "deepspeed_activation_checkpointing")
-                                        ? "uniform"
-                                        : NULL));
+    const char *kind =
+        recipe_string(s, "recompute_granularity",
+                      megatron_flag(recipe, "recompute_activations") ? "selective" : "none");
+    const char *method = recipe_string(
+        s, "recompute_method",
+        recipe_string(s, "activations_checkpoint_method",
+                      megatron_flag(recipe, "checkpoint_activations") ||
+                              megatron_flag(recipe, "deepspeed_activation_checkpointing")
+                          ? "uniform"
+                          : NULL));
     const int64_t n =
         recipe_int(s, "recompute_num_layers", 0, MODEL_MAX_LAYERS,
                    recipe_int(s, "activations_checkpoint_num_layers", 0, MODEL_MAX_LAYERS, 1));
@@ -579,10 +575,10 @@ recipe_read_megatron(Recipe *recipe)
         (recipe_has(s, "DDP_impl") || recipe_has(s, "checkpoint_activations") ||
          recipe_has(s, "activations_checkpoint_method") || recipe_has(s, "model_parallel_size")))
         recipe->framework = PLAN_FRAMEWORK_MEGATRON_LM;
-    if (flag(recipe, "deepspeed")) {
+    if (megatron_flag(recipe, "deepspeed")) {
         recipe->framework = PLAN_FRAMEWORK_MEGATRON_DEEPSPEED;
         recipe->excused = "stages"; /* its partition_method says where layers go, and we read it */
-        if (flag(recipe, "no_pipeline_parallel"))
+        if (megatron_flag(recipe, "no_pipeline_parallel"))
             recipe_settings_add(s, "pipeline_model_parallel_size", "1", 0);
     }
     /* --model takes the place of what the recipe says. */
@@ -596,8 +592,9 @@ recipe_read_megatron(Recipe *recipe)
     recipe->arch->mtp.loss_factor =
         recipe_double(s, "mtp_loss_scaling_factor", recipe->arch->mtp.loss_factor);
     const int64_t seq_len =
-        number(recipe, "seq_length", MODEL_MAX_SEQ_LEN,
-               number(recipe, "encoder_seq_length", MODEL_MAX_SEQ_LEN, recipe->arch->max_seq_len));
+        megatron_number(recipe, "seq_length", MODEL_MAX_SEQ_LEN,
+                        megatron_number(recipe, "encoder_seq_length", MODEL_MAX_SEQ_LEN,
+                                        recipe->arch->max_seq_len));
     recipe_flag(recipe, "framework", "%s", plan_framework(recipe->framework)->name);
     recipe_flag(recipe, "seq-len", INT, seq_len);
     read_split(recipe);

@@ -17,18 +17,6 @@ static const struct {
 };
 
 static int64_t
-number(Recipe *recipe, const char *key, int64_t max, int64_t fallback)
-{
-    return recipe_int(recipe->settings, key, 1, max, fallback);
-}
-
-static bool
-flag(Recipe *recipe, const char *key)
-{
-    return recipe_bool(recipe->settings, key, false);
-}
-
-static int64_t
 vocabulary(Recipe *recipe)
 {
     RecipeSettings *s = recipe->settings;
@@ -249,7 +237,7 @@ read_layers(Recipe *recipe, Layers *layers, bool has_experts)
     if (layers->is_hybrid && window_of(recipe) > 0)
         add_windows(recipe, layers);
     if (!layers->is_hybrid) {
-        layers->n = number(recipe, "num_layers", MODEL_MAX_LAYERS, 1);
+        layers->n = megatron_number(recipe, "num_layers", MODEL_MAX_LAYERS, 1);
         layers->parts = g_new0(uint8_t, (size_t)layers->n);
         read_lists(recipe, layers, has_experts);
     }
@@ -270,21 +258,23 @@ write_experts(Recipe *recipe, JsonWriter *writer, const Layers *layers, bool has
     RecipeSettings *s = recipe->settings;
     const int64_t n = recipe_int(s, "num_experts", 1, MODEL_MAX_EXPERTS,
                                  recipe_int(s, "num_moe_experts", 1, MODEL_MAX_EXPERTS, 1)),
-                  ffn_hidden = number(recipe, "ffn_hidden_size", MODEL_MAX_FFN_HIDDEN,
-                                      4 * number(recipe, "hidden_size", MODEL_MAX_HIDDEN, 1));
-    const int64_t width = number(recipe, "moe_ffn_hidden_size", MODEL_MAX_FFN_HIDDEN, ffn_hidden);
+                  ffn_hidden = megatron_number(
+                      recipe, "ffn_hidden_size", MODEL_MAX_FFN_HIDDEN,
+                      4 * megatron_number(recipe, "hidden_size", MODEL_MAX_HIDDEN, 1));
+    const int64_t width =
+        megatron_number(recipe, "moe_ffn_hidden_size", MODEL_MAX_FFN_HIDDEN, ffn_hidden);
     const int64_t shared =
         recipe_int(s, "moe_shared_expert_intermediate_size", 0, MODEL_MAX_FFN_HIDDEN, 0);
     const int64_t latent = recipe_int(s, "moe_latent_size", 0, MODEL_MAX_HIDDEN, 0);
 
     json_write_object(writer, "experts");
     json_write_int64(writer, "n_experts", n);
-    json_write_int64(writer, "top_k", number(recipe, "moe_router_topk", n, MIN(2, n)));
+    json_write_int64(writer, "top_k", megatron_number(recipe, "moe_router_topk", n, MIN(2, n)));
     json_write_int64(writer, "ffn_hidden", width);
     json_write_int64(writer, "n_shared", shared % width == 0 ? shared / width : 1);
     if (shared % width != 0)
         json_write_int64(writer, "shared_hidden", shared);
-    if (shared > 0 && flag(recipe, "moe_shared_expert_gate"))
+    if (shared > 0 && megatron_flag(recipe, "moe_shared_expert_gate"))
         json_write_bool(writer, "shared_gate", true);
     if (latent > 0)
         json_write_int64(writer, "latent", latent);
@@ -298,7 +288,7 @@ write_experts(Recipe *recipe, JsonWriter *writer, const Layers *layers, bool has
         recipe_note(s, "moe_router_score_function sqrtsoftplus: costed as softmax");
     json_write_string(writer, "router_scores",
                       recipe_is(s, "moe_router_score_function", "sigmoid") ? "sigmoid"
-                      : flag(recipe, "moe_router_pre_softmax")             ? "softmax-all"
+                      : megatron_flag(recipe, "moe_router_pre_softmax")    ? "softmax-all"
                                                                            : "softmax");
     json_write_double(writer, "router_scale",
                       recipe_double(s, "moe_router_topk_scaling_factor", 1));
@@ -308,25 +298,30 @@ write_experts(Recipe *recipe, JsonWriter *writer, const Layers *layers, bool has
 static void
 write_state(Recipe *recipe, JsonWriter *writer, bool is_mamba)
 {
-    const int64_t hidden = number(recipe, "hidden_size", MODEL_MAX_HIDDEN, 1),
-                  head_dim = number(recipe, "mamba_head_dim", MODEL_MAX_HEADS, 64);
+    const int64_t hidden = megatron_number(recipe, "hidden_size", MODEL_MAX_HIDDEN, 1),
+                  head_dim = megatron_number(recipe, "mamba_head_dim", MODEL_MAX_HEADS, 64);
 
     json_write_object(writer, "state");
     json_write_int64(writer, "n_heads",
-                     is_mamba ? number(recipe, "mamba_num_heads", MODEL_MAX_HIDDEN,
-                                       MAX(1, 2 * hidden / head_dim))
-                              : number(recipe, "linear_num_value_heads", MODEL_MAX_HEADS, 32));
+                     is_mamba
+                         ? megatron_number(recipe, "mamba_num_heads", MODEL_MAX_HIDDEN,
+                                           MAX(1, 2 * hidden / head_dim))
+                         : megatron_number(recipe, "linear_num_value_heads", MODEL_MAX_HEADS, 32));
     json_write_int64(writer, "n_key_heads",
-                     is_mamba ? number(recipe, "mamba_num_groups", MODEL_MAX_HIDDEN, 8)
-                              : number(recipe, "linear_num_key_heads", MODEL_MAX_HEADS, 16));
+                     is_mamba
+                         ? megatron_number(recipe, "mamba_num_groups", MODEL_MAX_HIDDEN, 8)
+                         : megatron_number(recipe, "linear_num_key_heads", MODEL_MAX_HEADS, 16));
     json_write_int64(writer, "key_dim",
-                     is_mamba ? number(recipe, "mamba_state_dim", MODEL_MAX_HEADS, 128)
-                              : number(recipe, "linear_key_head_dim", MODEL_MAX_HEADS, 128));
+                     is_mamba
+                         ? megatron_number(recipe, "mamba_state_dim", MODEL_MAX_HEADS, 128)
+                         : megatron_number(recipe, "linear_key_head_dim", MODEL_MAX_HEADS, 128));
     json_write_int64(writer, "value_dim",
-                     is_mamba ? head_dim
-                              : number(recipe, "linear_value_head_dim", MODEL_MAX_HEADS, 128));
-    json_write_int64(writer, "conv",
-                     is_mamba ? 4 : number(recipe, "linear_conv_kernel_dim", MODEL_MAX_HEADS, 4));
+                     is_mamba
+                         ? head_dim
+                         : megatron_number(recipe, "linear_value_head_dim", MODEL_MAX_HEADS, 128));
+    json_write_int64(
+        writer, "conv",
+        is_mamba ? 4 : megatron_number(recipe, "linear_conv_kernel_dim", MODEL_MAX_HEADS, 4));
     if (is_mamba) {
         json_write_int64(writer, "chunk", 128);
         json_write_bool(writer, "conv_bias", true);
@@ -415,10 +410,12 @@ write_indexer(Recipe *recipe, JsonWriter *writer)
         return;
     recipe_note(s, "attention of dsa is costed as latent attention that is not absorbed");
     json_write_object(writer, "indexer");
-    json_write_int64(writer, "n_heads", number(recipe, "dsa_indexer_n_heads", MODEL_MAX_HEADS, 64));
+    json_write_int64(writer, "n_heads",
+                     megatron_number(recipe, "dsa_indexer_n_heads", MODEL_MAX_HEADS, 64));
     json_write_int64(writer, "head_dim",
-                     number(recipe, "dsa_indexer_head_dim", MODEL_MAX_HEADS, 128));
-    json_write_int64(writer, "top_k", number(recipe, "dsa_indexer_topk", MODEL_MAX_SEQ_LEN, 2048));
+                     megatron_number(recipe, "dsa_indexer_head_dim", MODEL_MAX_HEADS, 128));
+    json_write_int64(writer, "top_k",
+                     megatron_number(recipe, "dsa_indexer_topk", MODEL_MAX_SEQ_LEN, 2048));
     json_write_object_end(writer);
 }
 
@@ -426,7 +423,8 @@ write_indexer(Recipe *recipe, JsonWriter *writer)
 static void
 write_qk_norm(Recipe *recipe, JsonWriter *writer, bool is_mla)
 {
-    const bool has_scale = flag(recipe, "qk_layernorm"), is_plain = flag(recipe, "qk_l2_norm");
+    const bool has_scale = megatron_flag(recipe, "qk_layernorm"),
+               is_plain = megatron_flag(recipe, "qk_l2_norm");
 
     json_write_bool(writer, "qk_norm", !is_mla && (has_scale || is_plain));
     if (!is_mla && is_plain)
@@ -437,14 +435,14 @@ static void
 write_attention(Recipe *recipe, JsonWriter *writer, bool is_mla)
 {
     RecipeSettings *s = recipe->settings;
-    const int64_t n_heads = number(recipe, "num_attention_heads", MODEL_MAX_HEADS, 0),
-                  hidden = number(recipe, "hidden_size", MODEL_MAX_HIDDEN, 1);
+    const int64_t n_heads = megatron_number(recipe, "num_attention_heads", MODEL_MAX_HEADS, 0),
+                  hidden = megatron_number(recipe, "hidden_size", MODEL_MAX_HIDDEN, 1);
     const bool grouped =
-        flag(recipe, "group_query_attention") ||
+        megatron_flag(recipe, "group_query_attention") ||
         (recipe->framework == PLAN_FRAMEWORK_MEGATRON_BRIDGE && recipe_has(s, "num_query_groups"));
-    const int64_t groups = number(recipe, "num_query_groups", MODEL_MAX_HEADS, 1),
-                  head_dim = number(recipe, "kv_channels", MODEL_MAX_HEADS,
-                                    MAX(1, hidden / MAX(1, n_heads)));
+    const int64_t groups = megatron_number(recipe, "num_query_groups", MODEL_MAX_HEADS, 1),
+                  head_dim = megatron_number(recipe, "kv_channels", MODEL_MAX_HEADS,
+                                             MAX(1, hidden / MAX(1, n_heads)));
     const double rotated = recipe_double(s, "rotary_percent", 1);
 
     json_write_int64(writer, "n_heads", n_heads);
@@ -453,7 +451,7 @@ write_attention(Recipe *recipe, JsonWriter *writer, bool is_mla)
         json_write_bool(writer, "sinks", true);
     else if (recipe_is(s, "softmax_type", "off-by-one"))
         recipe_note(s, "softmax_type off-by-one: costed as the usual softmax");
-    if (flag(recipe, "attention_output_gate"))
+    if (megatron_flag(recipe, "attention_output_gate"))
         json_write_string(writer, "output_gate", "element");
     write_indexer(recipe, writer);
     if (is_mla) {
@@ -461,12 +459,13 @@ write_attention(Recipe *recipe, JsonWriter *writer, bool is_mla)
         json_write_int64(writer, "q_lora_rank",
                          recipe_int(s, "q_lora_rank", 0, MODEL_MAX_HIDDEN, 0));
         json_write_int64(writer, "kv_lora_rank",
-                         number(recipe, "kv_lora_rank", MODEL_MAX_HIDDEN, 512));
+                         megatron_number(recipe, "kv_lora_rank", MODEL_MAX_HIDDEN, 512));
         json_write_int64(writer, "qk_nope_head_dim",
-                         number(recipe, "qk_head_dim", MODEL_MAX_HIDDEN, 128));
+                         megatron_number(recipe, "qk_head_dim", MODEL_MAX_HIDDEN, 128));
         json_write_int64(writer, "qk_rope_head_dim",
-                         number(recipe, "qk_pos_emb_head_dim", MODEL_MAX_HIDDEN, 64));
-        json_write_int64(writer, "v_head_dim", number(recipe, "v_head_dim", MODEL_MAX_HIDDEN, 128));
+                         megatron_number(recipe, "qk_pos_emb_head_dim", MODEL_MAX_HIDDEN, 64));
+        json_write_int64(writer, "v_head_dim",
+                         megatron_number(recipe, "v_head_dim", MODEL_MAX_HIDDEN, 128));
         json_write_object_end(writer);
         return;
     }
@@ -494,18 +493,18 @@ read_style(Recipe *recipe)
     /* Getters take "none" for a setting that is not there. */
     const RecipeSetting *embedding = g_hash_table_lookup(s->by_key, "position_embedding_type");
     const bool has_none = embedding != NULL && g_ascii_strcasecmp(embedding->value, "none") == 0;
-    const bool is_gated = flag(recipe, "swiglu") || flag(recipe, "quick_geglu") ||
+    const bool is_gated = megatron_flag(recipe, "swiglu") || megatron_flag(recipe, "quick_geglu") ||
                           recipe_is(s, "activation_func", "silu") ||
-                          flag(recipe, "gated_linear_unit");
-    const bool is_relu2 = flag(recipe, "squared_relu"),
+                          megatron_flag(recipe, "gated_linear_unit");
+    const bool is_relu2 = megatron_flag(recipe, "squared_relu"),
                is_rope = recipe_is(s, "position_embedding_type", "rope") ||
                          recipe_is(s, "position_embedding_type", "yarn") ||
-                         flag(recipe, "use_rotary_position_embeddings") ||
-                         flag(recipe, "enable_gpt_oss") /* its model has YaRN */;
+                         megatron_flag(recipe, "use_rotary_position_embeddings") ||
+                         megatron_flag(recipe, "enable_gpt_oss") /* its model has YaRN */;
     Style style = {
         .is_rms = recipe_is(s, "normalization", "RMSNorm"),
-        .has_biases =
-            !flag(recipe, "disable_bias_linear") && recipe_bool(s, "add_bias_linear", true),
+        .has_biases = !megatron_flag(recipe, "disable_bias_linear") &&
+                      recipe_bool(s, "add_bias_linear", true),
         .activation = is_relu2   ? "relu2"
                       : is_gated ? NULL
                                  : "gelu",
@@ -516,7 +515,7 @@ read_style(Recipe *recipe)
     };
 
     recipe_bool(s, "no_position_embedding", false);
-    if (flag(recipe, "quick_geglu"))
+    if (megatron_flag(recipe, "quick_geglu"))
         recipe_note(s, "quick_geglu: costed as SwiGLU");
     style.is_gpt = !is_gated && !is_relu2 && !style.is_rms && style.has_biases;
     return style;
@@ -525,7 +524,7 @@ read_style(Recipe *recipe)
 static void
 write_style(Recipe *recipe, JsonWriter *writer, const Style *style)
 {
-    json_write_bool(writer, "qkv_bias", style->has_biases || flag(recipe, "add_qkv_bias"));
+    json_write_bool(writer, "qkv_bias", style->has_biases || megatron_flag(recipe, "add_qkv_bias"));
     if (strcmp(style->positions, style->is_gpt ? "learned" : "rotary") != 0)
         json_write_string(writer, "positions", style->positions);
     if (style->is_gpt)
@@ -546,14 +545,16 @@ write_model(Recipe *recipe, JsonWriter *writer, const Style *style, const Layers
     RecipeSettings *s = recipe->settings;
     g_autofree char *base = g_path_get_basename(s->path);
     const bool is_mla =
-        flag(recipe, "multi_latent_attention") ||
+        megatron_flag(recipe, "multi_latent_attention") ||
         (layers->is_hybrid && strchr(recipe_string(s, pattern_key(s), ""), '+') != NULL);
-    const int64_t hidden = number(recipe, "hidden_size", MODEL_MAX_HIDDEN, 1),
-                  seq_len = number(recipe, "seq_length", MODEL_MAX_SEQ_LEN,
-                                   number(recipe, "encoder_seq_length", MODEL_MAX_SEQ_LEN, 2048));
-    const int64_t ffn = number(recipe, "ffn_hidden_size", MODEL_MAX_FFN_HIDDEN,
-                               style->activation == NULL ? hidden * 8 / 3 / 64 * 64 : 4 * hidden);
-    const bool untied = flag(recipe, "untie_embeddings_and_output_weights") ||
+    const int64_t hidden = megatron_number(recipe, "hidden_size", MODEL_MAX_HIDDEN, 1),
+                  seq_len = megatron_number(
+                      recipe, "seq_length", MODEL_MAX_SEQ_LEN,
+                      megatron_number(recipe, "encoder_seq_length", MODEL_MAX_SEQ_LEN, 2048));
+    const int64_t ffn =
+        megatron_number(recipe, "ffn_hidden_size", MODEL_MAX_FFN_HIDDEN,
+                        style->activation == NULL ? hidden * 8 / 3 / 64 * 64 : 4 * hidden);
+    const bool untied = megatron_flag(recipe, "untie_embeddings_and_output_weights") ||
                         !recipe_bool(s, "share_embeddings_and_output_weights", true);
     const bool has_biases = style->has_biases && !style->is_gpt;
 
@@ -565,9 +566,9 @@ write_model(Recipe *recipe, JsonWriter *writer, const Style *style, const Layers
     write_attention(recipe, writer, is_mla);
     json_write_int64(writer, "ffn_hidden", ffn);
     json_write_int64(writer, "vocab", vocabulary(recipe));
-    json_write_int64(
-        writer, "max_seq_len",
-        MAX(seq_len, number(recipe, "max_position_embeddings", MODEL_MAX_SEQ_LEN, seq_len)));
+    json_write_int64(writer, "max_seq_len",
+                     MAX(seq_len, megatron_number(recipe, "max_position_embeddings",
+                                                  MODEL_MAX_SEQ_LEN, seq_len)));
     json_write_bool(writer, "tied_embeddings", !untied);
     write_style(recipe, writer, style);
     json_write_double(
