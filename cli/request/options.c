@@ -143,7 +143,7 @@ set_given(Options *options, const OptionInfo *info, const char *text)
     g_array_append_val(options->given, given);
 }
 
-/* What trainers call our options, so that a suggestion finds them. */
+/* What trainers, or earlier releases of degas, call our options, so that a suggestion finds them. */
 static const char *const other_names[][2] = {
     {"gbs", "global-batch"},
     {"global-batch-size", "global-batch"},
@@ -167,6 +167,7 @@ static const char *const other_names[][2] = {
     {"expert-model-parallel-size", "ep"},
     {"recompute-granularity", "recompute"},
     {"zero-stage", "zero"},
+    {"graphs", "no-graphs"},
 };
 
 /* (borrowed) What a trainer's name @name, with its dashes, is here; NULL: it is none. */

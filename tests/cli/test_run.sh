@@ -289,6 +289,7 @@ fails 1 'fp16' "a number format the executor does not have" run "$W/fp16.json" -
     fails 2 '--transport' "an unknown transport" $R --transport udp
     fails 2 'stdout\|standard output' "two products on standard output" $R --json --trace -
     fails 2 'steps' "an unknown option, with the nearest" $R --stepps 3
+    fails 2 'graphs: unknown option; did you mean "--no-graphs"' "an option of an earlier release" $R --graphs
     fails 6 'cuda' "a device that is not built" $R --device cuda
     fails 2 'nccl needs --device cuda' "a transport for other devices" $R --transport nccl
     fails 4 'no/text' "data that is not there" $R --data "$W/no/text"
