@@ -58,6 +58,8 @@ folder=$(cd "$1" 2>/dev/null && pwd)
     exit 2
 }
 W=$(mktemp -d)
+OUT=$W
+trap 'rm -rf "$W" "$OUT/gpu-check.new"' EXIT
 mkdir -p "$2" 2>/dev/null && OUT=$(cd "$2" && pwd) && : >"$OUT/gpu-check.new" 2>/dev/null || {
     echo "gpu-check: $2: cannot be written" >&2
     exit 4
@@ -116,7 +118,6 @@ save() {
     tar -czf "$OUT/gpu-check.new" -C "$W" --exclude 't.*' . || [ $? = 1 ] && mv "$OUT/gpu-check.new" "$archive"
 }
 
-trap 'rm -rf "$W" "$OUT/gpu-check.new"' EXIT
 trap '[ -z "$child" ] || kill "$child"; keep_log; save
     echo "gpu-check: interrupted; the same command goes on" >&2; exit 9' INT TERM
 

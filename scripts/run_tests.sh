@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Runs test programs (GLib TAP) and shell tests (TAP too), several at once, shows failures and skips, sums up.
+# Each has a folder of its own for temporary files (TMPDIR); what a test leaves there is a failure, and is removed.
 # usage: run_tests.sh TEST...
 #   JOBS=N      tests at once; one per core and one more unless given, as some wait for most of their time
 #   LIMIT_S=S   a test that lasts longer is killed with everything it started; 600 unless given
@@ -21,6 +22,7 @@ tally=${TALLY:-}
 unset TALLY
 
 logs=$(mktemp -d)
+chmod go+x "$logs" # a test gives up root's rights
 mark=degas-tests-$$
 passed=0 failed=0 skipped=0 tests=0
 declare -A name_of=() log_of=() started_at=() # by process id
@@ -51,7 +53,8 @@ trap 'rm -rf "$logs"' EXIT
 start() {
     local command=("$2" --tap)
     [ "${2%.sh}" = "$2" ] || command=(sh "$2")
-    DEGAS_TEST_MARK=${DEGAS_TEST_MARK:-}/$mark-$1/ timeout -k 10 "$limit_s" "${command[@]}" >"$logs/$1" 2>&1 </dev/null &
+    mkdir "$logs/$1.d"
+    TMPDIR=$logs/$1.d DEGAS_TEST_MARK=${DEGAS_TEST_MARK:-}/$mark-$1/ timeout -k 10 "$limit_s" "${command[@]}" >"$logs/$1" 2>&1 </dev/null &
     name_of[$!]=${2#build/*/}
     log_of[$!]=$1
     started_at[$!]=${EPOCHREALTIME/./}
@@ -77,12 +80,16 @@ finish_one() {
         kill_marked "$mark-${log_of[$pid]}"
         [ "$((tenths / 10))" -lt "$limit_s" ] || echo "    --- $name was killed after $limit_s s"
     fi
+    if [ -n "$(ls -A "$log.d")" ]; then
+        bad=$((bad + 1))
+        echo "    --- $name left in its folder of temporary files: $(cd "$log.d" && find . -mindepth 1 | head -5 | tr '\n' ' ')"
+    fi
     if [ "$bad" -gt 0 ]; then
         echo "    --- output of $name (exit status $rc)"
         grep -v '^ok ' "$log" | tail -60 | sed 's/^/    /'
     fi
     passed=$((passed + ok)) failed=$((failed + bad)) skipped=$((skipped + skip))
-    rm "$log"
+    rm -r "$log" "$log.d"
 }
 
 # run_all AT_ONCE TEST...

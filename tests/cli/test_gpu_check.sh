@@ -177,7 +177,7 @@ in_report '"name": "hangs", .*"status": "skip", "reason": "no time left: stopped
 # cut SIGNAL: a call that gets it in its second section, when the first is in the archive
 cut() {
     rm -rf "$W/check" "$W/err"
-    GPU_CHECK_HANG_S=20 FAKE_SLOW=1 sh scripts/gpu_check.sh --sections probes,kinds "$W/fake" "$W/check" >"$W/out" 2>"$W/err" &
+    TMPDIR=$W GPU_CHECK_HANG_S=20 FAKE_SLOW=1 sh scripts/gpu_check.sh --sections probes,kinds "$W/fake" "$W/check" >"$W/out" 2>"$W/err" &
     pid=$!
     tries=0
     until grep -qs 'probes: done' "$W/err" || [ $tries = 100 ]; do

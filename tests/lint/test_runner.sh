@@ -50,6 +50,14 @@ tested 1 "a test that ends with a status" dies.sh
 says '    --- output of dies.sh (exit status 3)' "its status is said"
 says '1 passed, 1 failed, 0 skipped' "it counts as failed too"
 
+a leaves 'mktemp >/dev/null; mktemp -d >/dev/null; echo ok 1\n'
+mkdir "$W/temporary"
+TMPDIR=$W/temporary tested 1 "a test that leaves temporary files" leaves.sh passes.sh
+says '3 passed, 1 failed, 0 skipped' "it counts as failed"
+says '    --- leaves.sh left in its folder of temporary files: ./tmp[^ ]* ./tmp[^ ]* ' "what it left is named"
+rmdir "$W/temporary"
+report $? "and is removed"
+
 # Each waits for the other, which a runner of one at a time would not start.
 a meets_a "touch $W/a; while [ ! -e $W/b ]; do sleep 0.02; done; echo ok 1; echo ok 2\n"
 a meets_b "touch $W/b; while [ ! -e $W/a ]; do sleep 0.02; done; echo ok 1; echo ok 2\n"
