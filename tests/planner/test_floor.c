@@ -1,0 +1,589 @@
+/*
+ * The bounds of plans with any slices say as much as they can.  Layers without attention take as long on any
+ * slice of so many tokens.  Pipelines of such layers leave out nothing that planner/bounds/floor.h counts, so there
+ * the bound is the time that the simulator says, but for what an interval of rows hides; hulls of times are
+ * compared with all chords, and what ranks hold with the ops of a schedule.  test_bounds_hold.c has bounds that
+ * say too much.
+ */
+#include <math.h>
+
+#include "planner/bounds/floor.h"
+#include "planner/bounds/floor_memory.h"
+#include "planner/bounds/floor_table.h"
+#include "profiles/workload/ops.h"
+#include "tests/planner/pipe_case.h"
+
+/* An interval has one time, its first row's: of rows above a thousand it has a 128th of them (floor_table.c). */
+#define INTERVAL (1.0 / 128.0)
+
+/* What the plan takes whose stages all recompute as the request says. */
+static int64_t
+sliced_ns(const Job *job, const int64_t *tokens, int64_t k)
+{
+    int recomputes[64];
+
+    for (int64_t i = 0; i < job->point.degrees.pp * job->point.degrees.vpp; i++)
+        recomputes[i] = (int)job->point.recompute;
+    g_autoptr(Plan) plan = job_plan(job, tokens, k, recomputes);
+    return plan_ns(job, plan, NULL);
+}
+
+/* The bound of slicings of @k slices of which the longest has @longest tokens. */
+static int64_t
+cell_ns(const Job *job, int64_t k, int64_t longest, int64_t memory_bytes)
+{
+    const double share = (double)longest / LENGTH;
+    const PlanFloorAsked asked = {job->memo, &job->request, &job->point,
+                                  job->cost, job->counts,   memory_bytes};
+    const PlanFloorCell cell = {job->point.n_micro_batches, k, k, share, share};
+
+    return plan_floor_cell_ns(&asked, job->point.micro_batch, &cell);
+}
+
+/* Whether @bound is as near to @truth as intervals allow, but for @allowed_ns. */
+static void
+check_near(const Pipe *pipe, int64_t k, int64_t bound, int64_t truth, int64_t allowed_ns)
+{
+    const double gap = (double)(truth - allowed_ns - bound) / (double)truth;
+
+    if (bound > truth || gap > INTERVAL)
+        g_test_fail_printf(
+            "p %d v %d m %d dp %d layers %d micro-batch %d group %d recompute %d latency %g "
+            "slow %g k %d: the bound is %" G_GINT64_FORMAT ", it takes %" G_GINT64_FORMAT,
+            (int)pipe->p, (int)pipe->v, (int)pipe->m, (int)pipe->dp, (int)pipe->n_layers,
+            (int)pipe->micro_batch, (int)pipe->group, pipe->recompute, pipe->latency_s, pipe->slow,
+            (int)k, bound, truth);
+}
+
+static void
+check_even(const Pipe *pipe, int64_t k, int64_t allowed_ns)
+{
+    g_auto(Job) job = {0};
+    int64_t tokens[16];
+
+    job_init(&job, pipe);
+    for (int64_t i = 0; i < k; i++)
+        tokens[i] = LENGTH / k;
+    check_near(pipe, k, cell_ns(&job, k, tokens[0], INT64_MAX), sliced_ns(&job, tokens, k),
+               allowed_ns);
+}
+
+/* Stages that are alike: seq1f1b and its kind with chunks leave no bubble but filling and draining. */
+static void
+test_even_slices_of_even_stages(void)
+{
+    for (int64_t p = 2; p <= 4; p++)
+        for (int64_t v = 1; v <= 3; v++)
+            for (int64_t m = 1; m <= 5; m++)
+                for (int64_t k = 2; k <= 4; k += 2) {
+                    const Pipe plain = {
+                        .p = p, .v = v, .m = m, .dp = 1, .n_layers = 2 * p * v, .micro_batch = 1};
+                    Pipe pipe = plain;
+                    check_even(&pipe, k, 0);
+                    pipe.micro_batch = 2;
+                    check_even(&pipe, k, 0);
+                    pipe = plain;
+                    pipe.recompute = PLAN_RECOMPUTE_FULL;
+                    check_even(&pipe, k, 0);
+                    pipe = plain;
+                    pipe.dp = 2;
+                    pipe.zero_stage = 3;
+                    pipe.is_real = true;
+                    check_even(&pipe, k, 0);
+                    pipe = plain;
+                    pipe.group = 2;
+                    /* A last group that does not fill the ranks stalls them all. */
+                    if (v > 1 && m % 2 * k == 0)
+                        check_even(&pipe, k, 0);
+                    pipe = plain;
+                    pipe.latency_s = 2e-3;
+                    /* With more than one micro-batch 1F1B waits for messages. */
+                    if (m == 1)
+                        check_even(&pipe, k, 0);
+                    pipe = plain;
+                    pipe.slow = 0.5;
+                    if (v == 1 && p % 2 == 0)
+                        check_even(&pipe, k, 0);
+                    pipe = plain;
+                    pipe.n_layers++;
+                    if (v == 1)
+                        check_even(&pipe, k, 0);
+                }
+}
+
+/* Where one stage has a layer more, or is slower, ranks of several chunks may wait for it once on a slice's way there and once
+ * on its way back, in no path that the bound follows: twice what the layer, or the stage, takes on a slice. */
+static void
+test_even_slices_of_uneven_stages(void)
+{
+    for (int64_t p = 2; p <= 4; p++)
+        for (int64_t v = 2; v <= 3; v++)
+            for (int64_t m = 1; m <= 5; m++)
+                for (int64_t k = 2; k <= 4; k += 2)
+                    for (int64_t more = 1; more < 2; more++)
+                        for (int i = 0; i < 2; i++) {
+                            const Pipe pipe = {.p = p,
+                                               .v = v,
+                                               .m = m,
+                                               .dp = 1,
+                                               .n_layers = 2 * p * v + (i == 0 ? more : 0),
+                                               .micro_batch = 1,
+                                               .slow = i == 1 ? 0.5 : 0.0};
+                            if (i == 1 && (p % 2 != 0 || more > 1))
+                                continue;
+                            g_auto(Job) job = {0};
+                            job_init(&job, &pipe);
+                            const double layer_s =
+                                job.cost->layer.forward_s + job.cost->layer.backward_s;
+                            const double s = 2.0 * layer_s / (double)k * (i == 0 ? 1.0 : 2.0);
+                            int64_t tokens[4];
+                            for (int64_t j = 0; j < k; j++)
+                                tokens[j] = LENGTH / k;
+                            check_near(&pipe, k, cell_ns(&job, k, tokens[0], INT64_MAX),
+                                       sliced_ns(&job, tokens, k), (int64_t)(1e9 * s));
+                        }
+}
+
+/* One micro-batch in slices of different lengths is a flow shop of equal machines: all ranks but the last add what
+ * the longest slice takes. */
+static void
+test_uneven_slices(void)
+{
+    static const int64_t cuts[][3] = {{4096, 2048, 2048}, {2048, 4096, 2048}, {2048, 2048, 4096}};
+
+    for (int64_t p = 2; p <= 5; p++)
+        for (size_t i = 0; i < G_N_ELEMENTS(cuts); i++) {
+            const Pipe pipe = {.p = p,
+                               .v = 1,
+                               .m = 1,
+                               .dp = 1,
+                               .n_layers = 2 * p,
+                               .micro_batch = 1,
+                               .is_fine = true};
+            g_auto(Job) job = {0};
+            job_init(&job, &pipe);
+            const int64_t longest = MAX(MAX(cuts[i][0], cuts[i][1]), cuts[i][2]);
+            check_near(&pipe, 3, cell_ns(&job, 3, longest, INT64_MAX), sliced_ns(&job, cuts[i], 3),
+                       0);
+        }
+}
+
+/* The bound of all slicings is that of the best even ones, of which no others are faster here; and a limit
+ * changes nothing but that it stands for all that is above. */
+static void
+test_all_slicings(void)
+{
+    for (int64_t p = 2; p <= 4; p++)
+        for (int64_t m = 1; m <= 3; m++) {
+            const Pipe pipe = {.p = p, .v = 1, .m = m, .dp = 1, .n_layers = p, .micro_batch = 1};
+            g_auto(Job) job = {0};
+            int64_t tokens[16], least = INT64_MAX, best_k = 0;
+            job_init(&job, &pipe);
+            for (int64_t k = 2; k <= 16; k++) {
+                for (int64_t i = 0; i < k; i++)
+                    tokens[i] = 128 * ((i + 1) * LENGTH / 128 / k - i * LENGTH / 128 / k);
+                const int64_t ns = sliced_ns(&job, tokens, k);
+                best_k = ns < least ? k : best_k;
+                least = MIN(least, ns);
+            }
+            const PlanFloorAsked asked = {job.memo, &job.request, &job.point,
+                                          job.cost, job.counts,   INT64_MAX};
+            const int64_t bound = plan_floor_ns(&asked, &pipe.micro_batch, 1, INT64_MAX);
+            const int64_t longest = 128 * ((LENGTH / 128 + best_k - 1) / best_k);
+            /* Slices of whole tiles are not equal. */
+            check_near(&pipe, best_k, bound, least,
+                       (int64_t)((double)least * ((double)(longest * best_k) / LENGTH - 1.0)));
+            g_assert_cmpint(plan_floor_ns(&asked, &pipe.micro_batch, 1, 2 * bound), ==, bound);
+            g_assert_cmpint(plan_floor_ns(&asked, &pipe.micro_batch, 1, bound + bound / 100), ==,
+                            bound);
+            g_assert_cmpint(plan_floor_ns(&asked, &pipe.micro_batch, 1, bound - bound / 100), ==,
+                            bound - bound / 100);
+        }
+}
+
+/* What a rank's ops take of one slice, both passes, and what its peak is. */
+typedef struct {
+    double slice_ns;
+    int64_t peak_bytes, workspace_bytes;
+} RankCost;
+
+static void
+rank_costs(const Job *job, int64_t k, const int64_t *tokens, int kind, RankCost *costs)
+{
+    const int64_t p = job->point.degrees.pp;
+    const int recomputes[] = {kind, kind, kind, kind};
+    g_autoptr(Plan) plan = job_plan(job, tokens, k, recomputes);
+    g_autoptr(Workload) workload = workload_new(job->arch, job->profile, plan, 0, NULL);
+    g_autoptr(Report) report = NULL;
+
+    g_assert_nonnull(workload);
+    g_assert_true(simulate(plan, workload, INT64_MAX, &report, NULL, NULL));
+    for (int32_t r = 0; r < p; r++) {
+        const WorkloadOp *op = workload_op_of_class(workload, 0, r, 0, 0);
+        costs[r].slice_ns =
+            (double)(op->time_ns[SCHEDULE_OP_FORWARD] + op->time_ns[SCHEDULE_OP_BACKWARD]);
+        costs[r].peak_bytes = g_array_index(report->ranks, ReportRank, (guint)r).peak_memory_bytes;
+        costs[r].workspace_bytes = op->workspace_bytes[SCHEDULE_OP_BACKWARD];
+    }
+}
+
+/* A rank of one chunk has one recompute kind: the fastest with which it fits.  floor.h: all of its ops, after a slice has
+ * passed the ranks before it, and before it comes back. */
+static void
+test_memory_of_one_chunk(void)
+{
+    int n_seen = 0;
+
+    for (int64_t p = 2; p <= 4; p++)
+        for (int64_t m = 1; m <= 3; m++)
+            for (int64_t k = 2; k <= 4; k += 2) {
+                const Pipe pipe = {.p = p,
+                                   .v = 1,
+                                   .m = m,
+                                   .dp = 1,
+                                   .n_layers = 8 * p,
+                                   .micro_batch = 1,
+                                   .recompute = PLAN_AUTO};
+                const int64_t tokens[] = {LENGTH / k, LENGTH / k, LENGTH / k, LENGTH / k};
+                g_auto(Job) job = {0};
+                RankCost none[4], full[4];
+                job_init(&job, &pipe);
+                rank_costs(&job, k, tokens, PLAN_RECOMPUTE_NONE, none);
+                rank_costs(&job, k, tokens, PLAN_RECOMPUTE_FULL, full);
+                const int64_t end_ns = cell_ns(&job, k, LENGTH / k, INT64_MAX) -
+                                       (int64_t)((double)(m * k + p - 1) * none[0].slice_ns);
+                for (int64_t r = 0; r < 2 * p; r++) {
+                    /* Between what a rank has with one kind and the next that any has with some kind. */
+                    const int64_t below = r < p ? none[r].peak_bytes : full[r - p].peak_bytes;
+                    int64_t above = INT64_MAX;
+                    double longest_ns = 0.0;
+                    for (int64_t q = 0; q < p; q++) {
+                        if (none[q].peak_bytes > below)
+                            above = MIN(above, none[q].peak_bytes);
+                        if (full[q].peak_bytes > below)
+                            above = MIN(above, full[q].peak_bytes);
+                    }
+                    /* Workspaces are left out of what floor_memory.h counts. */
+                    if (above == INT64_MAX || above - below < 2 * none[0].workspace_bytes)
+                        continue;
+                    const int64_t limit = below + (above - below) / 4;
+                    bool fits = true;
+                    for (int64_t q = 0; q < p; q++) {
+                        const RankCost *kind = none[q].peak_bytes <= limit ? &none[q] : &full[q];
+                        fits = fits && kind->peak_bytes <= limit;
+                        const double again_ns =
+                            kind == &none[q]
+                                ? 0.0
+                                : (double)(m * 8) * 1e9 * job.cost->layer.sliced_forward_s;
+                        longest_ns =
+                            fmax(longest_ns, (double)(m * k + q) * none[0].slice_ns + again_ns);
+                    }
+                    job.request.memory_limit_bytes = limit;
+                    const int64_t bound = cell_ns(&job, k, LENGTH / k, limit);
+                    g_assert_true(fits);
+                    g_assert_cmpfloat_with_epsilon((double)(bound - end_ns), longest_ns,
+                                                   longest_ns * 1e-4);
+                    n_seen++;
+                }
+                job.request.memory_limit_bytes = full[p - 1].peak_bytes / 2;
+                g_assert_cmpint(cell_ns(&job, k, LENGTH / k, full[p - 1].peak_bytes / 2), ==,
+                                INT64_MAX);
+            }
+    g_assert_cmpint(n_seen, >, 30);
+}
+
+/* --- what ranks hold --- */
+
+/* Sequences that @rank holds in each chunk at its first backward, of micro-batches of @size in @k slices. */
+static void
+count_held(const Schedule *schedule, int32_t rank, double size, double *held)
+{
+    for (int32_t c = 0; c < schedule->n_chunks; c++)
+        held[c] = 0.0;
+    for (int64_t i = schedule->rank_begin[rank]; schedule->ops[i].kind == SCHEDULE_OP_FORWARD; i++)
+        held[schedule->ops[i].chunk] += size / (double)schedule->n_slices;
+}
+
+/* A rank that keeps 10, 6 or 1 bytes of a sequence in a layer, with 0, 3 and 7 s of recompute; chunk c has c + 1
+ * layers.  The gradients of keys and values take half a byte of a sequence. */
+static const double kinds_bytes[PLAN_RECOMPUTE_N] = {10.0, 6.0, 1.0},
+                    kinds_s[PLAN_RECOMPUTE_N] = {0.0, 3.0, 7.0};
+#define KV_BYTES 0.5
+#define SAVING_RATE 4.0
+
+static void
+memory_init(PlanFloorMemory *memory, int64_t p, int64_t v, int64_t group)
+{
+    *memory =
+        (PlanFloorMemory){.pp = p,
+                          .vpp = v,
+                          .group = group,
+                          .kept_bytes = g_new(double, (size_t)(p * v)),
+                          .least_bytes = g_new(double, (size_t)(p * v)),
+                          .kind_bytes = g_malloc0((size_t)(p * v) * sizeof *memory->kind_bytes),
+                          .kind_s = g_malloc0((size_t)(p * v) * sizeof *memory->kind_s),
+                          .kv_bytes = g_new(double, (size_t)p),
+                          .usable_bytes = g_new(double, (size_t)p),
+                          .saving_rate = SAVING_RATE};
+    for (int64_t i = 0; i < p * v; i++) {
+        const double n = (double)(i / p + 1);
+        memory->kept_bytes[i] = n * kinds_bytes[0];
+        memory->least_bytes[i] = n * kinds_bytes[PLAN_RECOMPUTE_N - 1];
+        for (int kind = 0; kind < PLAN_RECOMPUTE_N; kind++) {
+            memory->kind_bytes[i][kind] = n * kinds_bytes[kind];
+            memory->kind_s[i][kind] = kinds_s[kind];
+        }
+        memory->kv_bytes[i % p] = KV_BYTES;
+    }
+}
+
+/* The least that rank @r has to recompute with @usable bytes for what it holds in chunks of 1, 2, ... layers: of several
+ * chunks those of which most is held come first.  @as_one: all of it at the rate of the chunk of which most is held. */
+static double
+needed_s(const double *held, int64_t v, double gradients, double usable, double n_sequences,
+         bool as_one)
+{
+    double excess = gradients - usable, least = gradients, seconds = 0.0;
+    bool is_done[3] = {false};
+
+    for (int64_t c = 0; c < v; c++) {
+        excess += held[c] * (double)(c + 1) * kinds_bytes[0];
+        least += held[c] * (double)(c + 1) * kinds_bytes[PLAN_RECOMPUTE_N - 1];
+    }
+    if (least > usable)
+        return INFINITY;
+    if (v == 1)
+        return excess <= 0.0                                    ? kinds_s[0]
+               : gradients + held[0] * kinds_bytes[1] <= usable ? kinds_s[1]
+                                                                : kinds_s[2];
+    while (excess > 0.0) {
+        int64_t most = -1;
+        for (int64_t c = 0; c < v; c++)
+            if (!is_done[c] && (most < 0 || held[c] > held[most]))
+                most = c;
+        const double room =
+            held[most] * (double)(most + 1) * (kinds_bytes[0] - kinds_bytes[PLAN_RECOMPUTE_N - 1]);
+        const double saved = as_one ? excess : fmin(excess, room);
+        seconds += saved / held[most] / SAVING_RATE * n_sequences;
+        excess -= saved;
+        is_done[most] = true;
+    }
+    return seconds;
+}
+
+static void
+check_forced(PlanFloorMemory *memory, const PlanFloorCut *cut, int64_t r, const double *held,
+             double gradients)
+{
+    double all = gradients;
+
+    for (int64_t c = 0; c < memory->vpp; c++)
+        all += held[c] * (double)(c + 1) * kinds_bytes[0];
+    /* Eleven amounts of memory, from one in which nothing fits on. */
+    for (int i = 0; i <= 10; i++) {
+        const double usable = all * (0.0503 + 0.1 * i);
+        memory->usable_bytes[r] = usable;
+        const double low =
+            needed_s(held, memory->vpp, gradients, usable, (double)cut->n_sequences, true);
+        const double high =
+            needed_s(held, memory->vpp, gradients, usable, (double)cut->n_sequences, false);
+        const double forced = plan_floor_forced_s(memory, cut, r);
+        if (forced < low - 1e-5 || forced > high + 1e-5)
+            g_test_fail_printf("p %d v %d group %d, m %d k %d sequences %d, rank %d: %g s with %g "
+                               "of %g bytes, needed are %g to %g",
+                               (int)memory->pp, (int)memory->vpp, (int)memory->group,
+                               (int)cut->n_micro_batches, (int)cut->n_slices, (int)cut->n_sequences,
+                               (int)r, forced, usable, all, low, high);
+    }
+}
+
+/* floor_memory.h: before its first backward a rank holds what its schedule says, of equal slices and micro-batches. */
+static void
+test_held_before_the_first_backward(void)
+{
+    int n_seen = 0;
+
+    for (int64_t p = 2; p <= 5; p++)
+        for (int64_t v = 1; v <= 3; v++)
+            for (int64_t m = 1; m <= 5; m++)
+                for (int64_t k = 2; k <= 5; k++)
+                    for (int64_t group = 0; group <= (v > 1 ? 3 : 0); group++) {
+                        const char *name = v > 1 ? "seq1f1b-interleaved" : "seq1f1b";
+                        const ScheduleShape shape = {p, v, m, k, group, NULL};
+                        const int64_t in_group = v > 1 ? schedule_interleaved_group(&shape) : m;
+                        /* Ranks warm up longer where the last group does not fill them. */
+                        if (v > 1 &&
+                            (in_group * k < p || (m % in_group != 0 && m % in_group * k < p - 1)))
+                            continue;
+                        g_autoptr(Schedule) schedule = schedule_new(name, &shape, NULL);
+                        g_assert_nonnull(schedule);
+                        g_auto(PlanFloorMemory) memory = {0};
+                        memory_init(&memory, p, v, group);
+                        for (int64_t size = 1; size <= 2; size++)
+                            for (int64_t r = 0; r < p; r++) {
+                                /* The next group's chunks are counted but for the last one. */
+                                if ((p - 1 - r) * 2 > (v * in_group - 1) * k && v > 1)
+                                    continue;
+                                const PlanFloorCut cut = {m, m * size,        size,
+                                                          k, 1.0 / (double)k, v > 1 ? in_group : 0};
+                                double held[3];
+                                count_held(schedule, (int32_t)r, (double)size, held);
+                                check_forced(&memory, &cut, r, held, KV_BYTES * (double)size);
+                            }
+                        n_seen++;
+                    }
+    g_test_message("%d schedules", n_seen);
+    g_assert_cmpint(n_seen, >, 100);
+}
+
+/* Of micro-batches that differ the last rank of one chunk holds the largest, whichever it is; a rank before which more
+ * slices pass than there are holds all sequences, and the gradients of the first micro-batch, which has at least what the others
+ * leave it. */
+static void
+test_held_of_differing_micro_batches(void)
+{
+    for (int64_t largest = 2; largest <= 4; largest++)
+        for (int64_t m = 2; m <= 4; m++)
+            for (int64_t n = largest + m - 1; n < largest * m; n++) {
+                const int64_t k = 2, p = m * k + 1;
+                const PlanFloorCut cut = {m, n, largest, k, 1.0 / (double)k, 0};
+                const double whole = (double)n, one = (double)largest;
+                g_auto(PlanFloorMemory) memory = {0};
+                memory_init(&memory, p, 1, 0);
+                check_forced(&memory, &cut, 0, &whole,
+                             KV_BYTES * (double)MAX(1, n - (m - 1) * largest));
+                check_forced(&memory, &cut, p - 1, &one, KV_BYTES * (double)largest);
+            }
+}
+
+/* --- hulls --- */
+
+typedef struct {
+    double rows, seconds;
+} Corner;
+
+/* The least of all chords at @rows of the first @n corners; beyond the last one its own. */
+static double
+least_chord(const Corner *corners, guint n, double rows)
+{
+    double least = INFINITY;
+
+    if (rows >= corners[n - 1].rows)
+        return corners[n - 1].seconds;
+    for (guint a = 0; a < n && corners[a].rows <= rows; a++)
+        for (guint b = n - 1; b > a && corners[b].rows > rows; b--)
+            least = fmin(least, corners[a].seconds + (corners[b].seconds - corners[a].seconds) *
+                                                         (rows - corners[a].rows) /
+                                                         (corners[b].rows - corners[a].rows));
+    return least;
+}
+
+/* The least of what ops of all numbers of rows from @least to @rows take on average, by row, times @rows: where it is least there is a
+ * corner, or an end. */
+static double
+least_of_more(const Corner *corners, guint n, double rows, double least_rows, double each_s)
+{
+    const double most = fmin(rows, corners[n - 1].rows);
+    double least =
+        fmin((least_chord(corners, n, most) + each_s) / most,
+             (least_chord(corners, n, fmin(most, least_rows)) + each_s) / fmin(most, least_rows));
+
+    for (guint c = 0; c < n; c++)
+        if (corners[c].rows > least_rows && corners[c].rows < most)
+            least =
+                fmin(least, (least_chord(corners, n, corners[c].rows) + each_s) / corners[c].rows);
+    return least * rows;
+}
+
+static void
+check_curve(const PlanFloorTable *table, const PlanFloorCurve *curve, uint32_t *state)
+{
+    g_autofree Corner *corners = g_new(Corner, table->n_intervals + 1);
+    const uint32_t last = (uint32_t)table->ends[table->n_intervals - 1];
+
+    corners[0] = (Corner){0.0, curve->first_s[0]};
+    for (guint i = 0; i < table->n_intervals; i++)
+        corners[i + 1] = (Corner){(double)table->ends[i], curve->first_s[i]};
+    /* Of many corners there are many chords. */
+    for (guint i = 0; i < 1 + 1000 / table->n_intervals; i++) {
+        const double most_rows = 1.0 + draw(state) % last,
+                     rows = most_rows * (double)(1 + draw(state) % 1000) / 1000.0;
+        const double least_rows = rows * (double)(1 + draw(state) % 1000) / 1000.0,
+                     each_s = draw(state) % 2 == 0 ? 0.0 : 1e-4;
+        guint n = 1;
+        while (corners[n - 1].rows < most_rows)
+            n++;
+        const double chord = least_chord(corners, n, rows),
+                     more = least_of_more(corners, n, rows, least_rows, each_s);
+        g_assert_cmpfloat_with_epsilon(plan_floor_average_s(table, curve, rows, most_rows), chord,
+                                       1e-9 * chord);
+        g_assert_cmpfloat_with_epsilon(
+            plan_floor_more_s(table, curve, rows, least_rows, most_rows, each_s), more,
+            1e-9 * more);
+    }
+}
+
+/* floor_table.h: intervals have the time of their first row, a rough table has those of every eighth, and ops of so many rows on average
+ * take no less than the hull says. */
+static void
+test_hulls(void)
+{
+    const Pipe pipe = {.p = 2, .v = 1, .m = 1, .dp = 1, .n_layers = 2, .micro_batch = 2};
+    g_auto(Job) job = {0};
+    uint32_t state = 5;
+
+    job_init(&job, &pipe);
+    for (int64_t rows = LENGTH; rows <= 3 * LENGTH; rows += LENGTH) {
+        const PlanFloorTable *table =
+            plan_floor_table(job.memo, &job.request, &job.point, rows, NULL, false);
+        const PlanFloorTable *rough =
+            plan_floor_table(job.memo, &job.request, &job.point, rows, NULL, true);
+        const PlanLayerShape shape = plan_point_layer_shape(&job.point);
+        ProfileQuery query = plan_layer_query(&job.request, &shape, 0);
+        query.part = MODEL_PART_LAYER;
+        query.shape.batch = 1;
+        query.accumulate_bytes_per_weight =
+            workload_accumulate_bytes(job.request.dtype, &job.request.conventions, false, 2.0);
+        g_assert_cmpint(table->ends[table->n_intervals - 1], ==, rows);
+        for (guint i = 0, j = 0; i < table->n_intervals; i++) {
+            const int64_t begin = i == 0 ? 0 : table->ends[i - 1];
+            query.shape.tokens = begin + 1;
+            const ProfileSliceFloors floors = profile_cost_slice_floors(job.profile, &query);
+            const ProfileSliceFloor *of[] = {&floors.forward, &floors.backward};
+            for (int pass = 0; pass < PLAN_FLOOR_PASSES; pass++) {
+                const PlanFloorPass *sharp = &table->kinds[0].passes[0][pass],
+                                    *other = &rough->kinds[0].passes[0][pass];
+                g_assert_cmpfloat(sharp->device.first_s[i], ==, of[pass]->device_s);
+                g_assert_cmpfloat(sharp->host.first_s[i], ==, of[pass]->host_s);
+                if (j < rough->n_intervals && (j == 0 ? 0 : rough->ends[j - 1]) == begin)
+                    g_assert_cmpfloat(other->device.first_s[j], ==, of[pass]->device_s);
+            }
+            j += j < rough->n_intervals && (j == 0 ? 0 : rough->ends[j - 1]) == begin;
+            g_assert_cmpint(plan_floor_interval(table, begin + 1), ==, i);
+            g_assert_cmpint(plan_floor_interval(table, table->ends[i]), ==, i);
+        }
+        for (int pass = 0; pass < PLAN_FLOOR_PASSES; pass++) {
+            check_curve(table, &table->kinds[0].passes[0][pass].device, &state);
+            check_curve(table, &table->kinds[0].passes[0][pass].host, &state);
+            check_curve(rough, &rough->kinds[0].passes[0][pass].device, &state);
+        }
+    }
+}
+
+int
+main(int argc, char **argv)
+{
+    g_test_init(&argc, &argv, NULL);
+    g_test_add_func("/planner/floor/even-slices-of-even-stages", test_even_slices_of_even_stages);
+    g_test_add_func("/planner/floor/even-slices-of-uneven-stages",
+                    test_even_slices_of_uneven_stages);
+    g_test_add_func("/planner/floor/uneven-slices", test_uneven_slices);
+    g_test_add_func("/planner/floor/all-slicings", test_all_slicings);
+    g_test_add_func("/planner/floor/memory-of-one-chunk", test_memory_of_one_chunk);
+    g_test_add_func("/planner/floor/held-before-the-first-backward",
+                    test_held_before_the_first_backward);
+    g_test_add_func("/planner/floor/held-of-differing-micro-batches",
+                    test_held_of_differing_micro_batches);
+    g_test_add_func("/planner/floor/hulls", test_hulls);
+    return g_test_run();
+}
