@@ -1,7 +1,7 @@
 /*
- * Pipelines that leave out nothing that the bounds of planner/bounds count: layers without attention, which take as long on
- * any slice of so many tokens, over a network that takes no time but a latency.  What bounds say of them is what the
- * simulator says, or a formula of it.
+ * Pipelines that leave out nothing that the bounds of planner/bounds count: layers without
+ * attention, which take as long on any slice of so many tokens, over a network that takes no time
+ * but a latency.  What bounds say of them is what the simulator says, or a formula of it.
  */
 #pragma once
 
@@ -153,7 +153,8 @@ job_init(Job *job, const Pipe *pipe)
     plan_point_bound_bytes(&job->request, job->cost, INT64_MAX, &job->point);
 }
 
-/* (owned) the plan with @slices of LENGTH / n tokens for each n, and stages that recompute as @recomputes says. */
+/* (owned) the plan with @slices of LENGTH / n tokens for each n, and stages that recompute as
+ * @recomputes says. */
 G_GNUC_UNUSED static Plan *
 job_plan(const Job *job, const int64_t *tokens, int64_t k, const int *recomputes)
 {

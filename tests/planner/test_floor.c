@@ -1,9 +1,9 @@
 /*
- * The bounds of plans with any slices say as much as they can.  Layers without attention take as long on any
- * slice of so many tokens.  Pipelines of such layers leave out nothing that planner/bounds/floor.h counts, so there
- * the bound is the time that the simulator says, but for what an interval of rows hides; hulls of times are
- * compared with all chords, and what ranks hold with the ops of a schedule.  test_bounds_hold.c has bounds that
- * say too much.
+ * The bounds of plans with any slices say as much as they can.  Layers without attention take as
+ * long on any slice of so many tokens.  Pipelines of such layers leave out nothing that
+ * planner/bounds/floor.h counts, so there the bound is the time that the simulator says, but for
+ * what an interval of rows hides; hulls of times are compared with all chords, and what ranks hold
+ * with the ops of a schedule.  test_bounds_hold.c has bounds that say too much.
  */
 #include <math.h>
 
@@ -13,7 +13,8 @@
 #include "profiles/workload/ops.h"
 #include "tests/planner/pipe_case.h"
 
-/* An interval has one time, its first row's: of rows above a thousand it has a 128th of them (floor_table.c). */
+/* An interval has one time, its first row's: of rows above a thousand it has a 128th of them
+ * (floor_table.c). */
 #define INTERVAL (1.0 / 128.0)
 
 /* What the plan takes whose stages all recompute as the request says. */
@@ -68,7 +69,8 @@ check_even(const Pipe *pipe, int64_t k, int64_t allowed_ns)
                allowed_ns);
 }
 
-/* Stages that are alike: seq1f1b and its kind with chunks leave no bubble but filling and draining. */
+/* Stages that are alike: seq1f1b and its kind with chunks leave no bubble but filling and
+ * draining. */
 static void
 test_even_slices_of_even_stages(void)
 {
@@ -111,8 +113,9 @@ test_even_slices_of_even_stages(void)
                 }
 }
 
-/* Where one stage has a layer more, or is slower, ranks of several chunks may wait for it once on a slice's way there and once
- * on its way back, in no path that the bound follows: twice what the layer, or the stage, takes on a slice. */
+/* Where one stage has a layer more, or is slower, ranks of several chunks may wait for it once
+ * on a slice's way there and once on its way back, in no path that the bound follows: twice what
+ * the layer, or the stage, takes on a slice. */
 static void
 test_even_slices_of_uneven_stages(void)
 {
@@ -144,8 +147,8 @@ test_even_slices_of_uneven_stages(void)
                         }
 }
 
-/* One micro-batch in slices of different lengths is a flow shop of equal machines: all ranks but the last add what
- * the longest slice takes. */
+/* One micro-batch in slices of different lengths is a flow shop of equal machines: all ranks but
+ * the last add what the longest slice takes. */
 static void
 test_uneven_slices(void)
 {
@@ -168,8 +171,8 @@ test_uneven_slices(void)
         }
 }
 
-/* The bound of all slicings is that of the best even ones, of which no others are faster here; and a limit
- * changes nothing but that it stands for all that is above. */
+/* The bound of all slicings is that of the best even ones, of which no others are faster here;
+ * and a limit changes nothing but that it stands for all that is above. */
 static void
 test_all_slicings(void)
 {
@@ -227,8 +230,8 @@ rank_costs(const Job *job, int64_t k, const int64_t *tokens, int kind, RankCost 
     }
 }
 
-/* A rank of one chunk has one recompute kind: the fastest with which it fits.  floor.h: all of its ops, after a slice has
- * passed the ranks before it, and before it comes back. */
+/* A rank of one chunk has one recompute kind: the fastest with which it fits.  floor.h: all of
+ * its ops, after a slice has passed the ranks before it, and before it comes back. */
 static void
 test_memory_of_one_chunk(void)
 {
@@ -253,7 +256,8 @@ test_memory_of_one_chunk(void)
                 const int64_t end_ns = cell_ns(&job, k, LENGTH / k, INT64_MAX) -
                                        (int64_t)((double)(m * k + p - 1) * none[0].slice_ns);
                 for (int64_t r = 0; r < 2 * p; r++) {
-                    /* Between what a rank has with one kind and the next that any has with some kind. */
+                    /* Between what a rank has with one kind and the next that any has with some
+                     * kind. */
                     const int64_t below = r < p ? none[r].peak_bytes : full[r - p].peak_bytes;
                     int64_t above = INT64_MAX;
                     double longest_ns = 0.0;
@@ -292,9 +296,224 @@ test_memory_of_one_chunk(void)
     g_assert_cmpint(n_seen, >, 30);
 }
 
+/* --- formulas --- */
+
+/* What both passes of a layer take on so many rows: on devices of one multiprocessor a constant
+ * and a time by row. */
+typedef struct {
+    double each[PLAN_FLOOR_PASSES], row[PLAN_FLOOR_PASSES];
+} Line;
+
+static Line
+line_of(const Job *job)
+{
+    const int recomputes[16] = {0};
+    const int64_t tokens[][2] = {{2048, LENGTH - 2048}, {4096, 4096}};
+    Line line;
+    int64_t ns[2][PLAN_FLOOR_PASSES];
+
+    for (int i = 0; i < 2; i++) {
+        g_autoptr(Plan) plan = job_plan(job, tokens[i], 2, recomputes);
+        g_autoptr(Workload) workload = workload_new(job->arch, job->profile, plan, 0, NULL);
+        g_assert_nonnull(workload);
+        const WorkloadOp *op = workload_op_of_class(workload, 0, 0, 0, 0);
+        ns[i][0] = op->time_ns[SCHEDULE_OP_FORWARD];
+        ns[i][1] = op->time_ns[SCHEDULE_OP_BACKWARD];
+    }
+    const double n = (double)job->counts[0] * (double)job->point.micro_batch;
+    for (int i = 0; i < PLAN_FLOOR_PASSES; i++) {
+        line.row[i] = (double)(ns[1][i] - ns[0][i]) / 2048.0 / n;
+        line.each[i] = (double)ns[0][i] / (double)job->counts[0] -
+                       2048.0 * line.row[i] * (double)job->point.micro_batch;
+    }
+    return line;
+}
+
+static double
+pass_ns(const Line *line, int pass, double rows)
+{
+    return line->each[pass] + line->row[pass] * rows;
+}
+
+static double
+both_ns(const Line *line, double rows)
+{
+    return pass_ns(line, 0, rows) + pass_ns(line, 1, rows);
+}
+
+/* What all slices of a layer take, @n ops of @rows together. */
+static double
+work_ns(const Line *line, double n, double rows)
+{
+    return n * (line->each[0] + line->each[1]) + (line->row[0] + line->row[1]) * rows;
+}
+
+static double
+end_ns(const Job *job)
+{
+    const int recomputes[16] = {0};
+    g_autoptr(Plan) plan = job_plan(job, NULL, 0, recomputes);
+    g_autoptr(Workload) workload = workload_new(job->arch, job->profile, plan, 0, NULL);
+
+    g_assert_nonnull(workload);
+    return (double)workload->ranks[0].optimizer_ns;
+}
+
+static int64_t
+any_cell_ns(const Job *job, int64_t group, const PlanFloorCell *cell)
+{
+    const PlanFloorAsked asked = {job->memo, &job->request, &job->point,
+                                  job->cost, job->counts,   INT64_MAX};
+
+    return plan_floor_cell_ns(&asked, group, cell);
+}
+
+/* Whether @bound is what a formula says of lines, from which times of few rows differ by less
+ * than a 500th. */
+static void
+check_formula(const Pipe *pipe, int64_t bound, double formula)
+{
+    if (fabs((double)bound - formula) > 4e-3 * formula)
+        g_test_fail_printf(
+            "p %d v %d m %d layers %d: the bound is %" G_GINT64_FORMAT ", the formula says %.0f",
+            (int)pipe->p, (int)pipe->v, (int)pipe->m, (int)pipe->n_layers, bound, formula);
+}
+
+/* A cell of several numbers of slices has the work of its fewest and the way of its most: of a
+ * rank, and of the chain of all stages through the last one. */
+static void
+test_cells_of_several_numbers(void)
+{
+    for (int64_t p = 2; p <= 4; p++)
+        for (int64_t v = 1; v <= 3; v++)
+            for (int64_t m = 1; m <= 3; m++)
+                for (int64_t last = 4; last <= 8; last *= 2) {
+                    const Pipe pipe = {.p = p,
+                                       .v = v,
+                                       .m = m,
+                                       .dp = 1,
+                                       .n_layers = 2 * p * v,
+                                       .micro_batch = 1,
+                                       .is_fine = true};
+                    const PlanFloorCell cell = {m, 2, last, 1.0 / (double)last, 1.0};
+                    g_auto(Job) job = {0};
+                    job_init(&job, &pipe);
+                    const Line line = line_of(&job);
+                    const double work = work_ns(&line, 2.0 * (double)m, (double)(m * LENGTH)),
+                                 way = both_ns(&line, (double)LENGTH / (double)last);
+                    const double rank = 2.0 * (double)v * work + 2.0 * (double)(p - 1) * way;
+                    const double chain = 2.0 * work + 2.0 * (double)(v * p - 1) * way;
+                    check_formula(&pipe, any_cell_ns(&job, 1, &cell),
+                                  fmax(rank, chain) + end_ns(&job));
+                }
+}
+
+/* Micro-batches that differ in size: the first one and the last one have what all others leave
+ * them, at least one sequence each, in the way that takes least. */
+static void
+test_sizes_at_both_ends(void)
+{
+    for (int64_t p = 2; p <= 5; p++)
+        for (int64_t largest = 2; largest <= 4; largest++)
+            for (int64_t m = 2; m <= 4; m++)
+                for (int64_t n = largest + m - 1; n <= largest * m; n++) {
+                    const Pipe pipe = {.p = p,
+                                       .v = 1,
+                                       .m = n,
+                                       .dp = 1,
+                                       .n_layers = 2 * p,
+                                       .micro_batch = 1,
+                                       .is_fine = true};
+                    const PlanFloorCell cell = {m, 2, 2, 0.5, 0.5};
+                    const double rows = LENGTH / 2.0;
+                    const int64_t both = MAX(2, n - (m - 2) * largest);
+                    double way = INFINITY;
+                    g_auto(Job) job = {0};
+                    job_init(&job, &pipe);
+                    const Line line = line_of(&job);
+                    for (int64_t first = 1; first <= largest; first++)
+                        if (MAX(1, both - first) <= largest)
+                            way = fmin(way,
+                                       pass_ns(&line, 0, rows * (double)first) +
+                                           pass_ns(&line, 1, rows * (double)MAX(1, both - first)));
+                    const double work = work_ns(&line, 2.0 * (double)m, (double)(n * LENGTH));
+                    check_formula(&pipe, any_cell_ns(&job, largest, &cell),
+                                  2.0 * work + 2.0 * (double)(p - 1) * way + end_ns(&job));
+                }
+}
+
+/* Where a rank has a layer more, a path begins on it, to which the shortest slice may have come,
+ * or on rank 0, where the layer is subtracted for the first micro-batch. */
+static void
+test_uneven_slices_of_uneven_stages(void)
+{
+    for (int64_t p = 2; p <= 4; p++)
+        for (int64_t m = 1; m <= 6; m++)
+            for (int i = 0; i <= 3; i++)
+                for (int64_t more = 0; more < p; more++) {
+                    const Pipe pipe = {.p = p,
+                                       .v = 1,
+                                       .m = m,
+                                       .dp = 1,
+                                       .n_layers = 4 * p + more,
+                                       .micro_batch = 1,
+                                       .is_fine = true};
+                    const double longest = LENGTH / 8.0 * (4 + i),
+                                 least = LENGTH - longest; /* of two slices */
+                    const PlanFloorCell cell = {m, 2, 2, longest / LENGTH, longest / LENGTH};
+                    g_auto(Job) job = {0};
+                    double before = 0.0, bound = 0.0;
+                    job_init(&job, &pipe);
+                    const Line line = line_of(&job);
+                    const double work = work_ns(&line, 2.0 * (double)m, (double)(m * LENGTH));
+                    for (int64_t r = 0; r < p; before += (double)job.counts[r++]) {
+                        double begin = 0.0; /* layers before the first rank that has as many */
+                        for (int64_t q = 0; job.counts[q] < job.counts[r]; q++)
+                            begin += (double)job.counts[q];
+                        const double longer =
+                            (double)MAX(0, job.counts[r] - job.counts[0]) * work / (double)m;
+                        const double far = fmax(before * both_ns(&line, longest) - longer,
+                                                (before - begin) * both_ns(&line, longest) +
+                                                    begin * both_ns(&line, least));
+                        bound = fmax(bound, (double)job.counts[r] * work + far);
+                    }
+                    check_formula(&pipe, any_cell_ns(&job, 1, &cell), bound + end_ns(&job));
+                }
+}
+
+/* In two orders of ranks one rank lies on fast devices in one and on slow ones in the other:
+ * what it takes is that of the fast ones, as in the order in which it lies there alone. */
+static void
+test_orders_of_ranks_on_two_kinds(void)
+{
+    for (int first = 0; first < 2; first++) {
+        const Pipe pipe = {.p = 2,
+                           .v = 1,
+                           .m = 3,
+                           .dp = 2,
+                           .n_layers = 4,
+                           .micro_batch = 1,
+                           .slow = 0.5,
+                           .slow_first = first};
+        const PlanFloorCell cell = {3, 2, 2, 0.5, 0.5};
+        int32_t kinds[2];
+        g_auto(Job) job = {0};
+        job_init(&job, &pipe);
+        const int64_t one = any_cell_ns(&job, 1, &cell);
+        plan_rank_kinds(&job.request, &job.point, kinds);
+        g_assert_true(kinds[0] == 0 && kinds[1] == 1);
+        job.point.orders = 1u << PLAN_RANK_ORDER_DEFAULT | 1u << PLAN_RANK_ORDER_PP_BEFORE_DP;
+        plan_rank_kinds(&job.request, &job.point, kinds);
+        g_assert_true(kinds[1 - first] == 1 - first && kinds[first] == -1);
+        const int64_t both = any_cell_ns(&job, 1, &cell);
+        g_assert_cmpfloat_with_epsilon((double)both, (double)one, 1e-3 * (double)one);
+    }
+}
+
 /* --- what ranks hold --- */
 
-/* Sequences that @rank holds in each chunk at its first backward, of micro-batches of @size in @k slices. */
+/* Sequences that @rank holds in each chunk at its first backward, of micro-batches of @size in
+ * @k slices. */
 static void
 count_held(const Schedule *schedule, int32_t rank, double size, double *held)
 {
@@ -304,8 +523,8 @@ count_held(const Schedule *schedule, int32_t rank, double size, double *held)
         held[schedule->ops[i].chunk] += size / (double)schedule->n_slices;
 }
 
-/* A rank that keeps 10, 6 or 1 bytes of a sequence in a layer, with 0, 3 and 7 s of recompute; chunk c has c + 1
- * layers.  The gradients of keys and values take half a byte of a sequence. */
+/* A rank that keeps 10, 6 or 1 bytes of a sequence in a layer, with 0, 3 and 7 s of recompute;
+ * chunk c has c + 1 layers.  The gradients of keys and values take half a byte of a sequence. */
 static const double kinds_bytes[PLAN_RECOMPUTE_N] = {10.0, 6.0, 1.0},
                     kinds_s[PLAN_RECOMPUTE_N] = {0.0, 3.0, 7.0};
 #define KV_BYTES 0.5
@@ -337,8 +556,9 @@ memory_init(PlanFloorMemory *memory, int64_t p, int64_t v, int64_t group)
     }
 }
 
-/* The least that rank @r has to recompute with @usable bytes for what it holds in chunks of 1, 2, ... layers: of several
- * chunks those of which most is held come first.  @as_one: all of it at the rate of the chunk of which most is held. */
+/* The least that rank @r has to recompute with @usable bytes for what it holds in chunks of 1,
+ * 2, ... layers: of several chunks those of which most is held come first.  @as_one: all of it
+ * at the rate of the chunk of which most is held. */
 static double
 needed_s(const double *held, int64_t v, double gradients, double usable, double n_sequences,
          bool as_one)
@@ -397,7 +617,8 @@ check_forced(PlanFloorMemory *memory, const PlanFloorCut *cut, int64_t r, const 
     }
 }
 
-/* floor_memory.h: before its first backward a rank holds what its schedule says, of equal slices and micro-batches. */
+/* floor_memory.h: before its first backward a rank holds what its schedule says, of equal slices
+ * and micro-batches. */
 static void
 test_held_before_the_first_backward(void)
 {
@@ -436,9 +657,9 @@ test_held_before_the_first_backward(void)
     g_assert_cmpint(n_seen, >, 100);
 }
 
-/* Of micro-batches that differ the last rank of one chunk holds the largest, whichever it is; a rank before which more
- * slices pass than there are holds all sequences, and the gradients of the first micro-batch, which has at least what the others
- * leave it. */
+/* Of micro-batches that differ the last rank of one chunk holds the largest, whichever it is; a
+ * rank before which more slices pass than there are holds all sequences, and the gradients of
+ * the first micro-batch, which has at least what the others leave it. */
 static void
 test_held_of_differing_micro_batches(void)
 {
@@ -478,8 +699,8 @@ least_chord(const Corner *corners, guint n, double rows)
     return least;
 }
 
-/* The least of what ops of all numbers of rows from @least to @rows take on average, by row, times @rows: where it is least there is a
- * corner, or an end. */
+/* The least of what ops of all numbers of rows from @least to @rows take on average, by row,
+ * times @rows: where it is least there is a corner, or an end. */
 static double
 least_of_more(const Corner *corners, guint n, double rows, double least_rows, double each_s)
 {
@@ -523,8 +744,8 @@ check_curve(const PlanFloorTable *table, const PlanFloorCurve *curve, uint32_t *
     }
 }
 
-/* floor_table.h: intervals have the time of their first row, a rough table has those of every eighth, and ops of so many rows on average
- * take no less than the hull says. */
+/* floor_table.h: intervals have the time of their first row, a rough table has those of every
+ * eighth, and ops of so many rows on average take no less than the hull says. */
 static void
 test_hulls(void)
 {
@@ -585,5 +806,11 @@ main(int argc, char **argv)
     g_test_add_func("/planner/floor/held-of-differing-micro-batches",
                     test_held_of_differing_micro_batches);
     g_test_add_func("/planner/floor/hulls", test_hulls);
+    g_test_add_func("/planner/floor/cells-of-several-numbers", test_cells_of_several_numbers);
+    g_test_add_func("/planner/floor/sizes-at-both-ends", test_sizes_at_both_ends);
+    g_test_add_func("/planner/floor/uneven-slices-of-uneven-stages",
+                    test_uneven_slices_of_uneven_stages);
+    g_test_add_func("/planner/floor/orders-of-ranks-on-two-kinds",
+                    test_orders_of_ranks_on_two_kinds);
     return g_test_run();
 }

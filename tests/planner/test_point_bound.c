@@ -1,12 +1,14 @@
 /*
- * The bounds of points and sketches (planner/bounds/point_bound.h, sketch.h) are what their headers say: of pipelines
- * whose stages are alike the time that the simulator says, else the formula, with the times of ops in it.
+ * The bounds of points and sketches (planner/bounds/point_bound.h, sketch.h) are what their
+ * headers say: of pipelines whose stages are alike the time that the simulator says, else the
+ * formula, with the times of ops in it.
  */
 #include "planner/bounds/sketch.h"
 #include "profiles/workload/buffers.h"
 #include "tests/planner/pipe_case.h"
 
-/* A plan of whole sequences whose stages all recompute as the request says, and what it is made of. */
+/* A plan of whole sequences whose stages all recompute as the request says, and what it is made
+ * of. */
 typedef struct {
     Job job;
     Plan *plan;
@@ -107,7 +109,8 @@ check_s(const Pipe *pipe, const char *what, double bound, double truth)
             (int)pipe->n_layers, (int)pipe->vocab, bound, truth);
 }
 
-/* The point's bound is @expected, or the average work of a rank and what follows its last op, if that is more. */
+/* The point's bound is @expected, or the average work of a rank and what follows its last op, if
+ * that is more. */
 static void
 check_point(const Priced *priced, const Pipe *pipe, double expected)
 {
@@ -120,9 +123,10 @@ check_point(const Priced *priced, const Pipe *pipe, double expected)
     check_s(pipe, "the point's bound", point_s(priced), fmax(expected, work + end));
 }
 
-/* (m v + p - 1) n t of n layers per stage, or of the last rank of one chunk, which may have a layer more and the head, all of its ops and one
- * op of each rank before it.  Gradients that are added up, the optimizer are left out, and the embedding but for a micro-batch that
- * passes all stages and comes back alone. */
+/* (m v + p - 1) n t of n layers per stage, or of the last rank of one chunk, which may have a
+ * layer more and the head, all of its ops and one op of each rank before it.  Gradients that are
+ * added up, the optimizer are left out, and the embedding but for a micro-batch that passes all
+ * stages and comes back alone. */
 static void
 check_point_of_even_stages(const Priced *priced, const Pipe *pipe)
 {
@@ -145,8 +149,8 @@ check_point_of_even_stages(const Priced *priced, const Pipe *pipe)
     check_point(priced, pipe, sum + (double)pipe->m * both_s(&alone, last));
 }
 
-/* Stages that are alike but for a layer more in the last ones and a head: no rank waits longer than the headers say.  The point's bound leaves
- * out the optimizer and the embedding. */
+/* Stages that are alike but for a layer more in the last ones and a head: no rank waits longer
+ * than the headers say.  The point's bound leaves out the optimizer and the embedding. */
 static void
 test_even_stages(void)
 {
@@ -175,7 +179,6 @@ test_even_stages(void)
                         continue;
                     priced_init(&priced, &pipe);
                     const double truth = 1e-9 * (double)priced.report->iteration_ns;
-                    const PlanPartCost *embedding = &priced.job.cost->parts[PLAN_PART_EMBEDDING];
                     check_point_of_even_stages(&priced, &pipe);
                     const PlanSketchInput input = sketch_input(&priced, limits);
                     plan_sketch_init(&sketch, &input);
@@ -224,7 +227,8 @@ test_even_stages_of_halves(void)
         }
 }
 
-/* point_bound.h: of any division of the layers T f / (1 - (1 - f / m)^p), where f is 1, or the forward's share. */
+/* point_bound.h: of any division of the layers T f / (1 - (1 - f / m)^p), where f is 1, or the
+ * forward's share. */
 static void
 test_any_stages(void)
 {
@@ -256,7 +260,8 @@ test_any_stages(void)
                 }
                 priced_init(&priced, &pipe);
                 priced.job.point.is_balanced = true;
-                /* With the sums of gradients, of which every op but the first of an iteration has one. */
+                /* With the sums of gradients, of which every op but the first of an iteration
+                 * has one. */
                 const PlanLayerShape layer = plan_point_layer_shape(&priced.job.point);
                 const double sums = 2.0 * (double)p * priced.job.cost->layer.accumulate_s *
                                     plan_layer_accumulated(&priced.job.request, &layer, (double)m);
@@ -265,6 +270,43 @@ test_any_stages(void)
                             (whole + sums) * share /
                                 (1.0 - pow(1.0 - share / (double)m, (double)p)));
             }
+}
+
+/* A micro-batch passes all stages, embedding and head among them, and comes back; all others
+ * pass the layers of the last stage meanwhile. */
+static void
+test_way_through_a_head(void)
+{
+    for (int64_t p = 2; p <= 4; p++)
+        for (int64_t v = 2; v <= 3; v++) {
+            const Pipe pipe = {.family = "interleaved",
+                               .p = p,
+                               .v = v,
+                               .m = p,
+                               .dp = 1,
+                               .n_layers = 2 * p * v,
+                               .vocab = 51200,
+                               .micro_batch = 1};
+            const Pipe once = {.family = "1f1b",
+                               .p = 1,
+                               .v = 1,
+                               .m = 1,
+                               .dp = 1,
+                               .n_layers = 2 * p * v,
+                               .vocab = 51200,
+                               .micro_batch = 1};
+            g_auto(Priced) priced = {0};
+            double all;
+            {
+                g_auto(Priced) alone = {0};
+                priced_init(&alone, &once);
+                all = both_s(&alone, 0);
+            }
+            priced_init(&priced, &pipe);
+            const PlanPartCost *layer = &priced.job.cost->parts[PLAN_PART_LAYER];
+            check_point(&priced, &pipe,
+                        all + (double)(p - 1) * 2.0 * (layer->forward_s + layer->backward_s));
+        }
 }
 
 /* --- what points hold --- */
@@ -288,8 +330,9 @@ kept_bytes(const Priced *priced, int64_t stage)
     return (double)op_of(priced, stage)->activation_bytes;
 }
 
-/* point_bound.h: the average rank's state, and its share of the activations of one micro-batch; those of all where forwards come first, and of
- * slices those of the largest micro-batch, but for a thousandth. */
+/* point_bound.h: the average rank's state, and its share of the activations of one micro-batch;
+ * those of all where forwards come first, and of slices those of the largest micro-batch, but
+ * for a thousandth. */
 static void
 test_bytes(void)
 {
@@ -328,12 +371,13 @@ test_bytes(void)
             }
 }
 
-/* What does not fit is computed again at the least time per byte: of one kind of layers, in the share of them that has to be. */
+/* What does not fit is computed again at the least time per byte: of one kind of layers, in the
+ * share of them that has to be. */
 static void
 test_recompute_of_what_does_not_fit(void)
 {
     for (int64_t p = 1; p <= 2; p++)
-        for (int i = 0; i <= 4; i++) {
+        for (int i = -1; i <= 4; i++) {
             const Pipe pipe = {.family = "1f1b",
                                .p = p,
                                .v = 1,
@@ -342,7 +386,7 @@ test_recompute_of_what_does_not_fit(void)
                                .n_layers = 2 * p,
                                .micro_batch = 4,
                                .recompute = PLAN_AUTO};
-            const double share = 0.25 * i;
+            const double share = 0.25 * i; /* below 0 there is room left */
             g_auto(Priced) priced = {0};
             priced_init(&priced, &pipe);
             PlanPoint *point = &priced.job.point;
@@ -353,8 +397,9 @@ test_recompute_of_what_does_not_fit(void)
             const int64_t limit =
                 (int64_t)(state_bytes(&priced, 0) + kept_bytes(&priced, 0) - share * saved);
             const double plain = priced.job.cost->all.recompute_s[PLAN_RECOMPUTE_NONE];
-            const double again = share * (double)(2 * p) * layer->recompute_s[PLAN_RECOMPUTE_FULL];
-            const double sliced = share * (double)(2 * p) * layer->sliced_forward_s;
+            const double must = fmax(0.0, share) * (double)(2 * p);
+            const double again = must * layer->recompute_s[PLAN_RECOMPUTE_FULL];
+            const double sliced = must * layer->sliced_forward_s;
             request->memory_limit_bytes = limit;
             plan_point_bound_bytes(request, priced.job.cost, limit, point);
             g_assert_cmpfloat_with_epsilon(point->recompute_s, plain + again,
@@ -383,7 +428,8 @@ test_recompute_of_what_does_not_fit(void)
         }
 }
 
-/* point_bound.h: a limit of the user's own is meant as it stands; of a device's memory the allocator loses some; none is no limit. */
+/* point_bound.h: a limit of the user's own is meant as it stands; of a device's memory the
+ * allocator loses some; none is no limit. */
 static void
 test_usable_bytes(void)
 {
@@ -406,8 +452,8 @@ test_usable_bytes(void)
 
 /* --- work alone --- */
 
-/* The least of a point is the work of an average rank; of slices what no cut saves, with the sums of one of two slices and what the request has all
- * layers compute again. */
+/* The least of a point is the work of an average rank; of slices what no cut saves, with the
+ * sums of one of two slices and what the request has all layers compute again. */
 static void
 test_work_alone(void)
 {
@@ -465,7 +511,8 @@ test_work_alone(void)
 
 /* --- sketches --- */
 
-/* What follows a rank's last op: reducing its gradients and those of a tied table, the optimizer, gathering its weights. */
+/* What follows a rank's last op: reducing its gradients and those of a tied table, the
+ * optimizer, gathering its weights. */
 static void
 test_ends(void)
 {
@@ -578,8 +625,8 @@ test_limits(void)
     }
 }
 
-/* sketch.h: with several chunks what must be saved costs the least time per byte.  Where all forwards come first, each chunk
- * holds all micro-batches, and a byte of each saves as many. */
+/* sketch.h: with several chunks what must be saved costs the least time per byte.  Where all
+ * forwards come first, each chunk holds all micro-batches, and a byte of each saves as many. */
 static void
 test_saving_of_chunks(void)
 {
@@ -611,7 +658,8 @@ test_saving_of_chunks(void)
             input = sketch_input(&priced, limits);
             plan_sketch_init(&sketch, &input);
             plan_sketch_weigh(&sketch, &input);
-            /* With the workspace of a layer that is computed again it does not fit quite as well. */
+            /* With the workspace of a layer that is computed again it does not fit quite as
+             * well. */
             const double again = share * 4.0 * (double)m * layer->recompute_s[PLAN_RECOMPUTE_FULL];
             if (sketch.fits)
                 check_s(&pipe, "the bound of what is saved", 1e-9 * (double)sketch.bound_ns,
@@ -620,7 +668,8 @@ test_saving_of_chunks(void)
         }
 }
 
-/* Both chains of DualPipe are work of a rank, of what overlapped pairs hide nothing where there are no collectives. */
+/* Both chains of DualPipe are work of a rank, of what overlapped pairs hide nothing where there
+ * are no collectives. */
 static void
 test_work_of_both_chains(void)
 {
@@ -693,5 +742,6 @@ main(int argc, char **argv)
     g_test_add_func("/planner/point-bound/limits", test_limits);
     g_test_add_func("/planner/point-bound/work-of-both-chains", test_work_of_both_chains);
     g_test_add_func("/planner/point-bound/saving-of-chunks", test_saving_of_chunks);
+    g_test_add_func("/planner/point-bound/way-through-a-head", test_way_through_a_head);
     return g_test_run();
 }
