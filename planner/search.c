@@ -364,11 +364,10 @@ seed_clear(PlanFound *seed)
 typedef PlanFound Seed;
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(Seed, seed_clear)
 
-/* With the number of devices and the modules that @request says.  @limit: objective values above it are
- * of no interest.  @advises: what would fit is looked for where nothing does. */
+/* What search_set() says, with families that search at every point that may be worth it. */
 static Plan *
-search_set(const PlanRequest *request, int64_t limit, PlanEvaluateFunc evaluate, void *user_data,
-           bool advises, GError **error)
+search_within(const PlanRequest *request, int64_t limit, PlanEvaluateFunc evaluate, void *user_data,
+              bool advises, GError **error)
 {
     g_auto(Seed) seed = {0};
     const int64_t near_ns = find_limit(request, evaluate, user_data, &seed);
@@ -420,6 +419,71 @@ search_set(const PlanRequest *request, int64_t limit, PlanEvaluateFunc evaluate,
     else
         g_set_error(error, PLAN_ERROR, PLAN_ERROR_INFEASIBLE, "nothing fits");
     return NULL;
+}
+
+/* (borrowed) The first named family that searches for an order; NULL: none is named. */
+static const ScheduleFamily *
+named_search(const PlanRequest *request)
+{
+    for (size_t i = 0; request->schedules != NULL && request->schedules[i] != NULL; i++) {
+        const ScheduleFamily *family = schedule_family_find(request->schedules[i], NULL);
+        if (family != NULL && family->searches)
+            return family;
+    }
+    return NULL;
+}
+
+/*
+ * Where a family is named that searches for an order, which takes it a second: what the last plan kept takes with
+ * the families that it begins with, which it never falls behind.  Of those that come to one plan of its own the
+ * best counts.  INT64_MAX: none is named, or they have too few plans.
+ */
+static int64_t
+find_begun_limit(const PlanRequest *request, PlanEvaluateFunc evaluate, void *user_data)
+{
+    const ScheduleFamily *search = named_search(request);
+
+    if (search == NULL || request->objective == PLAN_OBJECTIVE_MEMORY)
+        return INT64_MAX;
+    g_autofree const char **names = name_least_families(request->schedules);
+    g_autoptr(GHashTable) known = g_hash_table_new_full(g_str_hash, g_str_equal, g_free, NULL);
+    g_auto(Seed) ignored = {0}; /* it has the name of another family */
+    PlanRequest narrow = *request;
+    narrow.schedules = names;
+    narrow.top = (request->top + 1) * g_strv_length((char **)names) - 1;
+    narrow.rank_order = MAX(PLAN_RANK_ORDER_DEFAULT, request->rank_order);
+    if (request->slices_mode == PLAN_SLICES_AUTO)
+        narrow.slices_mode = PLAN_SLICES_OFF;
+    g_autoptr(GPtrArray) found =
+        search_narrow(&narrow, INT64_MAX, false, evaluate, user_data, &ignored);
+    for (guint i = 0; i < found->len; i++) {
+        const PlanFound *one = found->pdata[i];
+        Plan as_found = *one->plan; /* borrows all that is the plan's */
+        if (!g_strv_contains(request->schedules, as_found.schedule))
+            as_found.schedule = (char *)(intptr_t)search->name;
+        g_hash_table_add(known, plan_choices(&as_found));
+        if (g_hash_table_size(known) > (guint)request->top)
+            return one->first;
+    }
+    return INT64_MAX;
+}
+
+/* With the number of devices and the modules that @request says.  @limit: objective values above it are
+ * of no interest.  @advises: what would fit is looked for where nothing does. */
+static Plan *
+search_set(const PlanRequest *request, int64_t limit, PlanEvaluateFunc evaluate, void *user_data,
+           bool advises, GError **error)
+{
+    const int64_t begun_ns = find_begun_limit(request, evaluate, user_data);
+
+    if (begun_ns < limit) {
+        g_autoptr(Plan) plan = search_within(request, begun_ns, evaluate, user_data, false, NULL);
+        const guint n = plan == NULL || plan->alternatives == NULL ? 0 : plan->alternatives->len;
+        if (plan != NULL && (n == (guint)request->top || is_request_stopped(request)))
+            return g_steal_pointer(&plan);
+        /* Layers may have been divided otherwise there. */
+    }
+    return search_within(request, limit, evaluate, user_data, advises, error);
 }
 
 /* --- modules of selective recompute --- */

@@ -174,6 +174,10 @@ struct ScheduleFamily {
     /* (nullable) The family's own rules; returns false with SCHEDULE_ERROR_SHAPE naming the rule.
      */
     bool (*check)(const ScheduleShape *shape, GError **error);
+    /* (nullable) For families that search: no order of @shape takes less, by shape->times and within its
+     * limits, as long as their objective; 0: unknown.  An order need not be found for it.  Only after
+     * schedule_shape_check().  Cost: about 6 visits of every op. */
+    int64_t (*bound_ns)(const ScheduleShape *shape);
     /* Builds a schedule of @family, which may be another name of the same order.  Only after
      * schedule_shape_check().  Returns: (owned) NULL with SCHEDULE_ERROR_LIMIT. */
     Schedule *(*build)(const ScheduleFamily *family, const ScheduleShape *shape, GError **error);

@@ -474,6 +474,22 @@ schedule_zb_auto(const ScheduleShape *shape, ScheduleZbAutoFacts *facts, GError 
     return schedule;
 }
 
+static int64_t
+bound_ns(const ScheduleShape *shape)
+{
+    ZbProblem problem;
+    ZbBound bound;
+    int64_t ns = 0;
+
+    if (zb_problem_init(&problem, shape, NULL) &&
+        zb_bound_init(&bound, &problem, problem.objective, true, NULL)) {
+        ns = zb_bound_root_ns(&bound);
+        zb_bound_clear(&bound);
+    }
+    zb_problem_clear(&problem);
+    return ns;
+}
+
 static Schedule *
 build(const ScheduleFamily *family, const ScheduleShape *shape, GError **error)
 {
@@ -492,5 +508,6 @@ const ScheduleFamily schedule_family_zb_auto = {
     .torch_class = "1F1B",
     .torch_class_of_chunks = "ZBVZeroBubble",
     .torch_reads_ops = true,
+    .bound_ns = bound_ns,
     .build = build,
 };

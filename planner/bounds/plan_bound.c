@@ -387,6 +387,80 @@ plan_bound_path_ns(const Plan *plan, const Workload *workload, const PlanFlight 
     return best;
 }
 
+/* What activations may take on @rank at the most: @workspace_bytes is the least of its ops. */
+static int64_t
+room_bytes(const WorkloadRank *rank, int64_t workspace_bytes)
+{
+    const int64_t usable = workload_usable_bytes(rank);
+    int64_t taken = workspace_bytes;
+
+    for (int owner = 0; owner < TRACE_MEMORY_N; owner++)
+        taken = plan_sum_ns(taken, rank->static_bytes[owner]);
+    return usable == 0 ? INT64_MAX : MAX(0, usable - taken);
+}
+
+/* The least message to stage @to from @from, if there is such a stage on another rank; @half: 0 of forwards. */
+static int64_t
+message_to_ns(const Bound *bound, int32_t to, int32_t from, int half)
+{
+    if (from < 0 || from == bound->workload->n_stages ||
+        rank_at(bound, 0, from) == rank_at(bound, 0, to))
+        return 0;
+    return least_op(bound, 0, from).message_ns[half];
+}
+
+int64_t
+plan_bound_order_ns(const Plan *plan, const Workload *workload)
+{
+    const ScheduleFamily *family = schedule_family_find(plan->schedule, NULL);
+    const int32_t n = workload->n_stages, p = workload->n_ranks;
+
+    if (family->bound_ns == NULL)
+        return 0;
+    const Bound bound = bound_new(plan, workload, family);
+    G_GNUC_UNUSED g_autofree int64_t *counts = bound.counts;
+    g_autofree ScheduleStageTimes *stages = g_new(ScheduleStageTimes, (size_t)n);
+    g_autofree int64_t *limits = g_new(int64_t, (size_t)p);
+    g_autofree int64_t *workspace = g_new(int64_t, (size_t)p);
+    int64_t end = INT64_MAX;
+
+    for (int32_t r = 0; r < p; r++)
+        workspace[r] = INT64_MAX;
+    for (int32_t k = 0; k < n; k++) {
+        const LeastOp least = least_op(&bound, 0, k);
+        const int64_t overhead = workload->op_overhead_ns;
+        const bool blocks = workload->blocking_messages;
+        /* A message that blocks is counted once, in the op that waits for it. */
+        const int64_t before = blocks ? message_to_ns(&bound, k, k - 1, 0) : 0;
+        const int64_t after = blocks ? message_to_ns(&bound, k, k + 1, 1) : 0;
+        stages[k] = (ScheduleStageTimes){
+            .forward_ns = least.time_ns[SCHEDULE_OP_FORWARD] + overhead + before,
+            .input_ns = least.time_ns[SCHEDULE_OP_BACKWARD_INPUT] + overhead + after,
+            .weight_ns = least.time_ns[SCHEDULE_OP_BACKWARD_WEIGHT] + overhead,
+            .backward_ns = least.time_ns[SCHEDULE_OP_BACKWARD] + overhead + after,
+            .forward_message_ns = blocks ? 0 : least.message_ns[0],
+            .backward_message_ns = blocks ? 0 : least.message_ns[1],
+            .activation_bytes = least.kept_bytes[0],
+            .weight_activation_bytes = least.kept_bytes[1],
+        };
+        for (int moment = 0; moment < PLAN_MOMENT_N; moment++)
+            lower(&workspace[rank_at(&bound, 0, k)], least.workspace_bytes[moment]);
+    }
+    for (int32_t r = 0; r < p; r++) {
+        limits[r] = room_bytes(&workload->ranks[r], workspace[r]);
+        end = MIN(end, end_ns(workload, r, (int32_t)plan->degrees.vpp, INT64_MAX / 2));
+    }
+    const ScheduleTimes times = {
+        .stages = stages,
+        .n_stages = n,
+        .limit_bytes = limits,
+        .objective = SCHEDULE_OBJECTIVE_MAKESPAN,
+    };
+    ScheduleShape shape = plan_shape(plan);
+    shape.times = &times;
+    return plan_sum_ns(family->bound_ns(&shape), end);
+}
+
 /* --- bytes --- */
 
 const PlanFlight *

@@ -46,6 +46,14 @@ int64_t plan_bound_end_ns(const Plan *plan, const Workload *workload);
 int64_t plan_bound_path_ns(const Plan *plan, const Workload *workload, const PlanFlight *flight);
 
 /*
+ * Returns: no order of a family that searches for one lets @plan fit and take less
+ * (ScheduleFamily.bound_ns); 0: the family does not search.  What it knows beside the bounds above is that memory
+ * limits how many micro-batches are in flight: each waits for the backward of one before it.
+ * Cost: about six visits of every op; an order takes thousands.
+ */
+int64_t plan_bound_order_ns(const Plan *plan, const Workload *workload);
+
+/*
  * Returns: what the fullest rank of @plan holds at its peak at the least; exact with one size of
  * micro-batch, whole sequences, unsplit backwards, one chunk per rank and dense layers of one kind.
  * @flight  of the plan's schedule

@@ -178,6 +178,16 @@ plan_priced_bounds(const PlanPriced *priced)
     return &priced->bounds;
 }
 
+int64_t
+plan_priced_order_ns(PlanPriced *priced)
+{
+    if (!schedule_family_find(priced->plan->schedule, NULL)->searches)
+        return 0;
+    if (priced->workload == NULL)
+        priced->workload = price(priced->trial, priced->plan, NULL);
+    return priced->workload == NULL ? 0 : plan_bound_order_ns(priced->plan, priced->workload);
+}
+
 /* --- simulating --- */
 
 /* (owned, nullable) the known report, if it says what one up to @limit_ns would. */

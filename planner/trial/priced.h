@@ -31,5 +31,9 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC(PlanPriced, plan_priced_free)
 
 const PlanPricedBounds *plan_priced_bounds(const PlanPriced *priced);
 
+/* Returns: what it takes at the least in any order that a family which searches could find; 0: unknown, or the
+ * family does not search.  See plan_bound_order_ns(). */
+int64_t plan_priced_order_ns(PlanPriced *priced);
+
 /* Simulates the plan, unless that is known.  @limit_ns and @report as for PlanEvaluateFunc. */
 bool plan_priced_evaluate(PlanPriced *priced, int64_t limit_ns, Report **report, GError **error);

@@ -220,6 +220,12 @@ simulate(PlanTrial *trial, const Plan *plan, PlanPriced *priced, Report **large)
         outcome->least_pruned_ns = MIN(outcome->least_pruned_ns, bounds->ns);
         return PLAN_TRIED_PRUNED;
     }
+    const int64_t order_ns = timeless ? 0 : plan_priced_order_ns(priced);
+    if (order_ns > trial->limit) {
+        outcome->pruned++;
+        outcome->least_pruned_ns = MIN(outcome->least_pruned_ns, order_ns);
+        return PLAN_TRIED_PRUNED;
+    }
     outcome->simulated++;
     Report *report = NULL;
     GError *error = NULL;

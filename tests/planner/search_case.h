@@ -162,6 +162,8 @@ simulate(const Plan *plan, const Workload *workload, int64_t limit_ns, Report **
     g_assert_cmpint(plan_bound_ns(plan, workload, family), <=, (*report)->iteration_ns);
     g_assert_cmpint(plan_bound_path_ns(plan, workload, plan_bound_flight(plan, flights)), <=,
                     (*report)->iteration_ns);
+    if ((*report)->fits)
+        g_assert_cmpint(plan_bound_order_ns(plan, workload), <=, (*report)->iteration_ns);
     g_assert_cmpint(plan_bound_bytes(plan, workload, plan_bound_flight(plan, flights)), <=,
                     (*report)->peak_memory_bytes);
     /* What the caller allows: any time above the limit, and no later than the true one. */

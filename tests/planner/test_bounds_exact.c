@@ -254,6 +254,53 @@ test_equal_stages_have_the_formula(void)
                 }
 }
 
+/*
+ * plan_bound.h: memory limits what is in flight.  With room for one micro-batch each passes the pipeline alone, there
+ * and back, and the next one waits for its W on rank 0: m (p (f + i) + 2 (p - 1) message + w); where messages
+ * block, too.  zb-auto's order takes just that.  Without a limit the bound knows the busiest rank.
+ */
+static void
+test_orders_that_memory_limits(void)
+{
+    const int64_t op_ns[SCHEDULE_OP_N] = {[SCHEDULE_OP_FORWARD] = 5,
+                                          [SCHEDULE_OP_BACKWARD] = 11,
+                                          [SCHEDULE_OP_BACKWARD_INPUT] = 7,
+                                          [SCHEDULE_OP_BACKWARD_WEIGHT] = 4};
+
+    flights = plan_memo_new();
+    for (int64_t p = 2; p <= 4; p++)
+        for (int64_t m = 1; m <= 5; m += 2)
+            for (int blocks = 0; blocks < 2; blocks++) {
+                g_autoptr(Plan) plan = plan_new();
+                plan->degrees.pp = p;
+                plan->n_micro_batches = plan->global_batch = m;
+                g_free(plan->schedule);
+                plan->schedule = g_strdup("zb-auto");
+                g_array_append_vals(plan->slices, &(int64_t){64}, 1);
+                const ScheduleShape shape = {p, 1, m, 1, 0, NULL};
+                g_autoptr(Schedule) schedule = schedule_new("1f1b", &shape, NULL);
+                g_autoptr(Workload) workload = workload_new_plain(schedule, op_ns, 3);
+                workload->blocking_messages = blocks;
+                for (int32_t i = 0; i < p; i++) {
+                    workload->ops[i].activation_bytes = workload->ops[i].weight_activation_bytes =
+                        100;
+                    workload->ranks[i].static_bytes[TRACE_MEMORY_WEIGHTS] = 1000;
+                }
+                const int64_t unlimited_ns = plan_bound_order_ns(plan, workload);
+                g_assert_cmpint(unlimited_ns, >=, m * (5 + 11));
+                g_assert_cmpint(unlimited_ns, <=, (m + p) * (5 + 11 + 2 * 3));
+                for (int32_t i = 0; i < p; i++)
+                    workload->ranks[i].memory_limit_bytes = 1000 + 199;
+                const int64_t ns = m * (p * (5 + 7) + 2 * (p - 1) * 3 + 4);
+                g_assert_cmpint(plan_bound_order_ns(plan, workload), ==, ns);
+                g_autoptr(Report) report = NULL;
+                g_assert_true(simulate(plan, workload, INT64_MAX, &report, NULL, NULL));
+                g_assert_true(report->fits);
+                g_assert_cmpint(report->iteration_ns, ==, ns);
+            }
+    g_clear_pointer(&flights, plan_memo_free);
+}
+
 /* --- what is in flight --- */
 
 /* Whole, then half virtual micro-batches of each chunk after the first @n ops of @rank; flight.h says when. */
@@ -426,5 +473,7 @@ main(int argc, char **argv)
                     test_slow_ranks_count_by_their_least_slow_part);
     g_test_add_func("/planner/bounds-exact/equal-stages-have-the-formula",
                     test_equal_stages_have_the_formula);
+    g_test_add_func("/planner/bounds-exact/orders-that-memory-limits",
+                    test_orders_that_memory_limits);
     return g_test_run();
 }

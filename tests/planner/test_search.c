@@ -602,6 +602,54 @@ test_orders_made_to_fit_try_every_recompute(void)
     g_clear_pointer(&flights, plan_memo_free);
 }
 
+/* A PlanEvaluateFunc that counts in @user_data the orders that are searched for. */
+static bool
+count_orders(const Plan *plan, const Workload *workload, int64_t limit_ns, Report **report,
+             void *user_data, GError **error)
+{
+    *(int *)user_data += schedule_family_find(plan->schedule, NULL)->searches;
+    return simulate(plan, workload, limit_ns, report, NULL, error);
+}
+
+/* An order is searched for only where it may win, and what wins is the best of all orders: who asks for more
+ * plans than there are gets every one. */
+static void
+test_orders_are_searched_where_they_may_win(void)
+{
+    static const char *const searched[] = {"zb-auto", NULL};
+    g_autoptr(ModelArch) arch = small_arch(8, 0, 0);
+    g_autoptr(Profile) profile = cluster_of("p3.16xlarge", 4);
+    PlanRequest request = request_of(arch, profile, 4);
+    int n_all = 0, n_few = 0;
+
+    request.tp = request.cp = request.micro_batch = 1;
+    request.zero_stage = 0;
+    request.sequence_parallel = 0;
+    request.schedules = searched;
+    flights = plan_memo_new();
+    for (int64_t limit = 600; limit <= 1000; limit += 400) {
+        request.memory_limit_bytes = limit * 1000000;
+        request.top = 10000;
+        g_autoptr(Plan) all = plan_search(&request, count_orders, &n_all, NULL);
+        request.top = 0;
+        g_autoptr(Plan) best = plan_search(&request, count_orders, &n_few, NULL);
+        g_assert_true((all == NULL) == (best == NULL));
+        if (all == NULL)
+            continue;
+        g_assert_cmpint(best->predicted->iteration_ns, ==, all->predicted->iteration_ns);
+        g_assert_cmpfloat(best->lower_bound_s, <=, units_s_from_ns(best->predicted->iteration_ns));
+        request.top = 2;
+        g_autoptr(Plan) three = plan_search(&request, count_orders, &n_few, NULL);
+        for (guint i = 0; i < 2 && i < all->alternatives->len; i++)
+            g_assert_cmpint(((Plan *)three->alternatives->pdata[i])->predicted->iteration_ns, ==,
+                            ((Plan *)all->alternatives->pdata[i])->predicted->iteration_ns);
+    }
+    g_test_message("%d orders, and %d where they may win", n_all, n_few);
+    g_assert_cmpint(n_few, >, 0);
+    g_assert_cmpint(2 * n_few, <, n_all);
+    g_clear_pointer(&flights, plan_memo_free);
+}
+
 /* What is said to be near only spares time, also where the request cannot have it: chunks on one rank. */
 static void
 test_what_is_near_may_be_wrong(void)
@@ -662,6 +710,8 @@ main(int argc, char **argv)
                     test_what_does_not_fit_names_the_way_out);
     g_test_add_func("/planner/search/a-wave-spreads-a-pattern", test_a_wave_spreads_a_pattern);
     g_test_add_func("/planner/search/what-is-near-may-be-wrong", test_what_is_near_may_be_wrong);
+    g_test_add_func("/planner/search/orders-are-searched-where-they-may-win",
+                    test_orders_are_searched_where_they_may_win);
     g_test_add_func("/planner/search/orders-made-to-fit-try-every-recompute",
                     test_orders_made_to_fit_try_every_recompute);
     return g_test_run();
