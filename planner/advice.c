@@ -68,7 +68,7 @@ state_is_large(const PlanRequest *request, int64_t n)
 static Plan *
 fits(const PlanRequest *request, PlanEvaluateFunc evaluate, void *user_data)
 {
-    g_autoptr(Plan) plan = plan_search_least(request, evaluate, user_data);
+    g_autoptr(Plan) plan = plan_search_least(request, limit_of(request), evaluate, user_data);
 
     /* Predicted without a limit. */
     return plan != NULL && plan->predicted->peak_memory_bytes <= limit_of(request)
@@ -235,7 +235,7 @@ plan_advice_set_error(const PlanRequest *request, PlanEvaluateFunc evaluate, voi
 {
     g_autoptr(GString) text = g_string_new(NULL);
     g_autoptr(Plan) simulated =
-        request->is_terse ? NULL : plan_search_least(request, evaluate, user_data);
+        request->is_terse ? NULL : plan_search_least(request, INT64_MAX, evaluate, user_data);
     const Plan *least = simulated != NULL ? simulated : outcome->least;
     const int64_t needed =
         simulated != NULL ? simulated->predicted->peak_memory_bytes : outcome->least_bytes;

@@ -41,10 +41,7 @@ compare_by_time(const void *a, const void *b)
 static int
 compare_by_memory(const void *a, const void *b)
 {
-    const PlanPoint *x = *(const PlanPoint *const *)a, *y = *(const PlanPoint *const *)b;
-
-    ORDER_BY(x->bound_bytes, y->bound_bytes);
-    return compare_by_time(a, b);
+    return plan_point_compare_bytes(*(const PlanPoint *const *)a, *(const PlanPoint *const *)b);
 }
 
 /* Whole sequences, or the request's slices, at up to @max_points points. */
@@ -145,7 +142,8 @@ name_least_families(const char *const *schedules)
 }
 
 Plan *
-plan_search_least(const PlanRequest *request, PlanEvaluateFunc evaluate, void *user_data)
+plan_search_least(const PlanRequest *request, int64_t most_bytes, PlanEvaluateFunc evaluate,
+                  void *user_data)
 {
     PlanRequest unlimited = *request;
     g_autofree const char **names =
@@ -157,7 +155,11 @@ plan_search_least(const PlanRequest *request, PlanEvaluateFunc evaluate, void *u
     unlimited.memory_limit_bytes = NO_LIMIT;
     unlimited.top = 0;
     unlimited.memo = NULL; /* advice changes devices too */
-    const PlanSpaceLimits limits = {NO_LIMIT, INT64_MAX, -1, 0};
+    const PlanSpaceLimits limits = {.memory_bytes = NO_LIMIT,
+                                    .time_ns = INT64_MAX,
+                                    .sliced_ns = -1,
+                                    .n_leanest = MAX_LEAST + PLAN_WAVE,
+                                    .leanest_bytes = most_bytes};
     g_autoptr(PlanSpace) space = plan_space_new(&unlimited, &limits, NULL);
     g_auto(PlanRun) run = {0};
     if (space == NULL)

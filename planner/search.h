@@ -58,8 +58,10 @@ Plan *plan_search(const PlanRequest *request, PlanEvaluateFunc evaluate, void *u
                   GError **error);
 
 /* Looks for the plan of least memory, whatever the limit is, at the few hundred points whose
- * parameters take least.  Returns: (owned, nullable) that plan with its prediction. */
-Plan *plan_search_least(const PlanRequest *request, PlanEvaluateFunc evaluate, void *user_data);
+ * parameters take least.  @most_bytes: plans of more are of no interest; INT64_MAX: all are.
+ * Returns: (owned, nullable) that plan with its prediction; it may need more than @most_bytes. */
+Plan *plan_search_least(const PlanRequest *request, int64_t most_bytes, PlanEvaluateFunc evaluate,
+                        void *user_data);
 
 /* Returns: (owned) the plan that a request with every degree fixed describes, without a search, as
  * `degas simulate MODEL CLUSTER ...` takes it (slices AUTO may still be chosen, by formula); NULL

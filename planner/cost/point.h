@@ -4,6 +4,7 @@
  */
 #pragma once
 
+#include "base/order.h"
 #include "planner/cost/layer_cost.h"
 
 typedef struct {
@@ -35,6 +36,15 @@ typedef struct {
     int64_t cost;         /* index into PlanSpace.costs */
     int64_t index;        /* in the order of enumeration, for ties */
 } PlanPoint;
+
+/* The total order by memory, then by time: of const PlanPoint *; less is better. */
+static inline int
+plan_point_compare_bytes(const PlanPoint *a, const PlanPoint *b)
+{
+    ORDER_BY(a->bound_bytes, b->bound_bytes);
+    ORDER_BY(a->bound_ns, b->bound_ns);
+    return ORDER(a->index, b->index);
+}
 
 /* Returns: the rank orders to try at @point, as bits. */
 static inline uint32_t

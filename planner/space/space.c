@@ -154,6 +154,7 @@ typedef struct {
     int n_orders;
     int64_t n_candidates; /* of all points so far */
     PlanPoint chunked;    /* the last of too many chunks to be sliced; pp 0: there is none */
+    int64_t most_bytes;   /* as many points as are wanted have no more */
 } Walk;
 
 /* Whether @value is what the request fixes (0: everything is). */
@@ -285,6 +286,29 @@ keep_point(Walk *walk, PlanPoint point, GArray *points)
     g_array_append_val(points, point);
 }
 
+static int
+compare_bytes(const void *a, const void *b)
+{
+    return plan_point_compare_bytes(a, b);
+}
+
+/* As keep_point(), where the leanest points alone are wanted. */
+static void
+keep_lean_point(Walk *walk, const PlanPoint *point)
+{
+    GArray *points = walk->space->points;
+    const int64_t n = walk->limits->n_leanest;
+
+    if (point->bound_bytes > walk->most_bytes)
+        return;
+    keep_point(walk, *point, points);
+    if (points->len < 4 * n)
+        return;
+    g_array_sort(points, compare_bytes);
+    g_array_set_size(points, (guint)n);
+    walk->most_bytes = g_array_index(points, PlanPoint, n - 1).bound_bytes;
+}
+
 /* Points that are not looked at. */
 static void
 count_slow(Walk *walk, int64_t n_points, int64_t n_candidates, int64_t bound_ns)
@@ -324,6 +348,8 @@ add_point(Walk *walk, const PlanPoint *point)
     } else if (point->bound_ns > limits->time_ns) {
         space->n_slow += point->n_candidates;
         space->least_slow_ns = MIN(space->least_slow_ns, point->bound_ns);
+    } else if (limits->n_leanest > 0) {
+        keep_lean_point(walk, point);
     } else {
         keep_point(walk, *point, space->points);
     }
@@ -686,6 +712,7 @@ walk_init(Walk *walk, const PlanSpace *all, const PlanSpaceLimits *limits, int64
         .known = g_ptr_array_new_with_free_func(known_cost_free),
         .known_chunks = g_ptr_array_new_with_free_func(known_chunks_free),
         .slices = g_array_new(FALSE, FALSE, sizeof(int64_t)),
+        .most_bytes = limits->leanest_bytes,
     };
     *walk->space = *all;
     g_ptr_array_ref(walk->space->families);

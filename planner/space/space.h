@@ -25,6 +25,9 @@ typedef struct {
     /* (borrowed, nullable) Read atomically: once it is not 0 the enumeration ends, and the space is
      * a part of itself. */
     const int *stop;
+    /* > 0: of the points of each tp and cp no more need be kept than so many, those of the least memory
+     * (plan_point_compare_bytes()), and none of more than leanest_bytes; the rest is not counted. */
+    int64_t n_leanest, leanest_bytes;
 } PlanSpaceLimits;
 
 typedef struct {

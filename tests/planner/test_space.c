@@ -147,6 +147,48 @@ test_the_first_reason_is_told(void)
     g_assert_nonnull(strstr(error->message, "--dp 16"));
 }
 
+/* --- the leanest points --- */
+
+static gint
+compare_leaner(gconstpointer a, gconstpointer b)
+{
+    return plan_point_compare_bytes(a, b);
+}
+
+/* Where the leanest points alone are wanted, those that are kept are the leanest of all, and as they were; and
+ * the others are no leaner than what is of no interest. */
+static void
+test_the_leanest_points_are_kept(void)
+{
+    g_autoptr(ModelArch) arch = small_arch(8, 4, 1000);
+    g_autoptr(Profile) profile = cluster_of("dgx-a100-40g", 16);
+    const PlanSpaceLimits none = {.memory_bytes = INT64_MAX, .time_ns = INT64_MAX, .sliced_ns = -1};
+    PlanRequest request = request_of(arch, profile, 32);
+
+    request.n_devices = 16;
+    g_autoptr(PlanSpace) all = plan_space_new(&request, &none, NULL);
+    g_array_sort(all->points, compare_leaner);
+    for (guint n = 3; n < 1000; n *= 5) {
+        PlanSpaceLimits lean = none;
+        lean.n_leanest = n;
+        lean.leanest_bytes = g_array_index(all->points, PlanPoint, 2 * n).bound_bytes;
+        g_autoptr(PlanSpace) some = plan_space_new(&request, &lean, NULL);
+        g_assert_cmpuint(some->points->len, <, all->points->len);
+        g_assert_cmpint(some->n_points, ==, all->n_points);
+        g_array_sort(some->points, compare_leaner);
+        for (guint i = 0; i < n; i++) {
+            const PlanPoint *point = &g_array_index(some->points, PlanPoint, i);
+            g_assert_cmpint(point->index, ==, g_array_index(all->points, PlanPoint, i).index);
+            g_assert_true(memcmp(plan_space_cost(some, point),
+                                 plan_space_cost(all, &g_array_index(all->points, PlanPoint, i)),
+                                 sizeof(PlanLayerCost)) == 0);
+        }
+        for (guint i = 0; i < some->points->len; i++)
+            g_assert_cmpint(g_array_index(some->points, PlanPoint, i).bound_bytes, <=,
+                            lean.leanest_bytes);
+    }
+}
+
 /* --- devices that fill no whole nodes --- */
 
 /* What one family takes at @point is no less than its bounds.  Returns: the sketch's against what it takes. */
@@ -321,6 +363,7 @@ main(int argc, char **argv)
     g_test_add_func("/planner/space/parts-make-the-whole", test_parts_make_the_whole);
     g_test_add_func("/planner/space/points-have-their-costs", test_points_have_their_costs);
     g_test_add_func("/planner/space/the-first-reason-is-told", test_the_first_reason_is_told);
+    g_test_add_func("/planner/space/the-leanest-points-are-kept", test_the_leanest_points_are_kept);
     g_test_add_func("/planner/space/bounds-hold-on-part-of-a-node",
                     test_bounds_hold_on_part_of_a_node);
     g_test_add_func("/planner/memo/an-answer-is-made-once", test_an_answer_is_made_once);
