@@ -22,7 +22,7 @@ TESTS = {
     'profiles/cost': 'tests/profiles/test_[clmrsw]*.c tests/profiles/test_ph*.c',
     'planner/bounds': 'tests/planner/test_*.c',
     'simulator': 'tests/simulator/test_*.c',
-    'executor/run': 'tests/executor/test_run.c tests/executor/test_checkpoint.c tests/executor/test_data.c '
+    'executor/run': 'tests/executor/test_run.c tests/executor/test_rank.c tests/executor/test_checkpoint.c tests/executor/test_data.c '
                     'tests/executor/test_optimize.c tests/executor/test_disturbed.c tests/executor/test_matrix.c tests/executor/test_verify.c '
                     'tests/executor/test_offload.c tests/executor/test_faults.c tests/executor/test_state_mixer.c',
 }

@@ -191,7 +191,6 @@ set_sums(const PlanFloor *floor, guint node, int k, const PlanFloorCell *cell, c
 
 /* What sizes the micro-batches of a cell have at both ends. */
 typedef struct {
-    PlanFloorGroups groups;
     Sizes ends[PLAN_POINT_MAX_REGROUPED], grouped[PLAN_POINT_MAX_REGROUPED];
     int n_ends, n_grouped;
 } CellSizes;
@@ -201,7 +200,6 @@ cell_sizes(const PlanFloor *floor, const PlanFloorCell *cell, CellSizes *sizes)
 {
     const PlanFloorGroups groups = plan_floor_groups(floor, cell);
 
-    sizes->groups = groups;
     sizes->n_ends = sizes_of(floor, cell, 1, 1, sizes->ends);
     sizes->n_grouped = sizes_of(floor, cell, groups.first, groups.last, sizes->grouped);
     if (groups.is_one) {

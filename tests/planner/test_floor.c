@@ -10,6 +10,7 @@
 #include "planner/bounds/floor.h"
 #include "planner/bounds/floor_memory.h"
 #include "planner/bounds/floor_table.h"
+#include "profiles/workload/buffers.h"
 #include "profiles/workload/ops.h"
 #include "tests/planner/pipe_case.h"
 
@@ -359,6 +360,22 @@ end_ns(const Job *job)
     return (double)workload->ranks[0].optimizer_ns;
 }
 
+/* Bytes of rank 0 that stay, without messages' buffers. */
+static double
+state_bytes(const Job *job)
+{
+    const int recomputes[16] = {0};
+    g_autoptr(Plan) plan = job_plan(job, NULL, 0, recomputes);
+    g_autoptr(Workload) workload = workload_new(job->arch, job->profile, plan, 0, NULL);
+    double sum =
+        (double)workload_library_bytes(&job->profile->parameters, &job->request.conventions);
+
+    g_assert_nonnull(workload);
+    for (int i = 0; i < TRACE_MEMORY_N; i++)
+        sum += i == TRACE_MEMORY_BUFFERS ? 0.0 : (double)workload->ranks[0].static_bytes[i];
+    return sum;
+}
+
 static int64_t
 any_cell_ns(const Job *job, int64_t group, const PlanFloorCell *cell)
 {
@@ -481,6 +498,40 @@ test_uneven_slices_of_uneven_stages(void)
                 }
 }
 
+/* Six sequences in four micro-batches of at most two: while a micro-batch comes back from three
+ * ranks rank 0 has run the next one, so of two such pairs one holds three sequences.  Where it
+ * has room for less, it computes all of them again. */
+static void
+test_memory_of_pairs_of_micro_batches(void)
+{
+    const Pipe pipe = {.p = 3,
+                       .v = 1,
+                       .m = 6,
+                       .dp = 1,
+                       .n_layers = 24,
+                       .micro_batch = 1,
+                       .recompute = PLAN_AUTO,
+                       .is_fine = true};
+    const PlanFloorCell cell = {4, 2, 2, 0.5, 0.5};
+    g_auto(Job) job = {0};
+
+    job_init(&job, &pipe);
+    const Line line = line_of(&job);
+    const double kept =
+        8.0 * (double)job.cost->parts[PLAN_PART_LAYER].kept_bytes[PLAN_RECOMPUTE_NONE];
+    const double state = state_bytes(&job);
+    const double work = 8.0 * work_ns(&line, 8.0, 6.0 * LENGTH);
+    const double again = 6.0 * 8.0 * 1e9 * job.cost->layer.sliced_forward_s;
+    for (int i = 0; i < 2; i++) {
+        const int64_t limit = (int64_t)(state + (i == 0 ? 2.6 : 3.4) * kept);
+        const PlanFloorAsked asked = {job.memo, &job.request, &job.point,
+                                      job.cost, job.counts,   limit};
+        job.request.memory_limit_bytes = limit;
+        const double way = i == 0 ? again : 2.0 * 8.0 * both_ns(&line, LENGTH / 2.0);
+        check_formula(&pipe, plan_floor_cell_ns(&asked, 2, &cell), work + way + end_ns(&job));
+    }
+}
+
 /* In two orders of ranks one rank lies on fast devices in one and on slow ones in the other:
  * what it takes is that of the fast ones, as in the order in which it lies there alone. */
 static void
@@ -591,22 +642,29 @@ needed_s(const double *held, int64_t v, double gradients, double usable, double 
     return seconds;
 }
 
+/* @also  sequences of one micro-batch that a rank of one chunk has whole at a later backward; 0:
+ * none */
 static void
 check_forced(PlanFloorMemory *memory, const PlanFloorCut *cut, int64_t r, const double *held,
-             double gradients)
+             double gradients, double also)
 {
     double all = gradients;
 
     for (int64_t c = 0; c < memory->vpp; c++)
         all += held[c] * (double)(c + 1) * kinds_bytes[0];
-    /* Eleven amounts of memory, from one in which nothing fits on. */
-    for (int i = 0; i <= 10; i++) {
-        const double usable = all * (0.0503 + 0.1 * i);
+    /* Amounts of memory, from one in which nothing fits on; of one chunk also just above and
+     * just below what each kind holds. */
+    for (int i = 0; i < 11 + 2 * PLAN_RECOMPUTE_N; i++) {
+        const double exact = gradients + held[0] * kinds_bytes[MAX(0, i - 11) / 2];
+        const double usable = i < 11             ? all * (0.0503 + 0.1 * i)
+                              : memory->vpp == 1 ? exact + (i % 2 == 0 ? 0.01 : -0.01)
+                                                 : all;
         memory->usable_bytes[r] = usable;
-        const double low =
-            needed_s(held, memory->vpp, gradients, usable, (double)cut->n_sequences, true);
-        const double high =
-            needed_s(held, memory->vpp, gradients, usable, (double)cut->n_sequences, false);
+        const double n = (double)cut->n_sequences;
+        const double later =
+            also == 0.0 ? 0.0 : needed_s(&also, 1, KV_BYTES * also, usable, n, true);
+        const double low = fmax(later, needed_s(held, memory->vpp, gradients, usable, n, true));
+        const double high = fmax(later, needed_s(held, memory->vpp, gradients, usable, n, false));
         const double forced = plan_floor_forced_s(memory, cut, r);
         if (forced < low - 1e-5 || forced > high + 1e-5)
             g_test_fail_printf("p %d v %d group %d, m %d k %d sequences %d, rank %d: %g s with %g "
@@ -649,7 +707,7 @@ test_held_before_the_first_backward(void)
                                                           k, 1.0 / (double)k, v > 1 ? in_group : 0};
                                 double held[3];
                                 count_held(schedule, (int32_t)r, (double)size, held);
-                                check_forced(&memory, &cut, r, held, KV_BYTES * (double)size);
+                                check_forced(&memory, &cut, r, held, KV_BYTES * (double)size, 0.0);
                             }
                         n_seen++;
                     }
@@ -672,8 +730,8 @@ test_held_of_differing_micro_batches(void)
                 g_auto(PlanFloorMemory) memory = {0};
                 memory_init(&memory, p, 1, 0);
                 check_forced(&memory, &cut, 0, &whole,
-                             KV_BYTES * (double)MAX(1, n - (m - 1) * largest));
-                check_forced(&memory, &cut, p - 1, &one, KV_BYTES * (double)largest);
+                             KV_BYTES * (double)MAX(1, n - (m - 1) * largest), one);
+                check_forced(&memory, &cut, p - 1, &one, KV_BYTES * (double)largest, 0.0);
             }
 }
 
@@ -812,5 +870,7 @@ main(int argc, char **argv)
                     test_uneven_slices_of_uneven_stages);
     g_test_add_func("/planner/floor/orders-of-ranks-on-two-kinds",
                     test_orders_of_ranks_on_two_kinds);
+    g_test_add_func("/planner/floor/memory-of-pairs-of-micro-batches",
+                    test_memory_of_pairs_of_micro_batches);
     return g_test_run();
 }

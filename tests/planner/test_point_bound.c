@@ -668,6 +668,68 @@ test_saving_of_chunks(void)
         }
 }
 
+/* Sketches of sliced sequences: other ranks wait for the first slice, and each does all of its
+ * own. */
+static void
+test_sketches_of_slices(void)
+{
+    for (int64_t p = 2; p <= 4; p++)
+        for (int64_t m = 1; m <= 3; m++) {
+            const Pipe pipe = {
+                .p = p, .v = 1, .m = m, .dp = 1, .n_layers = 2 * p, .micro_batch = 1};
+            const int64_t tokens[] = {LENGTH / 4, LENGTH / 4, LENGTH / 4, LENGTH / 4},
+                          limits[4] = {0};
+            const int recomputes[4] = {0};
+            g_auto(Priced) priced = {0};
+            g_auto(PlanSketch) sketch = {0};
+            job_init(&priced.job, &pipe);
+            const PlanLayerShape shape = plan_point_layer_shape(&priced.job.point);
+            const PlanSlicedCost *cost =
+                plan_layer_uniform_cost(priced.job.memo, &priced.job.request, &shape, 4);
+            priced.plan = job_plan(&priced.job, tokens, 4, recomputes);
+            PlanSketchInput input = sketch_input(&priced, limits);
+            input.cost = &cost->whole;
+            input.slice = &cost->slice;
+            input.n_slices = 4;
+            plan_sketch_init(&sketch, &input);
+            plan_sketch_weigh(&sketch, &input);
+            check_s(&pipe, "the sketch of slices", 1e-9 * (double)sketch.bound_ns,
+                    1e-9 * (double)plan_ns(&priced.job, priced.plan, NULL));
+        }
+}
+
+/* On devices of two kinds a rank's work is that of its own: the last ranks are the slow ones. */
+static void
+test_sketches_of_slow_ranks(void)
+{
+    for (int64_t p = 2; p <= 4; p += 2)
+        for (int64_t m = 1; m <= 5; m++) {
+            const Pipe pipe = {.family = "1f1b",
+                               .p = p,
+                               .v = 1,
+                               .m = m,
+                               .dp = 1,
+                               .n_layers = 2 * p,
+                               .micro_batch = 1,
+                               .slow = 0.5};
+            const int64_t limits[4] = {0};
+            g_auto(Priced) priced = {0};
+            g_auto(PlanSketch) sketch = {0};
+            priced_init(&priced, &pipe);
+            g_autofree const PlanLayerCost **costs =
+                plan_rank_costs(priced.job.memo, &priced.job.request, &priced.job.point);
+            double others = 0.0;
+            for (int64_t r = 0; r < p - 1; r++)
+                others += both_s(&priced, r);
+            PlanSketchInput input = sketch_input(&priced, limits);
+            input.rank_costs = costs;
+            plan_sketch_init(&sketch, &input);
+            plan_sketch_weigh(&sketch, &input);
+            check_s(&pipe, "the sketch of slow ranks", 1e-9 * (double)sketch.bound_ns,
+                    others + (double)m * both_s(&priced, p - 1) + end_s(&priced, 0));
+        }
+}
+
 /* Both chains of DualPipe are work of a rank, of what overlapped pairs hide nothing where there
  * are no collectives. */
 static void
@@ -743,5 +805,7 @@ main(int argc, char **argv)
     g_test_add_func("/planner/point-bound/work-of-both-chains", test_work_of_both_chains);
     g_test_add_func("/planner/point-bound/saving-of-chunks", test_saving_of_chunks);
     g_test_add_func("/planner/point-bound/way-through-a-head", test_way_through_a_head);
+    g_test_add_func("/planner/point-bound/sketches-of-slices", test_sketches_of_slices);
+    g_test_add_func("/planner/point-bound/sketches-of-slow-ranks", test_sketches_of_slow_ranks);
     return g_test_run();
 }
