@@ -38,6 +38,11 @@ typedef struct {
      * gradients again; else by the kernels that made these. */
     bool sums_biases, sums_norms;
     bool eager_softmax;     /* ... and scale, mask, casts and softmax of unfused attention */
+    bool half_softmax;      /* ... which in fp16 masks scores in place, scales queries instead of
+                             * scores, and reads scores of 16 bits into a result of 32 */
+    bool caches_kv;         /* keys and values lie in tensors of the whole sequence, whose gradients
+                             * autograd carries from each slice to the one before */
+    int64_t whole_tokens;   /* of the sequence of which this is a slice; 0: context + tokens */
     int64_t softmax_keys;   /* Unfused attention: Megatron's softmax kernel takes rows of up to so
                              * many   keys and some shapes only; others are computed as with
                              * eager_softmax.   0: one kernel takes any shape. */

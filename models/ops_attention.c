@@ -283,22 +283,27 @@ is_softmax_eager(const ModelShape *shape, const ModelOp *op)
  * Softmax by PyTorch's operations, against one kernel's 2 e and 3 e.  Forward: scale (2 w), mask
  * (2 w), cast (e + 4), softmax (8), cast (4 + e); backward the same way back, softmax's gradient of
  * two inputs (12).  w is the size of what is scaled and masked: before the cast e, after it, as
- * Megatron does, 4.  The softmax stays in fp32 besides.
+ * Megatron does, 4.  The softmax stays in fp32 besides.  With half_softmax: mask in place (2 w), which
+ * has no gradient, softmax (e + 4), cast (4 + e); backward a cast (e + 4), softmax's gradient (8 + e).
  */
 static void
 set_eager_softmax(const OpsList *list, ModelOp *op, double scores)
 {
     const double e = list->e, w = list->shape->eager_softmax ? e : 4.0;
+    const bool half = list->shape->half_softmax && list->shape->dtype == DTYPE_FP16;
 
-    op->forward_bytes = ops_bytes((double)op->forward_bytes + scores * (4.0 * w + 16.0));
-    op->backward_bytes = ops_bytes((double)op->backward_bytes + scores * (4.0 * w + 20.0 - e));
+    op->forward_bytes =
+        ops_bytes((double)op->forward_bytes + scores * (half ? 2.0 * w + 8.0 : 4.0 * w + 16.0));
+    op->backward_bytes =
+        ops_bytes((double)op->backward_bytes + scores * (half ? 12.0 - e : 4.0 * w + 20.0 - e));
     op->saved_bytes = ops_bytes((double)op->saved_bytes + 4.0 * scores);
     /* At the softmax its input is there in both formats, its result not yet in the model's; at its
      * gradient, that of the result in both formats, and its own in fp32. */
     op->forward_transient_bytes = ops_bytes(4.0 * scores);
     op->backward_transient_bytes = ops_bytes((e + 8.0) * scores);
-    op->n_kernels_forward += 4;
-    op->n_kernels_backward += 4;
+    /* Queries are scaled, and the mask is made by four kernels; backward has no mask. */
+    op->n_kernels_forward += half ? 7 : 4;
+    op->n_kernels_backward += half ? 2 : 4;
 }
 
 /* What the unfused form adds: the m x n scores pass through memory between its kernels. */
@@ -420,6 +425,29 @@ add_indexer(OpsList *list, const Heads *heads)
     /* What the heads of all ranks give the chosen keys, in fp32. */
     ops_add_collective(list, "index_shares", MODEL_GROUP_TP, MODEL_COMM_NONE, MODEL_COMM_ALL_REDUCE,
                        4.0 * rows * (double)MIN(indexer->top_k, op->n));
+}
+
+/*
+ * Keys and values in tensors of the whole sequence (T bytes of both), into which each slice writes its own
+ * and of which it reads the first [TeraPipe, transformer_models.py: _AssignCache].  Backward, autograd
+ * makes the gradient of what was read a whole one (T zeros, and a copy), adds that of the next slice
+ * (3 T), and hands a copy without this slice's part to the slice before (2 T).
+ */
+static void
+add_kv_cache(OpsList *list, const Heads *heads)
+{
+    const ModelShape *shape = list->shape;
+    const double token = (double)shape->batch * (heads->k_width + heads->v_width) * list->e;
+    const int64_t read = shape->context + shape->tokens;
+    const int64_t whole = shape->whole_tokens > 0 ? shape->whole_tokens : read;
+    const double own = token * (double)shape->tokens, all = token * (double)whole;
+    const bool is_last = read == whole;
+    ModelOp *op =
+        ops_add_memory(list, "kv_cache", 2.0 * own,
+                       2.0 * all + own + (is_last ? 0.0 : 4.0 * all + 2.0 * token * (double)read),
+                       0.0, 2, is_last ? 4 : 10);
+
+    op->memory_kind = MODEL_MEMORY_COPY;
 }
 
 static void
@@ -550,6 +578,8 @@ ops_add_attention(OpsList *list)
         add_kv_exchange(list, &heads);
     if (all_to_all)
         ops_add_head_exchange(list, "heads_split", heads.q_width + heads.k_width + heads.v_width);
+    if (list->shape->caches_kv)
+        add_kv_cache(list, &heads);
     add_attention(list, &heads);
     add_ring_merge(list, &heads);
     if (all_to_all)

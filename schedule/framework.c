@@ -366,18 +366,21 @@ static const PlanFrameworkFacts frameworks[PLAN_FRAMEWORK_N] = {
             FACTS_OF_FSDP,
         },
     /* TeraPipe at 1a17aa2 (2021): materialised scores, pure fp16, NCCL calls in the compute stream,
-     * one tensor rank sends and the receiving group broadcasts; its runs have no dropout.
+     * one tensor rank sends and the receiving group broadcasts; its runs have no dropout.  Its
+     * attention is transformer_models.py's, PyTorch's operations one by one behind a cache of keys and values.
      * Gradients are reduced by PyTorch's DDP, whose buckets have 25 MiB. */
     [PLAN_FRAMEWORK_TERAPIPE] =
         {
             .name = "terapipe",
             .stack = "2021",
             .rules = &rules_of_terapipe,
-            .preset.attention = PLAN_ATTENTION_UNFUSED,
+            .preset.attention = PLAN_ATTENTION_TORCH,
             .preset.grad_dtype = DTYPE_FP16,
             .preset.broadcast_p2p = true,
-            HOST_OF_LAYER(2.7e-3, 0.55),
+            HOST_OF_LAYER(1.5e-3, 0.55),
             .sums_apart = true,
+            .half_softmax = true,
+            .caches_kv = true,
             .bucket_bytes = 25.0 * 1024 * 1024,
         },
 };

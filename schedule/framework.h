@@ -393,6 +393,12 @@ typedef struct {
     /* The ring of cp ranks is PyTorch's (torch.distributed.tensor.experimental._attention): what passes
      * are keys and values of all heads, as repeat_kv() has made them, and results are merged in fp32. */
     bool torch_ring;
+    /* Of attention torch in fp16: scores are masked in place, queries are scaled, and the softmax reads 16
+     * bits and writes 32 (models/ops.h: half_softmax). */
+    bool half_softmax;
+    /* Slices read keys and values from tensors of the whole sequence, through which autograd carries their
+     * gradients (models/ops.h: caches_kv). */
+    bool caches_kv;
     /* The vocabulary is padded on devices whose products are slow where rows do not begin at
      * multiples of 16 bytes, whatever the preset says. */
     bool pads_slow_vocab;

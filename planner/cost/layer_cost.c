@@ -61,6 +61,7 @@ plan_layer_query(const PlanRequest *request, const PlanLayerShape *shape, int64_
                 .cp = d->cp,
                 .ep = d->ep,
                 .sequence_parallel = shape->sequence_parallel,
+                .whole_tokens = request->seq_len,
                 .dtype = request->dtype,
             },
         .rank = first,

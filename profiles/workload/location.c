@@ -30,6 +30,7 @@ workload_build_shape(const WorkloadBuild *build, int32_t class_, int32_t slice)
         .batch = build->class_sequences[class_],
         .tokens = g_array_index(plan->slices, int64_t, (guint)slice),
         .context = build->contexts[slice],
+        .whole_tokens = plan->seq_len,
         .tp = plan->degrees.tp,
         .cp = plan->degrees.cp,
         .ep = plan->degrees.ep,

@@ -18,6 +18,8 @@ workload_set_conventions(const PlanConventions *conventions, const ProfileParame
 
     shape->flash_attention = plan_attention_is_flash(conventions->attention);
     shape->eager_softmax = conventions->attention == PLAN_ATTENTION_TORCH;
+    shape->half_softmax = facts->half_softmax;
+    shape->caches_kv = facts->caches_kv;
     shape->softmax_keys =
         conventions->attention == PLAN_ATTENTION_UNFUSED ? facts->softmax_keys : 0;
     shape->vocab_multiple = plan_vocab_multiple(conventions);

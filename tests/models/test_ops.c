@@ -281,6 +281,54 @@ test_eager_softmax(void)
     g_assert_cmpint(op->saved_bytes - fused->saved_bytes, ==, 4 * scores);
 }
 
+/* TeraPipe's in fp16: a mask in place (4), a softmax from 2 to 4 bytes (6) and a cast back (6) in place of a
+ * kernel's 4; backward a cast (6) and the softmax's gradient (10) in place of 6; 4 are kept besides. */
+static void
+test_half_softmax(void)
+{
+    g_autoptr(ModelArch) arch = load("gpt3-13b");
+    ModelShape shape = plain_shape(1, 1024);
+    const int64_t scores = INT64_C(40) * 1024 * 1024;
+    ModelOp fused_ops[MODEL_MAX_OPS], ops[MODEL_MAX_OPS];
+
+    shape.dtype = DTYPE_FP16;
+    const ModelOp *fused = find_in_layer(arch, 0, &shape, "attention", fused_ops);
+    shape.eager_softmax = shape.half_softmax = true;
+    const ModelOp *op = find_in_layer(arch, 0, &shape, "attention", ops);
+    g_assert_cmpint(op->forward_bytes - fused->forward_bytes, ==, 12 * scores);
+    g_assert_cmpint(op->backward_bytes - fused->backward_bytes, ==, 10 * scores);
+    g_assert_cmpint(op->saved_bytes - fused->saved_bytes, ==, 4 * scores);
+    /* In bf16 there is no such softmax. */
+    shape.dtype = DTYPE_BF16;
+    op = find_in_layer(arch, 0, &shape, "attention", ops);
+    g_assert_cmpint(op->forward_bytes - fused->forward_bytes, ==, 24 * scores);
+}
+
+/*
+ * A cache of keys and values of 2048 tokens, 2 * 5120 numbers of 2 bytes each: T = 41 943 040 bytes.  A slice of 512
+ * after 512 writes a quarter of T (read and written); backward makes T zeros and copies the half that it read,
+ * adds the next slice's gradient (3 T), copies T and clears its quarter.  The last slice reads all, and has
+ * none after it.
+ */
+static void
+test_kv_cache(void)
+{
+    g_autoptr(ModelArch) arch = load("gpt3-13b");
+    ModelShape shape = plain_shape(1, 512);
+    const int64_t whole = 2048 * 2 * 5120 * 2;
+    ModelOp ops[MODEL_MAX_OPS];
+
+    shape.caches_kv = true;
+    shape.whole_tokens = 2048;
+    shape.context = 512;
+    const ModelOp *op = find_in_layer(arch, 0, &shape, "kv_cache", ops);
+    g_assert_cmpint(op->forward_bytes, ==, whole / 2);
+    g_assert_cmpint(op->backward_bytes, ==, whole + whole + 3 * whole + 2 * whole + whole / 4);
+    shape.context = 1536;
+    op = find_in_layer(arch, 0, &shape, "kv_cache", ops);
+    g_assert_cmpint(op->backward_bytes, ==, 2 * whole + whole / 4);
+}
+
 /*
  * Megatron's softmax kernel takes 17 to 2048 keys and multiples of 4 of queries, keys and
  * (sequence, head) pairs.  Else, in fp16 per score: forward a cast (6), scale (8), mask (8),
@@ -607,6 +655,8 @@ main(int argc, char **argv)
     ADD("eager-loss-is-split-where-told", test_eager_loss_is_split_where_told);
     ADD("whole-loss-of-torch", test_whole_loss_of_torch);
     ADD("eager-softmax", test_eager_softmax);
+    ADD("half-softmax", test_half_softmax);
+    ADD("kv-cache", test_kv_cache);
     ADD("softmax-kernel-takes-some-shapes", test_softmax_kernel_takes_some_shapes);
     ADD("vocabularies-are-padded", test_vocabularies_are_padded);
     ADD("embedding-and-head-activations", test_embedding_and_head_activations);

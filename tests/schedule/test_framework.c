@@ -58,7 +58,7 @@ test_conventions(void)
         g_assert_true(plan_conventions(f).optimizer_step);
     }
     const PlanConventions tera = plan_conventions(PLAN_FRAMEWORK_TERAPIPE);
-    g_assert_cmpint(tera.attention, ==, PLAN_ATTENTION_UNFUSED);
+    g_assert_cmpint(tera.attention, ==, PLAN_ATTENTION_TORCH);
     g_assert_cmpint(tera.grad_dtype, ==, DTYPE_FP16);
     g_assert_false(tera.overlap_dp || tera.overlap_pp || tera.dropout || tera.scatter_gather_p2p);
     g_assert_true(tera.broadcast_p2p);
