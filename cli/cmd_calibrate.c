@@ -290,6 +290,17 @@ print_errors(const Work *work)
     output_table_print(table, 0);
 }
 
+/* Why no parameter was moved, where that is so. */
+static void
+print_kept(const char *quantity, const Fit *fit)
+{
+    if (fit->rows.cases->len > 0 && !isfinite(fit->fitted.sigma))
+        output_printf("%s: no parameter is moved, since fits to a part of these rows predict the "
+                      "others no better "
+                      "than the profile as it is\n",
+                      quantity);
+}
+
 static void
 print_parameters(const Work *work, const Profile *profile)
 {
@@ -308,6 +319,8 @@ print_parameters(const Work *work, const Profile *profile)
     }
     output_text("\n");
     output_table_print(table, 0);
+    print_kept("times", &work->time);
+    print_kept("peaks of memory", &work->memory);
 }
 
 /* --- the page --- */

@@ -81,6 +81,8 @@ problem_of(const Calibration *calibration, const bool *in_training)
         .n_rows = calibration->cases->len,
         .in_training = in_training,
         .fit = calibration->quantity == VALIDATION_TIME ? PROFILE_FIT_TIME : PROFILE_FIT_MEMORY,
+        /* Rows that are told right have no error, and so no derivative by which it could be chosen. */
+        .sigma = calibration->quantity == VALIDATION_OOM ? PROFILE_CALIBRATE_SIGMA : 0.0,
         .residuals = evaluate,
         .user_data = (void *)calibration,
     };

@@ -15,8 +15,20 @@
 #define HUBER 2.0
 /* A parameter that moves no row by a part in ten thousand is none that the rows know. */
 #define SENSITIVE 1e-4
-#define MAX_ITERATIONS 6
-#define MAX_HALVINGS 4
+#define MAX_ITERATIONS 12
+/* A step that makes nothing better is tried again, damped so many times more, so often. */
+#define DAMP_MORE 8.0
+#define MAX_DAMPINGS 5
+/* Steps that gain less than this share of the objective are the last. */
+#define GAIN 1e-3
+/* The choice of sigma: its candidates (PROFILE_CALIBRATE_SIGMA, twice that, ..., and the prior), the parts
+ * that are held out in turn, how often rows are dealt into parts, the linear steps of each fit, and by how many
+ * standard errors a larger sigma may seem worse and be taken. */
+#define N_SIGMAS 5
+#define N_PARTS 10
+#define N_DEALS 2
+#define N_LINEAR_STEPS 8
+#define STANDARD_ERRORS 0.5
 #define N_BOOTSTRAP 2000
 
 /* --- points --- */
@@ -46,6 +58,8 @@ typedef struct {
     ProfileCalibrated *result;
     int free[PROFILE_PARAMETERS_N]; /* rows of the table that are fitted, in order */
     int n_free;
+    double sigma;      /* the error of a row that the parameters cannot explain */
+    double damping;    /* of the last step */
     double *residuals; /* of n_rows at the point */
     double *jacobian;  /* [n_free][n_rows]: per spread */
     double normal[PROFILE_PARAMETERS_N][PROFILE_PARAMETERS_N];
@@ -59,12 +73,13 @@ in_training(const ProfileCalibration *problem, size_t row)
 }
 
 static double
-objective(const ProfileCalibration *problem, const ProfilePoint *point, const double *residuals)
+objective(const ProfileCalibration *problem, double sigma, const ProfilePoint *point,
+          const double *residuals)
 {
     double sum = 0.0;
 
     for (size_t i = 0; i < problem->n_rows; i++) {
-        const double u = fabs(residuals[i]) / PROFILE_CALIBRATE_SIGMA;
+        const double u = fabs(residuals[i]) / sigma;
 
         if (in_training(problem, i))
             sum += u <= HUBER ? u * u / 2.0 : HUBER * (u - HUBER / 2.0);
@@ -146,7 +161,7 @@ static void
 normal_equations(Fit *fit)
 {
     const size_t n = fit->problem->n_rows;
-    const double per_sigma = 1.0 / (PROFILE_CALIBRATE_SIGMA * PROFILE_CALIBRATE_SIGMA);
+    const double per_sigma = 1.0 / (fit->sigma * fit->sigma);
 
     for (int j = 0; j < fit->n_free; j++) {
         for (int k = 0; k < fit->n_free; k++)
@@ -159,8 +174,8 @@ normal_equations(Fit *fit)
 
         if (!in_training(fit->problem, i))
             continue;
-        if (size > HUBER * PROFILE_CALIBRATE_SIGMA)
-            weight *= HUBER * PROFILE_CALIBRATE_SIGMA / size;
+        if (size > HUBER * fit->sigma)
+            weight *= HUBER * fit->sigma / size;
         for (int j = 0; j < fit->n_free; j++) {
             const double weighted = weight * fit->jacobian[(size_t)j * n + i];
 
@@ -233,22 +248,26 @@ set_spreads(const Fit *fit)
 
 /* --- iterations --- */
 
-/* The step of Gauss and Newton, in spreads; a parameter that would leave its bounds is set on them
- * and the others are solved for again. */
+/*
+ * The step of Gauss and Newton, in spreads, with the diagonal 1 + damping times as large [marquardt1963]; a
+ * parameter that would leave its bounds is set on them and the others are solved for again.
+ */
 static void
 newton_step(const Fit *fit, double *dz)
 {
-    double right[PROFILE_PARAMETERS_N];
-    bool is_open[PROFILE_PARAMETERS_N];
+    double right[PROFILE_PARAMETERS_N] = {0.0};
+    bool is_open[PROFILE_PARAMETERS_N] = {false};
     bool closed = true;
+    Fit damped = *fit;
 
     for (int j = 0; j < fit->n_free; j++) {
+        damped.normal[j][j] *= 1.0 + fit->damping;
         right[j] = -fit->gradient[j];
         is_open[j] = true;
     }
     while (closed) {
         closed = false;
-        solve(fit, right, is_open, dz);
+        solve(&damped, right, is_open, dz);
         for (int j = 0; j < fit->n_free; j++) {
             const double z = (double)fit->result->point.step[fit->free[j]] / GRID;
             const double limit = PROFILE_CALIBRATE_MAX_SPREADS;
@@ -262,19 +281,22 @@ newton_step(const Fit *fit, double *dz)
     }
 }
 
-/* Moves to a better point along @dz; false where there is none. */
+/* Moves to a better point; false where none is found.  A model with kinks (the longer of two times) is linear
+ * close by only: the damping that a step needed is where the next one begins. */
 static bool
-move(Fit *fit, const double *dz, double *residuals)
+move(Fit *fit, double *residuals)
 {
     ProfileCalibrated *result = fit->result;
-    double share = 1.0;
+    double dz[PROFILE_PARAMETERS_N] = {0.0};
 
-    for (int n = 0; n < MAX_HALVINGS; n++, share /= 2.0) {
+    fit->damping = fit->damping > DAMP_MORE ? fit->damping / DAMP_MORE : 0.0;
+    for (int n = 0; n <= MAX_DAMPINGS; n++) {
         ProfilePoint trial = result->point;
         bool moved = false;
 
+        newton_step(fit, dz);
         for (int j = 0; j < fit->n_free; j++) {
-            const int32_t step = (int32_t)nearbyint(GRID * dz[j] * share);
+            const int32_t step = (int32_t)nearbyint(GRID * dz[j]);
             int32_t *at = &trial.step[fit->free[j]];
 
             moved |= step != 0;
@@ -283,14 +305,139 @@ move(Fit *fit, const double *dz, double *residuals)
         if (!moved)
             return false;
         fit->problem->residuals(&trial, 1, residuals, fit->problem->user_data);
-        double value = objective(fit->problem, &trial, residuals);
+        double value = objective(fit->problem, fit->sigma, &trial, residuals);
         if (value < result->objective) {
+            const bool is_last = value > (1.0 - GAIN) * result->objective;
+
             result->objective = value;
             result->point = trial;
-            return true;
+            return !is_last;
         }
+        fit->damping = fmax(1.0, fit->damping * DAMP_MORE);
     }
     return false;
+}
+
+/* --- how far to believe the rows --- */
+
+/*
+ * Adds to @errors[row] the size of the error of each training row whose @part is @held_out, predicted by the
+ * first derivatives at the prior and a fit with @sigma to the other training rows.
+ */
+static void
+add_held_out(const Fit *at_prior, const int *part, int held_out, double sigma, double *errors)
+{
+    const size_t n = at_prior->problem->n_rows;
+    ProfileCalibration problem = *at_prior->problem;
+    ProfileCalibrated result = {0};
+    Fit fit = *at_prior;
+    g_autofree bool *known = g_new(bool, n + 1);
+    g_autofree double *residuals = g_memdup2(at_prior->residuals, n * sizeof *residuals);
+    double dz[PROFILE_PARAMETERS_N] = {0.0};
+
+    for (size_t i = 0; i < n; i++)
+        known[i] = in_training(at_prior->problem, i) && part[i] != held_out;
+    problem.in_training = known;
+    fit.problem = &problem;
+    fit.result = &result;
+    fit.sigma = sigma;
+    fit.residuals = residuals;
+    for (int step = 0; step < N_LINEAR_STEPS; step++) {
+        normal_equations(&fit);
+        newton_step(&fit, dz);
+        for (int j = 0; j < fit.n_free; j++) {
+            const int32_t by = (int32_t)nearbyint(GRID * dz[j]);
+            const double *column = fit.jacobian + (size_t)j * n;
+
+            result.point.step[fit.free[j]] += by;
+            for (size_t i = 0; i < n; i++)
+                residuals[i] += column[i] * ((double)by / GRID);
+        }
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (in_training(at_prior->problem, i) && !known[i])
+            errors[i] += fabs(residuals[i]);
+    }
+}
+
+/* Deals the training rows evenly into @n_parts parts, in a random order. */
+static void
+deal(const ProfileCalibration *problem, int n_parts, uint64_t *state, int *part)
+{
+    g_autofree size_t *rows = g_new(size_t, problem->n_rows + 1);
+    size_t n = 0;
+
+    for (size_t i = 0; i < problem->n_rows; i++) {
+        if (in_training(problem, i))
+            rows[n++] = i;
+    }
+    for (size_t k = n; k > 0; k--) { /* rows[k..] have their parts */
+        const size_t chosen = random_next(state) % k;
+
+        part[rows[chosen]] = (int)(k % (size_t)n_parts);
+        rows[chosen] = rows[k - 1];
+    }
+}
+
+/* The mean over the training rows of @a - @b, and its standard error. */
+static double
+mean_difference(const ProfileCalibration *problem, const double *a, const double *b, double *error)
+{
+    double sum = 0.0, squares = 0.0, n = 0.0;
+
+    for (size_t i = 0; i < problem->n_rows; i++) {
+        const double difference = a[i] - b[i];
+
+        if (!in_training(problem, i))
+            continue;
+        n += 1.0;
+        sum += difference;
+        squares += difference * difference;
+    }
+    *error = sqrt(fmax(0.0, squares / n - sum / n * (sum / n)) / n);
+    return sum / n;
+}
+
+/*
+ * The sigma with which fits to a part of the training rows predict the others best, or one so much larger that they
+ * can hardly be told apart (cost-model.md 4, Fits); INFINITY: the prior predicts them as well.
+ */
+static double
+choose_sigma(const Fit *at_prior)
+{
+    const ProfileCalibration *problem = at_prior->problem;
+    const size_t n = problem->n_rows;
+    g_autofree double *errors = g_new0(double, (N_SIGMAS + 1) * n + 1);
+    g_autofree int *part = g_new0(int, n + 1);
+    uint64_t state = 1;
+    int n_training = 0, best = 0, chosen = N_SIGMAS;
+    double error;
+
+    for (size_t i = 0; i < n; i++)
+        n_training += in_training(problem, i);
+    if (n_training < 2 || at_prior->n_free == 0)
+        return PROFILE_CALIBRATE_SIGMA;
+    for (int d = 0; d < N_DEALS; d++) {
+        const int n_parts = MIN(N_PARTS, n_training);
+
+        deal(problem, n_parts, &state, part);
+        for (int k = 0; k < N_SIGMAS; k++) {
+            for (int p = 0; p < n_parts; p++)
+                add_held_out(at_prior, part, p, PROFILE_CALIBRATE_SIGMA * (1 << k),
+                             errors + (size_t)k * n);
+        }
+        for (size_t i = 0; i < n; i++)
+            errors[N_SIGMAS * n + i] += fabs(at_prior->residuals[i]);
+    }
+    for (int k = 1; k <= N_SIGMAS; k++) {
+        if (mean_difference(problem, errors + (size_t)k * n, errors + (size_t)best * n, &error) <
+            0.0)
+            best = k;
+    }
+    while (mean_difference(problem, errors + (size_t)chosen * n, errors + (size_t)best * n,
+                           &error) > STANDARD_ERRORS * error)
+        chosen--; /* at the best there is no difference */
+    return chosen == N_SIGMAS ? INFINITY : PROFILE_CALIBRATE_SIGMA * (1 << chosen);
 }
 
 ProfileCalibrated
@@ -302,16 +449,20 @@ profile_calibrate(const ProfileCalibration *calibration)
     g_autofree double *room = g_new0(double, (1 + PROFILE_PARAMETERS_N) * n + 1);
     g_autofree double *columns = g_new0(double, PROFILE_PARAMETERS_N *n + 1);
     g_autofree double *residuals = g_new0(double, n + 1);
-    double dz[PROFILE_PARAMETERS_N] = {0.0};
 
     fit.jacobian = columns;
     fit.residuals = residuals;
     start(&fit);
-    result.objective = result.objective_before = objective(calibration, &result.point, residuals);
+    result.sigma = fit.sigma = calibration->sigma > 0.0 ? calibration->sigma : choose_sigma(&fit);
+    if (!isfinite(fit.sigma)) {
+        memset(result.fitted, 0, sizeof result.fitted);
+        fit.n_free = 0;
+    }
+    result.objective = result.objective_before =
+        objective(calibration, fit.sigma, &result.point, residuals);
     while (fit.n_free > 0) {
         normal_equations(&fit);
-        newton_step(&fit, dz);
-        if (result.n_iterations == MAX_ITERATIONS || !move(&fit, dz, room))
+        if (result.n_iterations == MAX_ITERATIONS || !move(&fit, room))
             break;
         result.n_iterations++;
         differentiate(calibration, &result.point, fit.free, fit.n_free, room);

@@ -11,8 +11,14 @@
  *
  * where r is the relative error of a row and z the distance of a parameter from its prior in
  * spreads: the maximum a posteriori for errors of sigma and priors of one spread.  With Huber's
- * loss an outlier costs its size and not its square.  The method is Gauss-Newton with halved steps;
+ * loss an outlier costs its size and not its square.  The method is Gauss-Newton with damped steps
+ * [marquardt1963];
  * an active set keeps the bounds.
+ *
+ * Sigma is what no parameter can explain of a row's error.  It is chosen among PROFILE_CALIBRATE_SIGMA times 1, 2, 4,
+ * 8, 16 and infinity, with which the prior is kept: the one with which fits to nine tenths of the rows predict
+ * the other tenth best, by first derivatives at the prior, or the largest that is no more than half a standard error
+ * worse.  So rows that say nothing about rows like themselves move nothing (cost-model.md 4, Fits).
  *
  * Bit-reproducible on any processor, because
  * - a parameter is not a real number but a step of a fixed grid, PROFILE_CALIBRATE_GRID to a
@@ -36,7 +42,7 @@
 /* Steps to a spread, and how many spreads a parameter may leave its prior. */
 #define PROFILE_CALIBRATE_GRID 256
 #define PROFILE_CALIBRATE_MAX_SPREADS 4
-/* The relative error of a row that no model can explain: published times have two to four digits,
+/* The least relative error of a row that no model can explain: published times have two to four digits,
  * and repeated runs differ by 2 to 8 %. */
 #define PROFILE_CALIBRATE_SIGMA 0.02
 
@@ -59,6 +65,7 @@ typedef struct {
     size_t n_rows;
     const bool *in_training; /* (borrowed, nullable) [row] whether it is fitted to; NULL: all are */
     ProfileFit fit;          /* which parameters: TIME or MEMORY */
+    double sigma;            /* 0: it is chosen */
     ProfileResidualFunc residuals;
     void *user_data;
     /* (borrowed, nullable) Room for the first Jacobian, (1 + PROFILE_PARAMETERS_N) * n_rows
@@ -70,9 +77,11 @@ typedef struct {
 
 typedef struct {
     ProfilePoint point;
-    bool fitted[PROFILE_PARAMETERS_N];   /* the rows say something about it */
+    bool fitted
+        [PROFILE_PARAMETERS_N]; /* the rows say something about it, also about rows like them */
     double spread[PROFILE_PARAMETERS_N]; /* one standard deviation left, in spreads of the prior */
-    double objective_before, objective;
+    double sigma;                        /* chosen; INFINITY: no parameter was moved */
+    double objective_before, objective;  /* with that sigma */
     int n_iterations;
 } ProfileCalibrated;
 

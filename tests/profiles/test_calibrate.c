@@ -10,7 +10,7 @@ enum {
 };
 
 typedef struct {
-    double a[N_ROWS], b[N_ROWS], target[2], outlier;
+    double a[N_ROWS], b[N_ROWS], own[N_ROWS], target[2], outlier;
     int n_calls;
     size_t n_points;
 } Linear;
@@ -38,8 +38,9 @@ residuals_of_linear(const ProfilePoint *points, size_t n, double *residuals, voi
         const double z1 = (double)points[p].step[second] / PROFILE_CALIBRATE_GRID;
 
         for (int i = 0; i < N_ROWS; i++)
-            residuals[p * N_ROWS + (size_t)i] =
-                linear->a[i] * (z0 - linear->target[0]) + linear->b[i] * (z1 - linear->target[1]);
+            residuals[p * N_ROWS + (size_t)i] = linear->a[i] * (z0 - linear->target[0]) +
+                                                linear->b[i] * (z1 - linear->target[1]) +
+                                                linear->own[i];
         residuals[p * N_ROWS] += linear->outlier;
     }
 }
@@ -161,6 +162,79 @@ test_only_training_rows_count(void)
     g_assert_cmpuint(linear.n_points - n_points, <, n_points);
 }
 
+/*
+ * Five rows that depend on one parameter alike, with errors e of their own.  Of + - + - + the mean is e / 5, and a
+ * fit would move the parameter.  But what four of them say of the fifth is wrong: those with a plus see two of
+ * each sign, which say nothing, those with a minus see three of four with a plus.  So nothing is moved.  Of five
+ * with a plus, four say what the fifth is: z = -(5 a e / sigma^2) / (1 + 5 a^2 / sigma^2), where Huber's loss
+ * does not bend: 2 sigma.
+ */
+static void
+test_moves_only_what_other_rows_confirm(void)
+{
+    Linear linear = {0};
+    ProfileCalibration calibration = problem(&linear);
+    bool in_training[N_ROWS] = {false};
+    const int first = parameter_of("gemm_fraction");
+    const double a = 0.05, e = 0.03, s2 = PROFILE_CALIBRATE_SIGMA * PROFILE_CALIBRATE_SIGMA;
+    ProfileCalibrated result;
+
+    for (int i = 0; i < 5; i++) {
+        in_training[i] = true;
+        linear.a[i] = a;
+        linear.own[i] = i % 2 == 0 ? e : -e;
+    }
+    calibration.in_training = in_training;
+    result = profile_calibrate(&calibration);
+    g_assert_true(isinf(result.sigma));
+    g_assert_cmpint(result.point.step[first], ==, 0);
+    g_assert_false(result.fitted[first]);
+    for (int i = 0; i < 5; i++)
+        linear.own[i] = e;
+    result = profile_calibrate(&calibration);
+    g_assert_cmpfloat(result.sigma, ==, PROFILE_CALIBRATE_SIGMA);
+    g_assert_true(result.fitted[first]);
+    g_assert_cmpfloat_with_epsilon((double)result.point.step[first] / PROFILE_CALIBRATE_GRID,
+                                   -5.0 * a * e / s2 / (1.0 + 5.0 * a * a / s2),
+                                   1.0 / PROFILE_CALIBRATE_GRID);
+}
+
+/* Residuals k u / sqrt(1 + u^2), u = z - 1.5, of one parameter. */
+static void
+residuals_of_bend(const ProfilePoint *points, size_t n, double *residuals, void *user_data)
+{
+    const int first = parameter_of("gemm_fraction");
+    const double k = *(const double *)user_data;
+
+    for (size_t p = 0; p < n; p++) {
+        const double u = (double)points[p].step[first] / PROFILE_CALIBRATE_GRID - 1.5;
+
+        for (int i = 0; i < N_ROWS; i++)
+            residuals[p * N_ROWS + (size_t)i] = k * u / sqrt(1.0 + u * u);
+    }
+}
+
+/*
+ * At the prior u = -1.5: the residual is -0.832 k and its derivative 1 / 3.25^1.5 k = 0.171 k, so that the whole step
+ * of 4.9 spreads would end at the bound of 4, where the residual is 0.928 k: worse.  Damped, the fit gets to
+ * u = 0, less what the prior takes: z / (N k^2 / sigma^2) = 1.5 / 1000.
+ */
+static void
+test_a_step_too_far_is_damped(void)
+{
+    double k = 0.1;
+    const ProfileCalibration calibration = {.n_rows = N_ROWS,
+                                            .fit = PROFILE_FIT_TIME,
+                                            .sigma = PROFILE_CALIBRATE_SIGMA,
+                                            .residuals = residuals_of_bend,
+                                            .user_data = &k};
+    const ProfileCalibrated result = profile_calibrate(&calibration);
+
+    g_assert_cmpint(
+        ABS(result.point.step[parameter_of("gemm_fraction")] - 3 * PROFILE_CALIBRATE_GRID / 2), <=,
+        1);
+}
+
 /* Moved by spreads, within bounds; the prior itself at 0, bit by bit. */
 static void
 test_points_are_parameters(void)
@@ -228,6 +302,9 @@ main(int argc, char **argv)
     g_test_add_func("/profiles/calibrate/an-outlier-does-not-decide",
                     test_an_outlier_does_not_decide);
     g_test_add_func("/profiles/calibrate/only-training-rows-count", test_only_training_rows_count);
+    g_test_add_func("/profiles/calibrate/moves-only-what-other-rows-confirm",
+                    test_moves_only_what_other_rows_confirm);
+    g_test_add_func("/profiles/calibrate/a-step-too-far-is-damped", test_a_step_too_far_is_damped);
     g_test_add_func("/profiles/calibrate/points-are-parameters", test_points_are_parameters);
     g_test_add_func("/profiles/calibrate/shares-are-even-and-fixed",
                     test_shares_are_even_and_fixed);
