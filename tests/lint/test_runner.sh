@@ -77,9 +77,14 @@ JOBS=4 tested 0 "tests that ask to be alone" single.sh lonely.sh middle.sh
 [ "$(tr '\n' ' ' <"$W/order")" = 'middle ended single ended lonely ' ]
 report $? "they are" "$(cat "$W/order")"
 
-# ended FILE: the process whose id it holds runs no more; somebody may still have to ask for its status
+# ended FILE: the process whose id it holds runs no more; somebody may still have to ask for its status.  What was killed runs
+# until the kernel comes to it.
 ended() {
-    [ -s "$1" ] && ! grep -qs '^State:[[:space:]]*[A-WY]' "/proc/$(cat "$1")/status"
+    for _ in $(seq 200); do
+        [ -s "$1" ] && ! grep -qs '^State:[[:space:]]*[A-WY]' "/proc/$(cat "$1")/status" && return
+        sleep 0.05
+    done
+    return 1
 }
 
 # What hangs is ended with what it started, also what has left its process group.
@@ -94,7 +99,7 @@ report $? "nothing of it is left"
 rm "$W/left"
 (cd "$W" && exec env -u DEGAS_TEST_MARK --default-signal=INT "$OLDPWD/scripts/run_tests.sh" hangs.sh) >"$W/out" 2>&1 &
 runner=$!
-for _ in $(seq 200); do
+for _ in $(seq 600); do
     [ -s "$W/left" ] && break
     sleep 0.05
 done
