@@ -161,6 +161,21 @@ product_rate(const Profile *profile, const ModelDevice *device, Dtype dtype, con
            profile_peak_flops_per_s(device, dtype) / slowness(profile);
 }
 
+/* The constant share of a tile in steps of k.  It is a time, so that there are more steps in a format that
+ * takes them faster (cost-model.md 2.6). */
+static double
+constant_steps(const Profile *profile, const ModelDevice *device, Dtype dtype,
+               const Product *product)
+{
+    const double ends = product->adds ? 2.0 : 1.0;
+    const double faster = dtype_is_quantised(dtype)
+                              ? profile_peak_flops_per_s(device, dtype) /
+                                    profile_peak_flops_per_s(device, dtype_stored(dtype))
+                              : 1.0;
+
+    return ends * faster * profile->parameters.gemm_k_half;
+}
+
 /* A lower bound of product_s() over all ways to cut the tokens: of no tile and split are there
  * fewer waves than its tiles fill, and what tiles cover is at least the tokens, and all of whole
  * tiles in the dimensions that are not cut.  So it is linear in the tokens, plus what each product
@@ -171,6 +186,7 @@ sliced_product_s(const Profile *profile, const ModelDevice *device, Dtype dtype,
 {
     const ProfileParameters *p = &profile->parameters;
     const double rate = product_rate(profile, device, dtype, product);
+    const double constant = constant_steps(profile, device, dtype, product);
     double best = INFINITY;
 
     for (size_t i = 0; i < G_N_ELEMENTS(tiles); i++) {
@@ -178,7 +194,7 @@ sliced_product_s(const Profile *profile, const ModelDevice *device, Dtype dtype,
         const double n = real_max(1.0, p->gemm_tile_n * tiles[i].n);
         const double rows =
             product->bound == PRODUCT_SLICED_ROWS ? product->m : ceil(product->m / m) * m;
-        const double k = product->k + (product->adds ? 2.0 : 1.0) * p->gemm_k_half;
+        const double k = product->k + constant;
         best = real_min(best, 2.0 * product->count * rows * ceil(product->n / n) * n * k /
                                   (rate * tiles[i].fraction));
     }
@@ -193,6 +209,7 @@ product_s(const Profile *profile, const ModelDevice *device, Dtype dtype, const 
     const ProfileParameters *p = &profile->parameters;
     double n_sm = n_multiprocessors(device);
     double rate = product_rate(profile, device, dtype, product) / n_sm; /* of one of them */
+    const double constant = constant_steps(profile, device, dtype, product);
     double best = INFINITY;
 
     if (product->bound != PRODUCT_TIMED)
@@ -205,7 +222,7 @@ product_s(const Profile *profile, const ModelDevice *device, Dtype dtype, const 
         for (size_t j = 0; j < G_N_ELEMENTS(splits); j++) {
             double split = splits[j];
             double filled = n_tiles * split / n_sm;
-            double k = product->k / split + (product->adds ? 2.0 : 1.0) * p->gemm_k_half;
+            double k = product->k / split + constant;
             double tile_s = 2.0 * m * n * k / (rate * tiles[i].fraction);
 
             /* Waves are no fewer than the tiles fill: this grows with the split. */

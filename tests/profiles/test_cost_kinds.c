@@ -105,6 +105,37 @@ test_formats(void)
 }
 
 /*
+ * Filling a tile's pipeline and writing its result takes as long in any format.  One wave of an H100's 132
+ * multiprocessors, tiles of 128 x 128: 192 steps of k in bf16 are 2 128 128 192 132 / 989.4e12 = 0.84 us, in fp8, which
+ * takes twice as many steps in a second, 384 steps and the same 0.84 us.
+ */
+static void
+test_a_tile_ends_as_slowly_in_any_format(void)
+{
+    g_autoptr(Profile) profile = profile_load("dgx-h100", NULL);
+    const ModelOp op = {.kind = MODEL_OP_GEMM,
+                        .count = 1,
+                        .m = 128 * 12,
+                        .n = 128 * 11,
+                        .k = 65536,
+                        .n_kernels_forward = 1};
+    const double constant_s = 2.0 * 128.0 * 128.0 * 192.0 * 132.0 / 989.4e12;
+
+    profile->parameters.gemm_fraction = 1.0;
+    profile->parameters.fp8_fraction = 1.0;
+    profile->parameters.device_spread = 0.0;
+    for (int i = 0; i < 2; i++) {
+        const Dtype dtype = i == 0 ? DTYPE_BF16 : DTYPE_FP8;
+
+        profile->parameters.gemm_k_half = 0.0;
+        const double without_s = cost_s(profile, &op, PROFILE_PASS_FORWARD, dtype);
+        profile->parameters.gemm_k_half = 192.0;
+        assert_near(cost_s(profile, &op, PROFILE_PASS_FORWARD, dtype) - without_s, constant_s,
+                    1e-3);
+    }
+}
+
+/*
  * 1280 x 1280 x 8192 in fp8 at half of the rate for products in fp8 (the fixture has one rate), and
  * 5 bytes for each number that is quantised: forward the input's 1280 8192, backward the gradient's
  * 1280 1280 once, though two products read it.  The weight's gradient alone quantises nothing, and
@@ -407,6 +438,7 @@ main(int argc, char **argv)
     ADD("unfused-attention", test_unfused_attention);
     ADD("long-products-are-cut-in-k", test_long_products_are_cut_in_k);
     ADD("formats", test_formats);
+    ADD("a-tile-ends-as-slowly-in-any-format", test_a_tile_ends_as_slowly_in_any_format);
     ADD("quantised-operands", test_quantised_operands);
     ADD("experts-hide-and-graphs-hold", test_experts_hide_and_graphs_hold);
     ADD("hosts-wait-for-counts", test_hosts_wait_for_counts);
