@@ -100,6 +100,7 @@ model_kind_arch(const ModelArch *arch, int32_t kind)
     one.vocab = arch->vocab;
     one.is_mtp = is_mtp;
     one.mtp = (ModelMtp){0};
+    one.lora = arch->lora;
     return one;
 }
 

@@ -18,7 +18,7 @@
  * (Mamba); Yang et al. 2412.06464 (gated delta net); Kimi Linear 2510.26692 (KDA); MiniMax-01
  * 2501.08313 (lightning attention); Wang and Komatsuzaki, GPT-J (parallel blocks); Gemma 2
  * 2408.00118 (sandwich norms, soft caps); gpt-oss 2508.10925 (sinks); DeepSeek-V3 2412.19437
- * section 2.2 (multi-token prediction).
+ * section 2.2 (multi-token prediction); LoRA 2106.09685 (adapters).
  *
  * JSON ("?" may be absent; then the family's usual value, in brackets):
  *
@@ -47,6 +47,7 @@
  *             "inner_norms"? [false]},
  *    "mtp"?: {"n"? [0], "kind"? [that of the last layer], "published"? [0],
  *             "loss_factor"? [0.1]},
+ *    "lora"?: {"rank", "modules"? ["linear_qkv,linear_proj,linear_fc1,linear_fc2"]},
  *    "kinds"?: {NAME: {any key of a layer, "experts": null, "mla": null, ...}, ...},
  *    "layers"?: "10*(5*NAME, NAME), 2*NAME"}
  *
@@ -284,6 +285,18 @@ typedef struct {
 } ModelMtp;
 
 #define MODEL_MAX_MTP 4
+
+/*
+ * Adapters of low rank: the model's own weights are frozen, and beside each product of @modules, W x,
+ * is trained B A x, where A has @rank rows and B as many columns  [LoRA, 2106.09685].  Which modules
+ * there are is models/lora.h.
+ */
+typedef struct {
+    int64_t rank;     /* 0: there are none, and all weights are trained */
+    uint32_t modules; /* set of ModelLoraModule */
+} ModelLora;
+
+#define MODEL_MAX_LORA_RANK 65536
 #define MODEL_USUAL_MTP_LOSS_FACTOR 0.1 /* Megatron-Core's mtp_loss_scaling_factor */
 
 /* A complete architecture; every field is set and consistent once loaded.  A kind of layer is
@@ -341,6 +354,7 @@ struct ModelArch {
     bool
         is_mtp; /* of model_kind_arch(): layers are those of MTP modules, with what is before them */
     ModelMtp mtp;
+    ModelLora lora; /* kinds of layers have the model's */
     /* Named kinds; n_kinds == 0: the model says itself what its layers are. */
     int32_t n_kinds;
     ModelArch *kinds; /* (owned) */
@@ -574,7 +588,7 @@ model_ceil_div(int64_t a, int64_t b)
 ModelArch model_arch_padded(const ModelArch *arch, int64_t tp, int64_t multiple);
 
 /*
- * Parameters that one rank holds of @part, which is @layer if it is a layer.  tp divides attention,
+ * Parameters that one rank holds of @part, which is @layer if it is a layer, adapters among them.  tp divides attention,
  * MLP, shared experts and the vocabulary (padded up to a multiple of tp); ep divides the number of
  * experts, and etp each expert.  Norms, biases of row-split matrices, routers, learned positions
  * and MLA's down-projections are on all ranks; K/V heads are copied where there are fewer than tp.
@@ -584,11 +598,16 @@ ModelArch model_arch_padded(const ModelArch *arch, int64_t tp, int64_t multiple)
 int64_t model_part_parameters(const ModelArch *arch, ModelPart part, int64_t layer, int64_t tp,
                               int64_t ep, int64_t etp, bool tied_copy);
 
+/* Those of them that are trained: all, or with adapters these alone. */
+int64_t model_part_trained(const ModelArch *arch, ModelPart part, int64_t layer, int64_t tp,
+                           int64_t ep, int64_t etp, bool tied_copy);
+
 /* Elements of the table of tokens on one of @tp ranks, for whoever holds a copy of it. */
 int64_t model_table_parameters(const ModelArch *arch, int64_t tp);
 
 /* Those of experts: dp cp tp / (ep etp) ranks hold the same ones, of all others dp cp ranks. */
 int64_t model_expert_parameters(const ModelArch *arch, int64_t layer, int64_t ep, int64_t etp);
 
-int64_t model_parameters(const ModelArch *arch);        /* all, once */
-int64_t model_active_parameters(const ModelArch *arch); /* that one token passes through */
+int64_t model_parameters(const ModelArch *arch);         /* all, once */
+int64_t model_trained_parameters(const ModelArch *arch); /* all, or adapters alone */
+int64_t model_active_parameters(const ModelArch *arch);  /* that one token passes through */

@@ -5,6 +5,7 @@
 
 #include "base/json_fields.h"
 #include "base/units.h"
+#include "models/lora.h"
 #include "models/pattern.h"
 
 /* --- keys --- */
@@ -251,6 +252,28 @@ mtp_difference(const ModelArch *arch, const ModelArch *other)
     return layer_difference("MTP modules' ", &a, &b);
 }
 
+/* Of adapters, which are of all layers and ends. */
+static char *
+lora_difference(const ModelArch *arch, const ModelArch *other)
+{
+    const ModelLora *a = &arch->lora, *b = &other->lora;
+
+    if (a->rank != b->rank)
+        return g_strdup_printf("lora.rank is " INT ", not " INT, a->rank, b->rank);
+    if (a->rank == 0 || a->modules == b->modules)
+        return NULL;
+    g_autofree char *x = model_lora_write_modules(a->modules);
+    g_autofree char *y = model_lora_write_modules(b->modules);
+    return g_strdup_printf("lora.modules is %s, not %s", x, y);
+}
+
+static bool
+lora_is_equal(const ModelArch *arch, const ModelArch *other)
+{
+    g_autofree char *difference = lora_difference(arch, other);
+    return difference == NULL;
+}
+
 static char *
 kinds_difference(const ModelArch *arch, const ModelArch *other)
 {
@@ -280,7 +303,8 @@ model_arch_difference(const ModelArch *arch, const ModelArch *other)
     if ((difference = difference_in("", stack_fields, arch, other)) != NULL ||
         (!is_named && (difference = difference_in("", width_fields, arch, other)) != NULL) ||
         (difference = difference_in("", end_fields, arch, other)) != NULL ||
-        (difference = mtp_difference(arch, other)) != NULL)
+        (difference = mtp_difference(arch, other)) != NULL ||
+        (difference = lora_difference(arch, other)) != NULL)
         return difference;
     if (is_named)
         return kinds_difference(arch, other);
@@ -297,7 +321,8 @@ model_kinds_are_alike(const ModelArch *arch, int32_t kind, const ModelArch *othe
 
     /* A module reads the embedding, too. */
     if (a.is_mtp != b.is_mtp || (a.is_mtp && !model_ends_are_alike(arch, other)) ||
-        arch->family != other->family || arch->hidden != other->hidden)
+        arch->family != other->family || arch->hidden != other->hidden ||
+        !lora_is_equal(arch, other))
         return false;
     g_autofree char *difference = layer_difference("", &a, &b);
     return difference == NULL;
@@ -308,7 +333,7 @@ model_ends_are_alike(const ModelArch *arch, const ModelArch *other)
 {
     if (arch->family != other->family || arch->hidden != other->hidden ||
         arch->mtp.n != other->mtp.n || arch->norm != other->norm ||
-        arch->positions != other->positions)
+        arch->positions != other->positions || !lora_is_equal(arch, other))
         return false;
     g_autofree char *difference = difference_in("", end_fields, arch, other);
     return difference == NULL;
@@ -394,6 +419,7 @@ model_arch_unusual(const ModelArch *arch)
         {arch->position_rows > 0, "a table of positions of a length of its own"},
         {arch->embedding_scale > 0.0 || arch->logits_scale > 0.0, "scaled embeddings or logits"},
         {arch->logits_cap > 0.0, "capped logits"},
+        {arch->lora.rank > 0, "adapters (LoRA)"},
     };
 
     for (size_t i = 0; i < G_N_ELEMENTS(things); i++)
@@ -499,6 +525,9 @@ model_arch_check(JsonDoc *doc, const JsonValue *value, const ModelArch *arch)
                   arch->mtp.n);
     if (arch->n_kinds == 0)
         check_layer(doc, value, arch);
+    g_autofree char *refusal = json_doc_failed(doc) ? NULL : model_lora_refusal(arch);
+    if (refusal != NULL)
+        json_fail(doc, place(doc, value, NULL, "lora"), "%s", refusal);
     for (int32_t i = 0; i < arch->n_kinds && !json_doc_failed(doc); i++) {
         const char *name = arch->kinds[i].name;
         const bool is_ours = json_has(doc, value, "kinds");
@@ -666,6 +695,25 @@ read_mtp(JsonDoc *doc, const JsonValue *object, ModelArch *arch)
     json_object_end(doc, mtp);
 }
 
+static void
+read_lora(JsonDoc *doc, const JsonValue *object, ModelArch *arch)
+{
+    const JsonValue *lora = json_object_or_null(doc, object, "lora");
+
+    if (lora == NULL)
+        return;
+    arch->lora.rank = json_int64(doc, lora, "rank", 1, MODEL_MAX_LORA_RANK);
+    arch->lora.modules = MODEL_LORA_USUAL;
+    if (json_has(doc, lora, "modules")) {
+        g_autofree char *message = NULL;
+
+        arch->lora.modules = model_lora_read_modules(json_string(doc, lora, "modules"), &message);
+        if (message != NULL)
+            json_fail(doc, json_member(doc, lora, "modules"), "%s", message);
+    }
+    json_object_end(doc, lora);
+}
+
 void
 model_arch_settle(ModelArch *arch)
 {
@@ -696,6 +744,8 @@ model_arch_read(JsonDoc *doc, const JsonValue *object)
         read_kinds(doc, object, arch);
     if (!json_doc_failed(doc))
         read_mtp(doc, object, arch);
+    if (!json_doc_failed(doc))
+        read_lora(doc, object, arch);
     json_object_end(doc, object);
     model_arch_check(doc, object, arch);
     return arch;
@@ -751,6 +801,18 @@ write_mtp(JsonWriter *writer, const ModelArch *arch)
 }
 
 static void
+write_lora(JsonWriter *writer, const ModelArch *arch)
+{
+    if (arch->lora.rank == 0)
+        return;
+    g_autofree char *modules = model_lora_write_modules(arch->lora.modules);
+    json_write_object_inline(writer, "lora");
+    json_write_int64(writer, "rank", arch->lora.rank);
+    json_write_string(writer, "modules", modules);
+    json_write_object_end(writer);
+}
+
+static void
 write_kinds(JsonWriter *writer, const ModelArch *arch)
 {
     const char *names[MODEL_MAX_NAMED_KINDS + 1] = {NULL};
@@ -795,6 +857,7 @@ model_arch_write(JsonWriter *writer, const char *key, const ModelArch *arch)
                                      object_of(arch, i));
     }
     write_mtp(writer, arch);
+    write_lora(writer, arch);
     if (arch->n_kinds > 0)
         write_kinds(writer, arch);
     json_write_object_end(writer);

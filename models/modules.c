@@ -73,6 +73,13 @@ has_name(const char *const *names, const char *name)
     return false;
 }
 
+/* What the module's lists call @op: adapters are where their products are. */
+static const char *
+name_of(const ModelOp *op)
+{
+    return op->adapts != NULL ? op->adapts : op->name;
+}
+
 static bool
 has_op(const OpsList *list, const char *name)
 {
@@ -89,9 +96,9 @@ frees(const OpsList *list, int m, const ModelOp *op)
 {
     if (modules[m].core)
         return op->core_attention;
-    return has_name(modules[m].freed, op->name) &&
+    return has_name(modules[m].freed, name_of(op)) &&
            (m != MODEL_MODULE_LAYERNORM ||
-            has_op(list, has_name(behind_norm2, op->name) ? "norm2" : "norm1"));
+            has_op(list, has_name(behind_norm2, name_of(op)) ? "norm2" : "norm1"));
 }
 
 /* The modules of @set that the layer has.  degas's executor keeps the norms of parallel blocks. */
@@ -131,7 +138,7 @@ ops_set_modules(OpsList *list)
                                                !(gated && m == MODEL_MODULE_SHARED_EXPERTS)
                                            ? module->until_kept
                                            : module->again;
-            if ((module->core && op->core_attention) || has_name(again, op->name))
+            if ((module->core && op->core_attention) || has_name(again, name_of(op)))
                 op->again_fraction = 1.0;
             if (frees(list, m, op))
                 freed |= module->frees;

@@ -270,18 +270,21 @@ model_ops(const ModelArch *arch, ModelPart part, int64_t layer, const ModelShape
         add_ffn(&list);
         if (padded.is_mtp)
             ops_add_norm(&list, "mtp_final_norm", list.local_rows, padded.hidden);
-        ops_set_again(&list);
         break;
     case MODEL_PART_HEAD:
         if (arch->vocab > 0)
             add_head(&list);
         break;
     }
+    ops_add_adapters(&list, part);
+    if (part == MODEL_PART_LAYER)
+        ops_set_again(&list);
     for (size_t i = 0; i < list.n; i++) {
         ops[i].captured = (int)ops[i].scope <= shape->graphs;
         ops[i].one_kernel = shape->graphs >= (int)MODEL_SCOPE_ITERATION;
         ops[i].quantise_bytes = shape->quantise_bytes;
-        ops[i].transpose_bytes = shape->transpose_bytes;
+        /* Only the product of a weight's gradient takes operands along the other dimension. */
+        ops[i].transpose_bytes = ops[i].frozen ? 0.0 : shape->transpose_bytes;
         ops[i].rescale_bytes = shape->rescale_bytes;
     }
     return list.n;
@@ -304,7 +307,7 @@ typedef enum {
     FLOPS_IDLE, /* scores that count, and that no query needs */
 } Flops;
 
-/* Of one sequence's forward. */
+/* Of one sequence, forward and backward. */
 static double
 part_flops(const ModelArch *arch, ModelPart part, int64_t layer, int64_t seq_len, Flops which)
 {
@@ -321,11 +324,14 @@ part_flops(const ModelArch *arch, ModelPart part, int64_t layer, int64_t seq_len
     size_t n_ops = model_ops(arch, part, layer, &shape, ops);
     double flops = 0.0;
 
-    for (size_t i = 0; i < n_ops; i++)
-        flops += which == FLOPS_ALL ? ops[i].forward_flops
-                 : ops[i].kind == MODEL_OP_ATTENTION
-                     ? ops[i].forward_flops * (1.0 - ops[i].causal_fraction)
-                     : 0.0;
+    for (size_t i = 0; i < n_ops; i++) {
+        const double n_passes = ops[i].frozen && ops[i].kind == MODEL_OP_GEMM ? 2.0 : 3.0;
+
+        if (which == FLOPS_ALL)
+            flops += n_passes * ops[i].forward_flops;
+        else if (ops[i].kind == MODEL_OP_ATTENTION)
+            flops += n_passes * ops[i].forward_flops * (1.0 - ops[i].causal_fraction);
+    }
     return flops;
 }
 
@@ -341,7 +347,7 @@ iteration_flops(const ModelArch *arch, double n_sequences, int64_t seq_len, Flop
         if (counts[i] > 0)
             flops += (double)counts[i] * part_flops(arch, MODEL_PART_LAYER,
                                                     model_first_of_kind(arch, i), seq_len, which);
-    return 3.0 * n_sequences * flops;
+    return n_sequences * flops;
 }
 
 double

@@ -202,6 +202,10 @@ typedef struct {
     double quantise_bytes, transpose_bytes, rescale_bytes; /* those of the shape */
     ModelFlash flash;                                      /* attention: that of the shape */
     bool expert; /* a product of the experts that only some rows pass */
+    /* Its weights are not trained: backward of a product is the gradient of the input alone, with half of
+     * backward_bytes. */
+    bool frozen;
+    const char *adapts; /* (static, nullable) the product beside which the op's adapter is */
     ModelColumns columns;
     bool output_stays;   /* a product whose result the next op saves: it is counted there */
     bool core_attention; /* scores, softmax, values, and what merges them */
@@ -229,7 +233,7 @@ model_passes_states(const ModelShape *shape)
     return shape->row_blocks && shape->cp > 1;
 }
 
-#define MODEL_MAX_OPS 96
+#define MODEL_MAX_OPS 128
 /* Counts of bytes stop here: beyond any memory, and the sum of 1000 of them fits int64_t. */
 #define MODEL_MAX_BYTES (INT64_C(1) << 52)
 
@@ -268,6 +272,8 @@ bool model_shape_check(const ModelArch *arch, const ModelShape *shape, GError **
  *   - MTP      before the ops of its layer: embedding, embedding_output, mtp_embedding_norm,
  *              mtp_hidden_norm, mtp_join, mtp_input, mtp_proj, mtp_input_again, mtp_gather; after
  *              them mtp_final_norm
+ *   - adapters behind the product MODULE (qkv, q, k, v, proj, fc1, fc1_gate, fc1_up, fc2) that they are
+ *              beside: MODULE_lora_a, _sum or _gather, _b, _gather, _add, _input_sum (ops_lora.c)
  *   head       final_norm, and for the model and each MTP module head_input, logits,
  *              head_input_again, loss_max, loss_target, loss_sum, (eager, not split: logits_gather
  *              instead of these three,) loss
@@ -322,6 +328,10 @@ bool model_shape_check(const ModelArch *arch, const ModelShape *shape, GError **
  * bias-dropout-add and rotary kernels (Megatron-LM's defaults); one per collective.  Attention has
  * one forward kernel exactly when it is fused.
  *
+ * With arch->lora no weight but those of adapters is trained: products of frozen weights keep no input,
+ * embeddings have no backward, and nothing is gathered again for weights' gradients (ops_lora.c).  The
+ * first layer's input has a gradient, too, although nothing needs it.
+ *
  * @layer  which layer (dense and MoE layers differ); ignored for the other parts.
  * @ops    (out) room for MODEL_MAX_OPS.
  * Returns: the number of ops; 0 for embedding and head of a model without vocabulary.  Errors are
@@ -345,8 +355,8 @@ ModelScratchBytes model_scratch_bytes(const ModelArch *arch, const ModelShape *s
 int64_t model_boundary_bytes(const ModelArch *arch, const ModelShape *shape);
 
 /* Model FLOPs of one training iteration over @n_sequences of @seq_len tokens, the numerator of
- * model FLOP utilisation: three times the forward's, 2 for each multiply-add, all scores of causal
- * attention (the convention of 2104.04473), nothing for recompute. */
+ * model FLOP utilisation: three times the forward's, twice those of frozen products, 2 for each
+ * multiply-add, all scores of causal attention (the convention of 2104.04473), nothing for recompute. */
 double model_flops_per_iteration(const ModelArch *arch, double n_sequences, int64_t seq_len);
 
 /* The share of these FLOPs that a causal model needs: of the scores of s tokens only s (s + 1) / 2 of

@@ -79,6 +79,10 @@ void ops_add_tp_output(OpsList *list, const char *name, int64_t width, ModelOp *
  * ops_add_tp_input(), and of the gradient of what @gemm (nullable) of ops_add_tp_output() gives. */
 void ops_quantise_input(const OpsList *list, ModelOp *gemm);
 
+/* Freezes the weights of the listed ops of @part, if the model has adapters, and adds those of a layer:
+ * defined in ops_lora.c. */
+void ops_add_adapters(OpsList *list, ModelPart part);
+
 /* Sets what selective recompute repeats, and does not keep, of all ops of a layer. */
 void ops_set_again(OpsList *list);
 

@@ -3,6 +3,8 @@
 
 #include <math.h>
 
+#include "models/lora.h"
+
 /* --- norms --- */
 
 static int64_t
@@ -272,6 +274,7 @@ kind_parameters(const ModelArch *arch, int64_t tp, int64_t ep, int64_t etp)
     int64_t n =
         (n_layer_norms(arch) + (arch->is_mtp ? 3 : 0)) * norm_parameters(arch, arch->hidden);
 
+    n += model_lora_parameters(arch, tp);
     if (arch->is_mtp)
         n += 2 * arch->hidden * model_ceil_div(arch->hidden, tp);
     if (model_has_attention(arch))
@@ -340,6 +343,20 @@ model_part_parameters(const ModelArch *arch, ModelPart part, int64_t layer, int6
 }
 
 int64_t
+model_part_trained(const ModelArch *arch, ModelPart part, int64_t layer, int64_t tp, int64_t ep,
+                   int64_t etp, bool tied_copy)
+{
+    g_return_val_if_fail(arch != NULL && tp >= 1, 0);
+
+    if (arch->lora.rank == 0)
+        return model_part_parameters(arch, part, layer, tp, ep, etp, tied_copy);
+    if (part != MODEL_PART_LAYER)
+        return 0;
+    const ModelArch kind = model_layer_arch(arch, layer);
+    return model_lora_parameters(&kind, tp);
+}
+
+int64_t
 model_parameters(const ModelArch *arch)
 {
     g_return_val_if_fail(arch != NULL, 0);
@@ -353,6 +370,23 @@ model_parameters(const ModelArch *arch)
         const ModelArch kind = model_kind_arch(arch, i);
         if (counts[i] > 0)
             n += counts[i] * kind_parameters(&kind, 1, 1, 1);
+    }
+    return n;
+}
+
+int64_t
+model_trained_parameters(const ModelArch *arch)
+{
+    int64_t counts[MODEL_MAX_KINDS], n = 0;
+
+    g_return_val_if_fail(arch != NULL, 0);
+
+    if (arch->lora.rank == 0)
+        return model_parameters(arch);
+    model_count_kinds(arch, counts);
+    for (int32_t i = 0; i < model_n_kinds(arch); i++) {
+        const ModelArch kind = model_kind_arch(arch, i);
+        n += counts[i] * model_lora_parameters(&kind, 1);
     }
     return n;
 }
@@ -394,9 +428,12 @@ model_parameters_estimate(const ModelArch *arch)
         (double)s->n_heads * ((double)s->key_dim + (double)s->value_dim + 3.0);
     const double state = state_width * (6.0 * h + (double)s->conv + 4.0 * (double)s->rank +
                                         (double)s->key_dim + 8.0);
+    /* Seven adapters at the most, of which each has the width and one more side. */
+    const double lora = (double)arch->lora.rank *
+                        (7.0 * h + heads * (3.0 * (double)arch->head_dim + 2.0 * v) + 3.0 * ffn);
 
     return ((double)arch->n_layers + (double)arch->mtp.n) *
-               ((arch->mtp.n > 0 ? 2.0 * h * h : 0.0) + attention + index + state +
+               ((arch->mtp.n > 0 ? 2.0 * h * h : 0.0) + attention + index + state + lora +
                 4.0 * h * (ffn + (double)e->n_experts + 8.0)) +
            2.0 * h *
                ((double)arch->vocab + (double)arch->max_seq_len + (double)arch->position_rows);

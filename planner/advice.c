@@ -58,10 +58,11 @@ state_is_large(const PlanRequest *request, int64_t n)
         workload_parameter_bytes(request->dtype, &request->conventions);
     const double weights = request->offload_parameters ? 0.0 : (double)bytes.weight_bytes;
     const double optimizer = request->offload == PLAN_OFFLOAD_NONE ? (double)bytes.own_bytes : 0.0;
-    const double each = weights + (double)bytes.gradient_bytes + optimizer;
+    const double all = (double)model_parameters(request->arch) * weights +
+                       (double)model_trained_parameters(request->arch) *
+                           ((double)bytes.gradient_bytes + optimizer);
 
-    return (double)model_parameters(request->arch) * each * (1.0 - 1e-9) >
-           (double)limit_of(request) * (double)n;
+    return all * (1.0 - 1e-9) > (double)limit_of(request) * (double)n;
 }
 
 /* Whether the changed request has a plan that fits; (owned, nullable) that plan. */

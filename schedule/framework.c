@@ -77,11 +77,11 @@ static const char *const schedules_of_torch[] = {
  * the distributed optimizer's, which is ZeRO 1.  What overlap_moe_expert_parallel_comm asks for is
  * asserted in core/transformer/transformer_config.py.  Transformer Engine's ring of context parallelism has
  * neither windows nor sinks (attention/dot_product_attention/utils.py, get_attention_backend()). */
-#define RULES_OF_MEGATRON(has)                                                                     \
+#define RULES_OF_MEGATRON(has, lora)                                                               \
     {                                                                                              \
         .models = (has), .schedules = schedules_of_megatron, .described_by_flags = true,           \
-        .chunks = true, .uneven = true, .empty_stages = true, .mtp = true, .cp = true,             \
-        .ring_is_plain = true, .ep = true, .tp_with_pp = true, .pp_before_dp = true,               \
+        .chunks = true, .uneven = true, .empty_stages = true, .mtp = true, .adapters = (lora),     \
+        .cp = true, .ring_is_plain = true, .ep = true, .tp_with_pp = true, .pp_before_dp = true,   \
         .merges_chunks = true, .groups = PLAN_GROUPS_AT_LEAST_PP,                                  \
         .kv_heads = PLAN_KV_HEADS_COPIED, .recomputes = ANY_RECOMPUTE,                             \
         .optimizers = ADAMW | BIT(PLAN_OPTIMIZER_MUON), .modules = BIT(PLAN_MODULE_OPS) - 1,       \
@@ -90,11 +90,11 @@ static const char *const schedules_of_torch[] = {
         .zero_with_pp = BIT(0) | BIT(1), .zero_with_tp = ANY_ZERO, .zero_with_cp = ANY_ZERO,       \
         .zero_on_cpu = BIT(1),                                                                     \
     }
-static const PlanFrameworkRules rules_of_megatron = RULES_OF_MEGATRON(NULL);
+static const PlanFrameworkRules rules_of_megatron = RULES_OF_MEGATRON(NULL, false);
 
 /* Megatron-Bridge at 067f987 (2026-08): the classes of Hugging Face that its AutoBridge makes models of
  * (models: register_bridge), and its recipes of pretraining for Hoppers (recipes: h100), whatever layers they
- * have: Megatron-Core's provider takes them from code, not from flags.  Gemma 3's class has the vision encoder
+ * have: Megatron-Core's provider takes them from code, not from flags.  Adapters are its own (peft/).  Gemma 3's class has the vision encoder
  * besides, MiniMax-M2 and Mistral Large have no recipe.  DeepSeek-V3.2, Llama 4 and OLMo 3 have no bridge. */
 #define RECIPE(stem, suffix) stem "_pretrain_" suffix "_h100_bf16_config"
 static const PlanFrameworkModel models_of_megatron_bridge[] = {
@@ -130,19 +130,21 @@ static const PlanFrameworkModel models_of_megatron_bridge[] = {
     {NULL, NULL, NULL, false},
 };
 static const PlanFrameworkRules rules_of_megatron_bridge =
-    RULES_OF_MEGATRON(models_of_megatron_bridge);
+    RULES_OF_MEGATRON(models_of_megatron_bridge, true);
 
 /* DeepSpeed at edaa722: runtime/config.py, runtime/zero/config.py, runtime/pipe/module.py.
  * PipelineModule asserts ZeRO below 2, and tensor_parallel.autotp_size is not for it; Ulysses'
  * all-to-all and experts are arguments of the model's code.  With Megatron's layers tp is theirs.
- * Which stages get the layers that do not divide, its partition_method says, not we. */
+ * Which stages get the layers that do not divide, its partition_method says, not we.  Adapters are
+ * PEFT's, which changes the model before the engine has it. */
 #define RULES_OF_DEEPSPEED(with_pp)                                                                \
     {                                                                                              \
-        .schedules = schedules_of_deepspeed, .tp_with_pp = (with_pp), .offload_parameters = true,  \
-        .sequence_parallel = PLAN_SEQUENCE_PARALLEL_NEVER, .recomputes = NONE_OR_FULL,             \
-        .dtypes = HALF_OR_FLOAT, .grad_dtypes = HALF_OR_FLOAT, .zero = ANY_ZERO,                   \
-        .zero_with_pp = BIT(0) | BIT(1), .zero_with_tp = BIT(0) | BIT(1) | BIT(2),                 \
-        .zero_on_cpu = BIT(1) | BIT(2) | BIT(3), .zero_on_nvme = BIT(3),                           \
+        .schedules = schedules_of_deepspeed, .adapters = !(with_pp), .tp_with_pp = (with_pp),      \
+        .offload_parameters = true, .sequence_parallel = PLAN_SEQUENCE_PARALLEL_NEVER,             \
+        .recomputes = NONE_OR_FULL, .dtypes = HALF_OR_FLOAT, .grad_dtypes = HALF_OR_FLOAT,         \
+        .zero = ANY_ZERO, .zero_with_pp = BIT(0) | BIT(1),                                         \
+        .zero_with_tp = BIT(0) | BIT(1) | BIT(2), .zero_on_cpu = BIT(1) | BIT(2) | BIT(3),         \
+        .zero_on_nvme = BIT(3),                                                                    \
     }
 static const PlanFrameworkRules rules_of_deepspeed = RULES_OF_DEEPSPEED(false);
 static const PlanFrameworkRules rules_of_megatron_deepspeed = RULES_OF_DEEPSPEED(true);
@@ -153,11 +155,12 @@ static const PlanFrameworkRules rules_of_megatron_deepspeed = RULES_OF_DEEPSPEED
  * tensor parallelism is a pass of torch.compile, and a compiled layer is one node of autograd, whose
  * whole backward I and W would both run; torch 2.15's classes of zero-bubble schedules refuse
  * compiled stages (pipelining/schedules.py: _check_torch_compile_compatibility). */
-#define RULES_OF_TORCH(has, steps)                                                                 \
+#define RULES_OF_TORCH(has, steps, lora)                                                           \
     {                                                                                              \
-        .schedules = schedules_of_torch, .models = (has), .optimizers = (steps), .chunks = true,   \
-        .uneven = true, .cp = true, .ep = true, .tp_with_pp = true, .tokens_by_tp_and_cp = true,   \
-        .offload_parameters = true, .compiles_overlap_tp = true, .groups = PLAN_GROUPS_ROUNDS,     \
+        .schedules = schedules_of_torch, .models = (has), .optimizers = (steps),                   \
+        .adapters = (lora), .chunks = true, .uneven = true, .cp = true, .ep = true,                \
+        .tp_with_pp = true, .tokens_by_tp_and_cp = true, .offload_parameters = true,               \
+        .compiles_overlap_tp = true, .groups = PLAN_GROUPS_ROUNDS,                                 \
         .kv_heads = PLAN_KV_HEADS_DIVIDED, .sequence_parallel = PLAN_SEQUENCE_PARALLEL_ALWAYS,     \
         .recomputes = NONE_OR_FULL, .dtypes = BIT(DTYPE_BF16) | BIT(DTYPE_FP32),                   \
         .grad_dtypes = BIT(DTYPE_FP32), .zero = BIT(0) | BIT(2) | BIT(3),                          \
@@ -169,9 +172,10 @@ static const PlanFrameworkModel models_of_torchtitan[] = {
     {"llama3-405b", "llama3", "405B", false},      {"qwen3-32b", "qwen3", "32B", false},
     {"deepseek-v3", "deepseek_v3", "671B", false}, {NULL, NULL, NULL, false},
 };
-static const PlanFrameworkRules rules_of_torchtitan = RULES_OF_TORCH(models_of_torchtitan, ADAMW);
-/* FSDP2 in the user's own script. */
-static const PlanFrameworkRules rules_of_fsdp = RULES_OF_TORCH(NULL, 0);
+static const PlanFrameworkRules rules_of_torchtitan =
+    RULES_OF_TORCH(models_of_torchtitan, ADAMW, false);
+/* FSDP2 in the user's own script, with PEFT's adapters. */
+static const PlanFrameworkRules rules_of_fsdp = RULES_OF_TORCH(NULL, 0, true);
 
 /* TeraPipe at 1a17aa2: terapipe.py, test_transformer_terapipe.py.  All slices forward, then all
  * backward; replicas are DDP's, activations are checkpointed by --checkpoint-gradients.  It gives

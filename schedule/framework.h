@@ -278,6 +278,7 @@ typedef struct {
     /* A model may have MTP modules: their layers are as the model's last (of hybrids any, without a
      * pipeline), all of them are in one stage, and no later one is on its rank. */
     bool mtp;
+    bool adapters;           /* a model may have adapters beside frozen weights (LoRA) */
     bool slices;             /* sequences may be cut, and micro-batches differ in size */
     bool cp, ep, tp_with_pp; /* these degrees may be above 1, and tp and pp together */
     bool pp_before_dp;       /* ranks may be laid out as tp-cp-pp-dp, too */

@@ -15,6 +15,7 @@
 #include "base/text.h"
 #include "cli/export/export.h"
 #include "cli/recipe/layout_string.h"
+#include "models/lora.h"
 
 #define OVERLAP                                                                                    \
     "comm_overlap" /* the recipe's object, or the model's own settings where it has none */
@@ -165,7 +166,8 @@ write_overrides(const ExportSource *source, size_t *n_bytes, GError **error)
     g_auto(GStrv) lines = g_strsplit(flags, "\n", -1);
     GString *text = g_string_new(NULL);
 
-    if (model != NULL && model->flavour != NULL)
+    /* Recipes of pretraining have no adapters. */
+    if (model != NULL && model->flavour != NULL && arch->lora.rank == 0)
         g_string_append_printf(text, "--recipe %s\n", model->flavour);
     for (size_t i = 0; i < G_N_ELEMENTS(overrides); i++) {
         const char *section =
@@ -178,6 +180,15 @@ write_overrides(const ExportSource *source, size_t *n_bytes, GError **error)
                 value != NULL ? value : overrides[i].otherwise);
     }
     add_stages(text, plan, arch, lines, overlap);
+    if (arch->lora.rank > 0) {
+        g_autofree char *rank = g_strdup_printf(INT, arch->lora.rank);
+        g_autofree char *modules = model_lora_write_modules(arch->lora.modules);
+        g_autofree char *list = g_strdup_printf("[%s]", modules);
+
+        add(text, "peft", "dim", rank);
+        add(text, "peft", "target_modules", list);
+        add(text, "peft", "dropout", "0.0");
+    }
     add(text, "model", "should_pad_vocab", plan->conventions.pads_vocab ? "true" : "false");
     add(text, "model", "deterministic_mode", plan->conventions.deterministic ? "true" : "false");
     add(text, "model", "cross_entropy_loss_fusion",
@@ -199,6 +210,11 @@ check(const ExportSource *source, GArray *breaches)
         export_breaks(breaches, NULL,
                       "it has no recipe of %s; --to megatron says the model by flags",
                       source->job->arch->name);
+    const uint32_t canonical = MODEL_LORA_ALL_LINEAR & ~MODEL_LORA_USUAL;
+    if ((source->job->arch->lora.modules & canonical) != 0)
+        export_breaks(breaches, "--lora-modules linear_qkv,linear_proj,linear_fc1,linear_fc2",
+                      "its LoRA is beside joined matrices; those apart are another class "
+                      "(CanonicalLoRA)");
     if (plan->dtype == DTYPE_FP8 && precision(plan) == NULL)
         export_breaks(breaches, "--quantise tensor",
                       "mixed_precision says which numbers share a scale: tensor, delayed or block");
@@ -221,7 +237,7 @@ note(const ExportSource *source)
 {
     const Plan *plan = source->job->plan;
     const PlanFrameworkModel *model = model_of(source->job->arch);
-    const bool has_recipe = model->flavour != NULL;
+    const bool has_recipe = model->flavour != NULL && source->job->arch->lora.rank == 0;
     const bool waits =
         plan->degrees.pp > 1 && plan->degrees.vpp == 1 && plan->conventions.overlap_pp;
 
@@ -229,8 +245,9 @@ note(const ExportSource *source)
         "Megatron-Bridge's %s on " INT " devices, of %s of Hugging Face%s%s",
         has_recipe ? "run_recipe.py" : "overrides", plan_n_devices(plan), model->name,
         has_recipe ? ""
-                   : ", which no recipe has: AutoBridge makes the model of a "
-                     "recipe of your own",
+        : source->job->arch->lora.rank > 0
+            ? ", for a recipe of its own with adapters (..._peft_..., --mode lora)"
+            : ", which no recipe has: AutoBridge makes the model of a recipe of your own",
         waits ? "; it waits for the messages of 1f1b, which this plan overlaps" : "");
 }
 

@@ -321,6 +321,7 @@ recipe_load(const char *path, const RecipeContext *context, GError **error)
             continue;
         recipe->dialect = dialects[i].name;
         recipe->framework = dialects[i].framework;
+        recipe_read_lora(recipe);
         if (dialects[i].flattens)
             recipe_settings_flatten(s);
         dialects[i].read(recipe);

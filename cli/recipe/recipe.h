@@ -93,6 +93,7 @@ void recipe_read_megatron(Recipe *recipe);   /* defined in megatron.c */
 void recipe_read_torchtitan(Recipe *recipe); /* defined in torchtitan.c */
 void recipe_read_deepspeed(Recipe *recipe);  /* defined in deepspeed.c */
 void recipe_read_trainer(Recipe *recipe);    /* defined in trainer.c */
+void recipe_read_lora(Recipe *recipe);       /* of any dialect; defined in lora.c */
 
 /* Returns: (owned) @plan in the words of Trainer and Accelerate, one setting on a line of YAML; it is
  * for plans of fsdp.  Defined in trainer.c. */

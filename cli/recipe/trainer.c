@@ -13,10 +13,6 @@ static const struct {
     const char *key, *usual, *what;
 } unmodelled[] = {
     {"lora_dim", "0", "all parameters are trained, not adapters"},
-    {"lora_r", "0", "all parameters are trained, not adapters"},
-    {"use_peft", NULL, "all parameters are trained, not adapters"},
-    {"adapter", NULL, "all parameters are trained, not adapters"},
-    {"finetuning_type", "full", "all parameters are trained"},
     {"quantization_bit", NULL, "weights are in the model's format"},
     {"load_in_4bit", NULL, "weights are in the model's format"},
     {"load_in_8bit", NULL, "weights are in the model's format"},

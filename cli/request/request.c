@@ -5,6 +5,7 @@
 #include "base/text.h"
 #include "cli/request/command.h"
 #include "cli/request/output.h"
+#include "models/lora.h"
 #include "profiles/change.h"
 #include "schedule/rank_order.h"
 
@@ -175,6 +176,13 @@ const OptionInfo request_options[] = {
     {"mtp", "N",
      "train with N modules that predict tokens beyond the next (MTP), behind the last layer; "
      "default: the model's, which built-in and Hugging Face models have 0 of"},
+    {"lora-rank", "R",
+     "train adapters of rank R beside frozen weights (LoRA); 0: train all weights; default: the "
+     "model's, or 0"},
+    {"lora-modules", "M,M",
+     "put the adapters beside these products: linear_qkv, linear_proj, linear_fc1, linear_fc2 "
+     "(default: all four), or with matrices apart linear_q, linear_k, linear_v, linear_fc1_gate, "
+     "linear_fc1_up, which Hugging Face calls q_proj, gate_proj and so on; all-linear: each"},
     {"redundant-experts", "N",
      "hold N copies of the hottest experts besides the experts, on the ranks of ep with them; "
      "default: "
@@ -295,23 +303,45 @@ blame_options(GError **error)
         return false;
     refused = g_steal_pointer(error);
     const char *place = strstr(refused->message, "$");
-    g_set_error(error, CMD_ERROR, CMD_ERROR_USAGE, "--layers, --mtp, --vocab: %s",
+    g_set_error(error, CMD_ERROR, CMD_ERROR_USAGE, "--layers, --mtp, --lora-..., --vocab: %s",
                 place == NULL ? refused->message : place);
     return false;
 }
 
-/* Replaces the model by one with other --layers and --vocab, checked as a file would be. */
+/* Reads which adapters the model has. */
+static void
+read_lora(Options *options, ModelLora *lora)
+{
+    const char *modules = options_string(options, "lora-modules", NULL);
+    g_autofree char *message = NULL;
+
+    lora->rank = options_int64(options, "lora-rank", 0, MODEL_MAX_LORA_RANK, lora->rank);
+    if (lora->rank == 0 && modules != NULL)
+        options_fail(options, "lora-modules", "expected --lora-rank, too");
+    if (lora->rank == 0)
+        lora->modules = 0;
+    else if (lora->modules == 0)
+        lora->modules = MODEL_LORA_USUAL;
+    if (modules != NULL)
+        lora->modules = model_lora_read_modules(modules, &message);
+    if (message != NULL)
+        options_fail(options, "lora-modules", "%s", message);
+}
+
+/* Replaces the model by one with other --layers, --vocab and the like, checked as a file would be. */
 static bool
 change_model(Request *request, Options *options, GError **error)
 {
     size_t n_bytes;
 
     if (!options_has(options, "layers") && !options_has(options, "vocab") &&
-        !options_has(options, "mtp") && !options_has(options, "redundant-experts"))
+        !options_has(options, "mtp") && !options_has(options, "redundant-experts") &&
+        !options_has(options, "lora-rank") && !options_has(options, "lora-modules"))
         return true;
     request->arch->n_layers =
         options_int64(options, "layers", 1, MODEL_MAX_LAYERS, request->arch->n_layers);
     request->arch->mtp.n = options_int64(options, "mtp", 0, MODEL_MAX_MTP, request->arch->mtp.n);
+    read_lora(options, &request->arch->lora);
     const int64_t n_redundant =
         options_int64(options, "redundant-experts", 0, MODEL_MAX_EXPERTS, 0);
     if (options_has(options, "redundant-experts") && !set_redundant(request->arch, n_redundant))

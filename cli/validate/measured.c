@@ -89,6 +89,8 @@ static const Column columns[] = {
     {"tp_overlap", false, COLUMN_SWITCH, AT(overlap_tp), 0, 0, NULL},
     {"ep_overlap", false, COLUMN_SWITCH, AT(overlap_ep), 0, 0, NULL},
     {"peft", false, COLUMN_TEXT, AT(peft), 0, 0, NULL},
+    {"lora_rank", false, COLUMN_COUNT, AT(lora_rank), MODEL_MAX_LORA_RANK, 0, "rows"},
+    {"lora_modules", false, COLUMN_TEXT, AT(lora_modules), 0, 0, NULL},
     {"recompute_modules", false, COLUMN_TEXT, AT(recompute_modules), 0, 0, NULL},
     {"pp_layout", false, COLUMN_TEXT, AT(pp_layout), 0, 0, NULL},
     {"cuda_graphs", false, COLUMN_TEXT, AT(cuda_graphs), 0, 0, NULL},

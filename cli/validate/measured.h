@@ -42,6 +42,8 @@ typedef struct {
     int64_t n_experts, top_k, expert_ffn, n_shared, dense_layers, n_mtp, expert_tp, head_dim;
     int fsdp, overlap_dp, overlap_tp, overlap_ep; /* -1: blank, 0, 1 */
     const char *peft;                             /* "lora": adapters alone are trained */
+    int64_t lora_rank;                            /* of them */
+    const char *lora_modules;                     /* with commas or + between */
     const char *recompute_modules, *pp_layout, *cuda_graphs, *dispatcher, *grad_dtype;
     const char *fused_ce, *attention_impl, *rank_order, *slices_kind;
     const char *stack_date; /* "YYYY-MM" */

@@ -424,6 +424,42 @@ write_split(JsonWriter *writer, const MeasuredRow *row, const ValidationSource *
 }
 
 static bool
+has_adapters(const MeasuredRow *row)
+{
+    return row->peft[0] != 0 && strcmp(row->peft, "none") != 0;
+}
+
+/* Adapters beside frozen weights, as the row or its source says. */
+static bool
+write_adapters(JsonWriter *writer, const MeasuredRow *row, const ValidationSource *source,
+               GError **error)
+{
+    const int64_t rank = row->lora_rank > 0 ? row->lora_rank : source->lora_rank;
+    const char *modules = row->lora_modules[0] != 0 ? row->lora_modules : source->lora_modules;
+
+    if (!has_adapters(row))
+        return true;
+    if (g_ascii_strcasecmp(row->peft, "lora") != 0)
+        return validation_unstated(error, "adapters that are no plain LoRA: \"%s\"", row->peft);
+    if (rank == 0)
+        return validation_unstated(error, "the rank of the adapters is not stated");
+    json_write_int64(writer, "lora_rank", rank);
+    if (modules != NULL) {
+        g_autofree char *words = g_strdelimit(g_strdup(modules), "+ ", ',');
+        json_write_string(writer, "lora_modules", words);
+    }
+    return true;
+}
+
+/* Adapters are Megatron-Bridge's, on the same Megatron-Core. */
+static const char *
+framework_of(const MeasuredRow *row, const ValidationSource *source)
+{
+    return has_adapters(row) && strcmp(source->framework, "megatron-core") == 0 ? "megatron-bridge"
+                                                                                : source->framework;
+}
+
+static bool
 write_flags(JsonWriter *writer, const MeasuredRow *row, const ValidationSource *source,
             bool is_searched, GError **error)
 {
@@ -445,7 +481,9 @@ write_flags(JsonWriter *writer, const MeasuredRow *row, const ValidationSource *
     if (zero_of(row, source) > 0)
         json_write_int64(writer, "zero", zero_of(row, source));
     json_write_string(writer, "dtype", dtype);
-    json_write_string(writer, "framework", source->framework);
+    json_write_string(writer, "framework", framework_of(row, source));
+    if (!write_adapters(writer, row, source, error))
+        return false;
     if (source->dated && row->stack_date[0] != 0)
         json_write_string(writer, "stack", row->stack_date);
     else if (source->stack != NULL)
@@ -504,10 +542,6 @@ request_of(const MeasuredRow *row, const char *cluster, bool is_searched, GError
             return NULL;
         }
         cluster = of_device->cluster;
-    }
-    if (row->peft[0] != 0 && strcmp(row->peft, "none") != 0) {
-        validation_unstated(error, "adapters alone are trained: no full training");
-        return NULL;
     }
     g_autofree char *refused = option_of_notes(row, "refused", NULL);
     if (refused != NULL) {

@@ -6,6 +6,7 @@
 #include "base/dtype.h"
 #include "base/embedded.h"
 #include "base/json_fields.h"
+#include "models/arch.h"
 #include "schedule/framework.h"
 #include "schedule/schedule.h"
 
@@ -46,6 +47,8 @@ static const JsonField source_fields[] = {
     {"ends_short", SOURCE(ends_short), .flags = JSON_OPTIONAL},
     {"wide_reduction", SOURCE(wide_reduction), .flags = JSON_OPTIONAL},
     {"zero", SOURCE(zero), 0, 3, JSON_OPTIONAL},
+    {"lora_rank", SOURCE(lora_rank), 1, MODEL_MAX_LORA_RANK, JSON_OPTIONAL},
+    {"lora_modules", SOURCE(lora_modules), .flags = JSON_OPTIONAL},
     {"pipeline_batch", SOURCE(pipeline_batch), 1, JSON_MAX_INT, JSON_OPTIONAL},
     {"pipeline_zero", SOURCE(pipeline_zero), 1, 2, JSON_OPTIONAL},
     {"memory", SOURCE(memory), .flags = JSON_OPTIONAL, .names = memory_names},

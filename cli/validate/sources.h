@@ -41,19 +41,21 @@ typedef struct {
     bool expert_tp;         /* tp ranks share experts */
     bool
         is_functional; /* its runs are tests of functions, of a few layers: their times say no accuracy */
-    int64_t vocab;          /* 0: the models have no embedding, head or loss */
-    int64_t vocab_multiple; /* a vocabulary is padded to a multiple of this times tp; 0: not */
-    bool wide_reduction;    /* --wide-reduction */
-    bool vocab_cut;         /* a vocabulary is cut to a multiple of tp */
-    bool ends_short;        /* first and last stage have one layer less than the others */
-    int64_t zero;           /* the ZeRO stage */
-    int64_t pipeline_batch; /* with pp the column micro_batch is what a pipeline cuts into
+    int64_t vocab;            /* 0: the models have no embedding, head or loss */
+    int64_t vocab_multiple;   /* a vocabulary is padded to a multiple of this times tp; 0: not */
+    int64_t lora_rank;        /* of adapters; 0: not stated */
+    const char *lora_modules; /* (nullable) */
+    bool wide_reduction;      /* --wide-reduction */
+    bool vocab_cut;           /* a vocabulary is cut to a multiple of tp */
+    bool ends_short;          /* first and last stage have one layer less than the others */
+    int64_t zero;             /* the ZeRO stage */
+    int64_t pipeline_batch;   /* with pp the column micro_batch is what a pipeline cuts into
                                  micro-batches of so many sequences; 0: it is the micro-batch */
-    int64_t pipeline_zero;  /* with pp the ZeRO stage is this where the row says 3; 0: as it says */
-    bool dated;             /* stack_date of a row is the month of its framework's software */
-    const char *stack;      /* (nullable) --stack of rows that say none */
-    bool tuned;             /* its authors looked for the fastest configuration of each job */
-    int memory;             /* ValidationMemory */
+    int64_t pipeline_zero; /* with pp the ZeRO stage is this where the row says 3; 0: as it says */
+    bool dated;            /* stack_date of a row is the month of its framework's software */
+    const char *stack;     /* (nullable) --stack of rows that say none */
+    bool tuned;            /* its authors looked for the fastest configuration of each job */
+    int memory;            /* ValidationMemory */
     bool memory_of_last_rank; /* and not the largest of all ranks */
     const char *why;          /* where all this is published */
 } ValidationSource;

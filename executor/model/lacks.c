@@ -79,6 +79,7 @@ ends_lack(const ModelArch *arch, const Plan *plan, const ExecDeviceKind *kind)
 {
     const Thing things[] = {
         {arch->vocab == 0, NOWHERE, "models without a vocabulary (there is no loss to train)"},
+        {arch->lora.rank > 0, NOWHERE, "adapters beside frozen weights (LoRA)"},
         {arch->mtp.n > 0, ON_GPU, "MTP modules"},
         {arch->mtp.n > 0 && arch->hidden % plan->degrees.tp != 0, NOWHERE,
          "MTP modules whose width tp does not divide"},

@@ -29,14 +29,12 @@ plan_point_usable_bytes(const PlanRequest *request, const PlanDegrees *degrees,
 static double
 static_bytes(const PlanRequest *request, const PlanLayerCost *cost, const PlanPoint *point)
 {
-    int64_t dense = 0, expert = 0;
+    WorkloadParameterCounts sum = {0};
 
-    for (int i = 0; i < PLAN_PART_N; i++) {
-        dense += cost->n[i] * cost->parts[i].dense_parameters;
-        expert += cost->n[i] * cost->parts[i].expert_parameters;
-    }
+    for (int i = 0; i < PLAN_PART_N; i++)
+        plan_layer_add_parameters(&sum, &cost->parts[i].parameters, cost->n[i]);
     return (double)plan_layer_state_bytes(request, &point->degrees, point->zero_stage,
-                                          point->offload, dense, expert) /
+                                          point->offload, &sum) /
                (double)point->degrees.pp * (1.0 - 1e-9) +
            (double)workload_library_bytes(&request->profile->parameters, &request->conventions);
 }
@@ -95,15 +93,18 @@ lower_gathering(const PlanRequest *request, const PlanLayerCost *cost, const Pro
     const double n_slices = (double)plan_request_n_slices(request);
 
     for (int i = 0; i < cost->n_kinds; i++) {
-        const int64_t n = cost->parts[i].dense_parameters;
+        const int64_t n = cost->parts[i].parameters.dense;
+        const int64_t trained = cost->parts[i].parameters.trained_dense;
         point->gather_s[i] =
             real_min(point->gather_s[i],
                      n_slices * profile_cost_collective_s(request->profile, MODEL_COMM_ALL_GATHER,
                                                           n * element, group));
         point->scatter_s[i] = real_min(
             point->scatter_s[i],
-            n_slices * profile_cost_collective_s(request->profile, MODEL_COMM_REDUCE_SCATTER,
-                                                 n * gradient, group));
+            trained == 0
+                ? 0.0
+                : n_slices * profile_cost_collective_s(request->profile, MODEL_COMM_REDUCE_SCATTER,
+                                                       trained * gradient, group));
     }
 }
 

@@ -95,7 +95,7 @@ first_layer_elements(const PlanLayerCost *cost)
 {
     const PlanPartCost *layer = &cost->parts[cost->first_kind];
 
-    return layer->dense_parameters + layer->expert_parameters;
+    return layer->parameters.dense + layer->parameters.expert;
 }
 
 int32_t
@@ -144,7 +144,7 @@ least_gathered_layer(const PlanSketchInput *input, const int64_t n[PLAN_PART_N])
     for (int i = 0; i < input->cost->n_kinds; i++)
         if (n[i] > 0) {
             const int64_t bytes =
-                apart_bytes(input, parts[i].dense_parameters, parts[i].expert_parameters);
+                apart_bytes(input, parts[i].parameters.dense, parts[i].parameters.expert);
             least = MIN(least, bytes);
         }
     return least == INT64_MAX ? 0 : least;
@@ -177,11 +177,15 @@ least_gradients(const PlanSketchInput *input, const PlanSketchStage *stage, Plan
         !workload_counts_gathered(input->point->zero_stage, &input->request->conventions))
         return 0;
     if (stage->n[PLAN_PART_HEAD] > 0)
-        return gradient_bytes(input, head->dense_parameters + input->cost->tied_parameters, 0);
+        return gradient_bytes(
+            input,
+            head->parameters.trained_dense +
+                plan_layer_table(input->request, input->cost->tied_parameters).trained_dense,
+            0);
     for (int i = 0; i < input->cost->n_kinds; i++)
         if (stage->n[i] > 0) {
-            const int64_t bytes =
-                gradient_bytes(input, parts[i].dense_parameters, parts[i].expert_parameters);
+            const int64_t bytes = gradient_bytes(input, parts[i].parameters.trained_dense,
+                                                 parts[i].parameters.trained_expert);
             least = MIN(least, bytes);
         }
     return least == INT64_MAX ? 0 : least;
@@ -205,7 +209,7 @@ least_gathered(const PlanSketchInput *input, const PlanSketchStage *stage, PlanM
     if (!workload_counts_gathered(input->point->zero_stage, &input->request->conventions))
         return 0;
     if (moment != PLAN_MOMENT_FORWARD && stage->n[PLAN_PART_HEAD] > 0)
-        bytes = plus(apart_bytes(input, head->dense_parameters + input->cost->tied_parameters, 0),
+        bytes = plus(apart_bytes(input, head->parameters.dense + input->cost->tied_parameters, 0),
                      times(MIN(n, depth), layer));
     return moment == PLAN_MOMENT_INPUT ? MIN(bytes, times(MIN(n, 1), layer)) : bytes;
 }
@@ -260,12 +264,12 @@ plan_sketch_whole_bytes(const PlanSketchInput *input, const int64_t n[PLAN_PART_
 
 /* --- static bytes --- */
 
-/* Bytes of @dense and @expert parameters on one device. */
+/* Bytes of parameters on one device. */
 static int64_t
-parameter_bytes(const PlanSketchInput *input, int64_t dense, int64_t expert)
+parameter_bytes(const PlanSketchInput *input, const WorkloadParameterCounts *n)
 {
     return plan_layer_state_bytes(input->request, &input->point->degrees, input->point->zero_stage,
-                                  input->point->offload, dense, expert);
+                                  input->point->offload, n);
 }
 
 /* A copy of the vocabulary's table that a stage of @n parts has without the embedding: for a tied
@@ -283,23 +287,23 @@ own_table(const PlanSketchInput *input, const int64_t n[PLAN_PART_N])
 }
 
 static void
-add_parameters(const PlanSketchInput *input, const int64_t n[PLAN_PART_N], int64_t *dense,
-               int64_t *expert)
+add_parameters(const PlanSketchInput *input, const int64_t n[PLAN_PART_N],
+               WorkloadParameterCounts *sum)
 {
-    for (int i = 0; i < PLAN_PART_N; i++) {
-        *dense += n[i] * input->cost->parts[i].dense_parameters;
-        *expert += n[i] * input->cost->parts[i].expert_parameters;
-    }
-    *dense += own_table(input, n);
+    const WorkloadParameterCounts table = plan_layer_table(input->request, own_table(input, n));
+
+    for (int i = 0; i < PLAN_PART_N; i++)
+        plan_layer_add_parameters(sum, &input->cost->parts[i].parameters, n[i]);
+    plan_layer_add_parameters(sum, &table, 1);
 }
 
 int64_t
 plan_sketch_state_bytes(const PlanSketchInput *input, const int64_t n[PLAN_PART_N])
 {
-    int64_t dense = 0, expert = 0;
+    WorkloadParameterCounts sum = {0};
 
-    add_parameters(input, n, &dense, &expert);
-    return parameter_bytes(input, dense, expert);
+    add_parameters(input, n, &sum);
+    return parameter_bytes(input, &sum);
 }
 
 /* What @rank's parameters, messages and gathered layers take, as profiles/workload/memory.c says
@@ -310,25 +314,27 @@ set_static(PlanSketch *sketch, const PlanSketchInput *input, int32_t rank)
     const PlanRequest *request = input->request;
     const ProfileParameters *parameters = &request->profile->parameters;
     const int64_t length = plan_point_chain_length(&input->point->degrees, input->family);
-    int64_t dense = 0, expert = 0, buffers;
-    int64_t tables = 0;
+    WorkloadParameterCounts sum = {0};
+    int64_t tables = 0, buffers;
     bool sends = false, receives = false, embeds = false;
 
     for (int64_t chunk = 0; chunk < sketch->n_stages / sketch->n_ranks; chunk++) {
         const PlanSketchStage *stage = plan_sketch_stage_at(sketch, rank, chunk);
         const int64_t at = (stage - sketch->stages) % length;
-        add_parameters(input, stage->n, &dense, &expert);
+        add_parameters(input, stage->n, &sum);
         embeds = embeds || stage->n[PLAN_PART_EMBEDDING] > 0;
         tables += own_table(input, stage->n);
         sends = sends || (at < length - 1 && stage[1].rank != rank);
         receives = receives || (at > 0 && stage[-1].rank != rank);
     }
     /* A table is there once. */
-    dense -= embeds ? tables : MAX(0, tables - input->cost->table_parameters);
+    const WorkloadParameterCounts again =
+        plan_layer_table(request, embeds ? tables : MAX(0, tables - input->cost->table_parameters));
+    plan_layer_add_parameters(&sum, &again, -1);
     buffers = times((sends ? 1 : 0) + (receives ? 1 : 0), input->cost->boundary_bytes);
     buffers = plus(buffers, gathered_always(input));
     buffers = plus(buffers, workload_library_bytes(parameters, &request->conventions));
-    sketch->static_bytes[rank] = plus(parameter_bytes(input, dense, expert), buffers);
+    sketch->static_bytes[rank] = plus(parameter_bytes(input, &sum), buffers);
     sketch->fixed_bytes[rank] = buffers;
     /* Whoever has a layer has it whole once in a while. */
     if (workload_counts_gathered(input->point->zero_stage, &request->conventions))

@@ -175,8 +175,8 @@ tied_s(const PlanRequest *request, const PlanDegrees *d, const PlanLayerCost *co
 {
     const ProfileMesh mesh = plan_layer_mesh(request, d);
 
-    if (cost->tied_parameters == 0 || d->pp == 1 || request->conventions.overlap_dp ||
-        (n[PLAN_PART_EMBEDDING] > 0) == (n[PLAN_PART_HEAD] > 0))
+    if (cost->tied_parameters == 0 || request->arch->lora.rank > 0 || d->pp == 1 ||
+        request->conventions.overlap_dp || (n[PLAN_PART_EMBEDDING] > 0) == (n[PLAN_PART_HEAD] > 0))
         return 0.0;
     const ProfileGroup pair = profile_group_pair(&mesh, 0, d->pp - 1);
     return profile_cost_collective_s(
@@ -223,13 +223,13 @@ order_end_s(const PlanRequest *request, const PlanDegrees *d, int32_t zero_stage
 
 /* The optimizer's step on the kind of device that takes least. */
 static double
-step_s(const PlanRequest *request, const PlanPoint *point, int64_t dense, int64_t expert)
+step_s(const PlanRequest *request, const PlanPoint *point, const WorkloadParameterCounts *counts)
 {
     const ModelCluster *cluster = request->profile->cluster;
     const WorkloadStep step = {&point->degrees, &request->conventions,
                                request->dtype,  point->zero_stage,
                                point->offload,  request->offload_parameters};
-    const WorkloadParameters n = workload_parameters_least(dense, expert);
+    const WorkloadParameters n = workload_parameters_least(counts);
     double least_s = INFINITY;
 
     for (guint i = 0; i < cluster->nodes->len; i++) {
@@ -247,18 +247,17 @@ plan_sketch_end_s(const PlanRequest *request, const PlanLayerCost *cost, const P
 {
     PlanDegrees d = point->degrees;
     double least_s = INFINITY;
-    int64_t dense = 0, expert = 0;
+    WorkloadParameterCounts sum = {0};
 
-    for (int i = 0; i < PLAN_PART_N; i++) {
-        dense += n[i] * cost->parts[i].dense_parameters;
-        expert += n[i] * cost->parts[i].expert_parameters;
-    }
+    for (int i = 0; i < PLAN_PART_N; i++)
+        plan_layer_add_parameters(&sum, &cost->parts[i].parameters, n[i]);
     for (uint32_t orders = plan_point_orders(point); orders != 0; orders &= orders - 1) {
         d.rank_order = g_bit_nth_lsf(orders, -1);
         least_s = real_min(least_s, tied_s(request, &d, cost, n) +
-                                        order_end_s(request, &d, point->zero_stage, dense, expert));
+                                        order_end_s(request, &d, point->zero_stage,
+                                                    sum.trained_dense, sum.trained_expert));
     }
-    return least_s + step_s(request, point, dense, expert);
+    return least_s + step_s(request, point, &sum);
 }
 
 double
@@ -268,6 +267,8 @@ plan_sketch_average_end_s(const PlanRequest *request, const PlanLayerCost *cost,
     const int64_t copies = point->degrees.dp * point->degrees.cp;
     const int64_t expert_copies = plan_expert_replicas(&point->degrees, &request->conventions);
 
+    /* A share of each kind is rounded down. */
+    const WorkloadParameterCounts rest = {copies, expert_copies, copies, expert_copies};
     int64_t n[PLAN_PART_N], n_groups = 1;
     PlanDegrees d = point->degrees;
 
@@ -284,9 +285,8 @@ plan_sketch_average_end_s(const PlanRequest *request, const PlanLayerCost *cost,
     }
     for (int i = 0; i < PLAN_PART_N; i++)
         n[i] = cost->n[i] / n_groups;
-    /* Each rank's share of dense and of expert parameters is rounded down. */
     return real_max(0.0, plan_sketch_end_s(request, cost, point, n) / (double)point->degrees.pp -
-                             step_s(request, point, copies, expert_copies));
+                             step_s(request, point, &rest));
 }
 
 /* --- bounds --- */

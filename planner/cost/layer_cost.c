@@ -122,12 +122,12 @@ set_bytes(const PlanRequest *request, const ProfileQuery *query, bool is_layer, 
 
 int64_t
 plan_layer_state_bytes(const PlanRequest *request, const PlanDegrees *degrees, int32_t zero_stage,
-                       PlanOffload offload, int64_t dense, int64_t expert)
+                       PlanOffload offload, const WorkloadParameterCounts *counts)
 {
     const WorkloadParameterBytes bytes =
         workload_parameter_bytes(request->dtype, &request->conventions);
     const WorkloadSharding sharding = {zero_stage, offload, request->offload_parameters};
-    const WorkloadParameters n = workload_parameters_least(dense, expert);
+    const WorkloadParameters n = workload_parameters_least(counts);
     const WorkloadStateBytes state =
         workload_state_bytes(degrees, &sharding, &request->conventions, &bytes, &n);
 
@@ -144,10 +144,15 @@ set_parameters(const PlanRequest *request, const PlanDegrees *d, PlanPart part, 
     const int64_t etp = plan_expert_tp(d, c);
     const int64_t all =
         model_part_parameters(&arch, model_part(part), layer, d->tp, d->ep, etp, false);
+    const int64_t trained =
+        model_part_trained(&arch, model_part(part), layer, d->tp, d->ep, etp, false);
+    WorkloadParameterCounts *n = &p->parameters;
 
     if (part < PLAN_PART_EMBEDDING)
-        p->expert_parameters = model_expert_parameters(&arch, layer, d->ep, etp);
-    p->dense_parameters = all - p->expert_parameters;
+        n->expert = model_expert_parameters(&arch, layer, d->ep, etp);
+    n->dense = all - n->expert;
+    n->trained_expert = arch.lora.rank > 0 ? 0 : n->expert;
+    n->trained_dense = trained - n->trained_expert;
     cost->table_parameters = model_table_parameters(&arch, d->tp);
     if (part == PLAN_PART_HEAD && arch.tied_embeddings)
         cost->tied_parameters = cost->table_parameters;
@@ -497,7 +502,7 @@ lower_bytes(PlanPartCost *part, const PlanPartCost *other, size_t first)
 {
     int64_t *bytes = (int64_t *)part;
 
-    for (size_t i = first; i < AT(dense_parameters); i++)
+    for (size_t i = first; i < AT(parameters); i++)
         bytes[i] = MIN(bytes[i], ((const int64_t *)other)[i]);
 }
 

@@ -15,6 +15,7 @@
 
 #include "planner/cost/request.h"
 #include "profiles/cost/mesh.h"
+#include "profiles/workload/state.h"
 
 typedef enum {
     PLAN_PART_LAYER, /* a layer of the model's first kind; those of the others follow */
@@ -51,7 +52,7 @@ typedef struct {
     /* While an op runs; that of an I is on top of both kept_bytes and weight_bytes. */
     int64_t forward_workspace_bytes[PLAN_RECOMPUTE_N], backward_workspace_bytes[PLAN_RECOMPUTE_N];
     int64_t input_workspace_bytes[PLAN_RECOMPUTE_N];
-    int64_t dense_parameters, expert_parameters; /* on one device */
+    WorkloadParameterCounts parameters; /* on one device */
 } PlanPartCost;
 /* So many times, the first ones, are the least of several kinds of nodes. */
 #define PLAN_PART_N_LEAST (offsetof(PlanPartCost, hidden_s) / sizeof(double))
@@ -133,10 +134,29 @@ const PlanSlicedCost *plan_layer_uniform_cost(PlanMemo *memo, const PlanRequest 
 void plan_layer_whole_cost(PlanMemo *memo, const PlanRequest *request, const PlanLayerShape *shape,
                            PlanLayerCost *cost);
 
-/* Returns: the state of so many dense and expert parameters of a device. */
+/* Returns: the state of so many parameters of a device. */
 int64_t plan_layer_state_bytes(const PlanRequest *request, const PlanDegrees *degrees,
-                               int32_t zero_stage, PlanOffload offload, int64_t dense,
-                               int64_t expert);
+                               int32_t zero_stage, PlanOffload offload,
+                               const WorkloadParameterCounts *n);
+
+/* Adds @times times @n to @sum. */
+static inline void
+plan_layer_add_parameters(WorkloadParameterCounts *sum, const WorkloadParameterCounts *n,
+                          int64_t times)
+{
+    sum->dense += times * n->dense;
+    sum->expert += times * n->expert;
+    sum->trained_dense += times * n->trained_dense;
+    sum->trained_expert += times * n->trained_expert;
+}
+
+/* Returns: @elements of the vocabulary's table, which adapters leave untrained. */
+static inline WorkloadParameterCounts
+plan_layer_table(const PlanRequest *request, int64_t elements)
+{
+    return (WorkloadParameterCounts){.dense = elements,
+                                     .trained_dense = request->arch->lora.rank > 0 ? 0 : elements};
+}
 
 /* Sets @layer_ns [layer] and @end_ns (embedding, head) to the time of both passes on the devices
  * from @first on, for dividing layers into stages. */

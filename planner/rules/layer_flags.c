@@ -177,6 +177,7 @@ difference_of(const PlanLayerFlags *flags, const ModelArch *kind)
     said.ffn = kind->ffn;
     said.window = kind->window;
     said.is_mtp = kind->is_mtp;
+    said.lora = kind->lora;
     said.state = kind->state;
     if (model_has_state(kind)) {
         said.mixer = flags->state.mixer;

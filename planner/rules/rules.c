@@ -50,7 +50,7 @@ set_text(uint32_t set, const char *const *names)
 
 /* --- the job --- */
 
-/* Of the framework's own models, without regard to MTP modules, of which a setting says how many there are. */
+/* Of the framework's own models, without regard to MTP modules and adapters, which are settings. */
 const PlanFrameworkModel *
 plan_rules_model(const PlanFrameworkRules *rules, const ModelArch *arch)
 {
@@ -63,6 +63,7 @@ plan_rules_model(const PlanFrameworkRules *rules, const ModelArch *arch)
     g_autoptr(ModelArch) own = model_arch_load(model->model, NULL, NULL);
     if (rules->mtp)
         own->mtp = arch->mtp;
+    own->lora = arch->lora;
     g_autofree char *difference = model_arch_difference(arch, own);
     return difference == NULL ? model : NULL;
 }
@@ -78,6 +79,7 @@ breaks_flavour(const PlanRuleCase *c, PlanBreach *breach)
     if (model->model == NULL)
         return broken(breach, NULL, "it has no flavour of %s", c->arch->name);
     g_autoptr(ModelArch) flavour = model_arch_load(model->model, NULL, NULL);
+    flavour->lora = c->arch->lora;
     g_autofree char *difference = model_arch_difference(c->arch, flavour);
     return difference != NULL &&
            broken(breach, NULL, "it has no flavour of %s whose %s", c->arch->name, difference);
@@ -98,6 +100,13 @@ breaks_mtp(const PlanRuleCase *c, PlanBreach *breach)
     return difference != NULL &&
            broken(breach, NULL, "the layers of MTP modules are as the model's last: %s",
                   difference);
+}
+
+static bool
+breaks_adapters(const PlanRuleCase *c, PlanBreach *breach)
+{
+    return c->arch->lora.rank > 0 && !c->rules->adapters &&
+           broken(breach, "--lora-rank 0", "adapters beside frozen weights are not known here");
 }
 
 /* (nullable) Another program that has the model itself: its name. */
@@ -612,6 +621,7 @@ static const struct {
     bool (*breaks)(const PlanRuleCase *c, PlanBreach *breach);
 } table[] = {
     {"model", PLAN_ASPECT_JOB, breaks_model},
+    {"adapters", PLAN_ASPECT_JOB, breaks_adapters},
     {"slices", PLAN_ASPECT_JOB, breaks_slices},
     {"dtype", PLAN_ASPECT_JOB, breaks_dtype},
     {"grad-dtype", PLAN_ASPECT_JOB, breaks_grad_dtype},

@@ -164,7 +164,7 @@ accumulate_s(const Profile *profile, const ModelDevice *device, const ProfileQue
         double bytes = (double)ops[i].weight_bytes / (double)dtype_bytes(dtype) *
                        query->accumulate_bytes_per_weight;
 
-        if (ops[i].weight_bytes == 0)
+        if (ops[i].weight_bytes == 0 || ops[i].frozen)
             continue;
         if (query->accumulate_in_product && ops[i].kind == MODEL_OP_GEMM)
             seconds +=
@@ -249,8 +249,9 @@ add_columns(const Profile *profile, const ModelDevice *device, const ProfileQuer
             profile_cost_sliced_op(profile, device, op, PROFILE_PASS_BACKWARD_INPUT,
                                    query->shape.dtype, query->groups, sliced)
                 .part_s[PROFILE_PART_COMPUTE];
-        times->weight_products_s += profile_cost_weight_product_s(
-            profile, device, op, profile_op_dtype(op, query->shape.dtype), 0.0, sliced);
+        if (!op->frozen)
+            times->weight_products_s += profile_cost_weight_product_s(
+                profile, device, op, profile_op_dtype(op, query->shape.dtype), 0.0, sliced);
         break;
     }
 }
@@ -282,7 +283,8 @@ sum_ops(const Profile *profile, const ModelDevice *device, const ProfileQuery *q
             waits = i;
         if (ops[i].kind == MODEL_OP_ATTENTION)
             all.attention_s += cost.part_s[PROFILE_PART_COMPUTE];
-        if (hides_tp(query, pass) && ops[i].kind == MODEL_OP_GEMM && pass == PROFILE_PASS_BACKWARD)
+        if (hides_tp(query, pass) && ops[i].kind == MODEL_OP_GEMM && !ops[i].frozen &&
+            pass == PROFILE_PASS_BACKWARD)
             all.weight_products_s += profile_cost_weight_product_s(
                 profile, device, &ops[i], profile_op_dtype(&ops[i], query->shape.dtype), 0.0,
                 sliced);
@@ -466,7 +468,7 @@ static double
 products_s(const Profile *profile, const ProfileQuery *query, ProfilePass pass)
 {
     const ModelDevice *device = model_cluster_device(profile->cluster, query->rank);
-    const double n_products = pass == PROFILE_PASS_FORWARD ? 1.0 : 2.0;
+    const bool forward = pass == PROFILE_PASS_FORWARD;
     ModelOp ops[MODEL_MAX_OPS];
     const size_t n = model_ops(query->arch, query->part, query->layer, &query->shape, ops);
     double seconds = 0.0;
@@ -474,13 +476,14 @@ products_s(const Profile *profile, const ProfileQuery *query, ProfilePass pass)
     for (size_t i = 0; i < n; i++) {
         /* Each expert's rows are rounded to whole ones. */
         const double m = (double)ops[i].m - (ops[i].count > 1 ? 1.0 : 0.0);
+        const double n_products = forward || ops[i].frozen ? 1.0 : 2.0;
         if (ops[i].kind == MODEL_OP_GEMM && ops[i].weight_bytes > 0)
             seconds +=
-                2.0 * (double)ops[i].count * real_max(0.0, m) * (double)ops[i].n *
+                n_products * 2.0 * (double)ops[i].count * real_max(0.0, m) * (double)ops[i].n *
                 (double)ops[i].k /
                 profile_peak_flops_per_s(device, profile_op_dtype(&ops[i], query->shape.dtype));
     }
-    return n_products * seconds / profile->parameters.gemm_fraction;
+    return seconds / profile->parameters.gemm_fraction;
 }
 
 /* The same where the profile has measured rows. */

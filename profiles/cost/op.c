@@ -340,8 +340,9 @@ rescale_s(const Profile *profile, const ModelDevice *device, const ModelOp *op, 
 {
     const double input = (double)op->m * (double)op->k, weight = (double)op->n * (double)op->k;
     const bool both = pass == PROFILE_PASS_BACKWARD;
-    const double elements = (both || pass == PROFILE_PASS_BACKWARD_INPUT ? input : 0.0) +
-                            (both || pass == PROFILE_PASS_BACKWARD_WEIGHT ? weight : 0.0);
+    const bool of_weight = !op->frozen && (both || pass == PROFILE_PASS_BACKWARD_WEIGHT);
+    const double elements =
+        (both || pass == PROFILE_PASS_BACKWARD_INPUT ? input : 0.0) + (of_weight ? weight : 0.0);
 
     if (op->rescale_bytes <= 0.0 || op->stored_operands || elements <= 0.0)
         return 0.0;
@@ -386,7 +387,7 @@ products_of(const Profile *profile, const ModelDevice *device, const ModelOp *op
     }
     if (pass != PROFILE_PASS_BACKWARD_WEIGHT)
         products.input_s = rows_product_s(profile, device, op, true, dtype, sliced);
-    if (pass != PROFILE_PASS_BACKWARD_INPUT)
+    if (pass != PROFILE_PASS_BACKWARD_INPUT && !op->frozen)
         products.weight_s = profile_cost_weight_product_s(profile, device, op, dtype, 0.0, sliced);
     return products;
 }
@@ -501,7 +502,8 @@ double
 profile_op_kernels(const ModelOp *op, ProfilePass pass)
 {
     double backward = (double)op->n_kernels_backward;
-    bool is_gemm = op->kind == MODEL_OP_GEMM;
+    /* Half of them make the gradient of the weight. */
+    const bool is_gemm = op->kind == MODEL_OP_GEMM && !op->frozen;
 
     switch (pass) {
     case PROFILE_PASS_FORWARD:

@@ -73,7 +73,7 @@ placeholder_bytes(const WorkloadBuild *build, int32_t rank)
         size_t n_ops = model_ops(build->arch, MODEL_PART_LAYER,
                                  stage->first_layer + stage->n_layers - 1, &shape, ops);
         for (size_t j = 0; j < n_ops; j++) {
-            if (ops[j].kind == MODEL_OP_GEMM)
+            if (ops[j].kind == MODEL_OP_GEMM && !ops[j].frozen)
                 sum += ops[j].weight_bytes / MAX(1, ops[j].count);
         }
         largest = MAX(largest, sum);
@@ -138,7 +138,7 @@ deferred_bytes(const WorkloadBuild *build, int32_t rank)
     for (guint i = 0; n > 0 && i < plan->stages->len; i++) {
         const PlanStage *stage = &g_array_index(plan->stages, PlanStage, i);
         for (size_t j = 0; stage->rank == rank && stage->head && j < n_ops; j++)
-            if (ops[j].kind == MODEL_OP_GEMM)
+            if (ops[j].kind == MODEL_OP_GEMM && !ops[j].frozen)
                 bytes += ops[j].saved_for_weight_bytes +
                          ops[j].m * ops[j].n * workload_build_element_bytes(plan);
     }

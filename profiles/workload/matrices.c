@@ -29,7 +29,7 @@ list_ops(const ModelArch *arch, int64_t layer, int64_t tp, int64_t ep, int64_t e
     size_t n_products = 0;
 
     for (size_t i = 0; i < n; i++)
-        if (ops[i].kind == MODEL_OP_GEMM)
+        if (ops[i].kind == MODEL_OP_GEMM && !ops[i].frozen)
             ops[n_products++] = ops[i];
     return n_products;
 }

@@ -29,7 +29,7 @@ head_transient_bytes(const WorkloadBuild *build, const ModelShape *shape)
     for (size_t i = 0; i < n_ops; i++) {
         /* Of the losses of MTP modules one is at work at a time. */
         if (ops[i].kind == MODEL_OP_GEMM)
-            bytes = ops[i].weight_bytes +
+            bytes = (ops[i].frozen ? 0 : ops[i].weight_bytes) +
                     ops[i].m * ops[i].n * workload_build_element_bytes(build->plan);
         else if (ops[i].kind == MODEL_OP_MEMORY && !shape->fused_loss && i + 1 == n_ops)
             bytes -= ops[i].saved_bytes;

@@ -18,8 +18,8 @@ workload_build_course_part(const WorkloadBuild *build, ModelPart part, int64_t l
     /* A tied head adds to the gradient of the table, wherever that is. */
     const WorkloadParameters n = workload_build_part_parameters(
         build, part, layer, part == MODEL_PART_HEAD && build->arch->tied_embeddings);
-    const int64_t shared = (d->dp * d->cp > 1 ? n.dense : 0) +
-                           (plan_expert_replicas(d, &plan->conventions) > 1 ? n.expert : 0);
+    const int64_t shared = (d->dp * d->cp > 1 ? n.trained_dense : 0) +
+                           (plan_expert_replicas(d, &plan->conventions) > 1 ? n.trained_expert : 0);
 
     return (WorkloadCoursePart){
         .embeds = part == MODEL_PART_EMBEDDING,

@@ -41,12 +41,12 @@ set_own(const WorkloadBuild *build, ModelPart part, int64_t layer, bool tied_cop
 
     switch (plan_optimizer(plan->conventions.optimizer)->own) {
     case PLAN_OPTIMIZER_OF_ALL:
-        n->own_dense = n->dense;
-        n->own_expert = n->expert;
+        n->own_dense = n->trained_dense;
+        n->own_expert = n->trained_expert;
         break;
     case PLAN_OPTIMIZER_OF_ALL_BUT_EMBEDDING:
-        n->own_dense = part == MODEL_PART_EMBEDDING || tied_copy ? 0 : n->dense;
-        n->own_expert = n->expert;
+        n->own_dense = part == MODEL_PART_EMBEDDING || tied_copy ? 0 : n->trained_dense;
+        n->own_expert = n->trained_expert;
         break;
     case PLAN_OPTIMIZER_OF_MATRICES:
         if (part == MODEL_PART_LAYER) {
@@ -69,6 +69,8 @@ add_parameters(const WorkloadParameters *n, WorkloadParameters *sum)
 {
     sum->dense += n->dense;
     sum->expert += n->expert;
+    sum->trained_dense += n->trained_dense;
+    sum->trained_expert += n->trained_expert;
     sum->own_dense += n->own_dense;
     sum->own_expert += n->own_expert;
     sum->largest_dense = MAX(sum->largest_dense, n->largest_dense);
@@ -76,10 +78,16 @@ add_parameters(const WorkloadParameters *n, WorkloadParameters *sum)
 }
 
 WorkloadParameters
-workload_parameters_least(int64_t dense, int64_t expert)
+workload_parameters_least(const WorkloadParameterCounts *n)
 {
     return (WorkloadParameters){
-        .dense = dense, .expert = expert, .own_dense = dense, .own_expert = expert};
+        .dense = n->dense,
+        .expert = n->expert,
+        .trained_dense = n->trained_dense,
+        .trained_expert = n->trained_expert,
+        .own_dense = n->trained_dense,
+        .own_expert = n->trained_expert,
+    };
 }
 
 static WorkloadParameters
@@ -95,7 +103,10 @@ part_parameters(const WorkloadBuild *build, ModelPart part, int64_t layer, bool 
     WorkloadParameters n = {
         .dense = model_part_parameters(&arch, part, layer, d->tp, d->ep, etp, tied_copy) - expert,
         .expert = expert,
+        .trained_expert = arch.lora.rank > 0 ? 0 : expert,
     };
+    n.trained_dense =
+        model_part_trained(&arch, part, layer, d->tp, d->ep, etp, tied_copy) - n.trained_expert;
     set_own(build, part, layer, tied_copy, &n);
     return n;
 }
@@ -164,6 +175,9 @@ add_table(const WorkloadBuild *build, WorkloadParameters *sum)
     const int64_t n = table_parameters(build);
 
     sum->dense += n;
+    if (build->arch->lora.rank > 0)
+        return;
+    sum->trained_dense += n;
     if (plan_optimizer(build->plan->conventions.optimizer)->own == PLAN_OPTIMIZER_OF_ALL)
         sum->own_dense += n;
 }
@@ -208,7 +222,8 @@ workload_build_parameters(const WorkloadBuild *build, int32_t rank)
     /* MTP modules embed, too. */
     if (ends.mtp && !ends.embedding && !tied_head)
         add_table(build, &sum);
-    if (shares && build->n_chains == 1 && (ends.embedding || ends.mtp || tied_head))
+    if (shares && build->arch->lora.rank == 0 && build->n_chains == 1 &&
+        (ends.embedding || ends.mtp || tied_head))
         find_copies(build, &sum);
     return sum;
 }
@@ -276,9 +291,9 @@ workload_checkpoint_bytes(const ModelArch *arch, const Plan *plan)
             workload_build_part_parameters(&build, MODEL_PART_LAYER, i, false);
         add_parameters(&n, &sum);
     }
-    return (double)(sum.dense + sum.expert) * (double)bytes.weight_bytes +
-           (double)optimizer_bytes(&bytes, sum.dense + sum.expert, sum.own_dense + sum.own_expert,
-                                   0, 1);
+    const int64_t trained = sum.trained_dense + sum.trained_expert;
+    return (double)trained * (double)bytes.weight_bytes +
+           (double)optimizer_bytes(&bytes, trained, sum.own_dense + sum.own_expert, 0, 1);
 }
 
 WorkloadStateBytes
@@ -291,6 +306,9 @@ workload_state_bytes(const PlanDegrees *d, const WorkloadSharding *sharding,
     const int64_t dense_ranks = plan_shard_ranks(d, conventions);
     const int64_t expert_ranks = plan_expert_shard_ranks(d, conventions);
     const int64_t shard = share(n->dense, dense_ranks) + share(n->expert, expert_ranks);
+    const int64_t trained = n->trained_dense + n->trained_expert;
+    const int64_t trained_shard =
+        share(n->trained_dense, dense_ranks) + share(n->trained_expert, expert_ranks);
     const bool splits = zero_stage >= 1;
     /* Replicas that gather matrices have equal shards of them. */
     const bool whole_matrices =
@@ -298,7 +316,8 @@ workload_state_bytes(const PlanDegrees *d, const WorkloadSharding *sharding,
     /* FSDP that does not reshard: shards, the gathered copy, and with a pipeline whole gradients
      * until the last micro-batch (set_requires_gradient_sync() of PyTorch's pipeline stages). */
     const bool gathered = zero_stage == 2 && bytes->gathered_bytes > 0;
-    const int64_t n_gradients = zero_stage >= 2 && !(gathered && d->pp > 1) ? shard : whole;
+    const int64_t n_gradients =
+        zero_stage >= 2 && !(gathered && d->pp > 1) ? trained_shard : trained;
     const int64_t n_weights = zero_stage >= 3 || gathered ? shard : whole;
 
     return (WorkloadStateBytes){
@@ -311,9 +330,9 @@ workload_state_bytes(const PlanDegrees *d, const WorkloadSharding *sharding,
         .optimizer_bytes =
             sharding->offload != PLAN_OFFLOAD_NONE
                 ? 0
-                : optimizer_bytes(bytes, n->dense, n->own_dense,
+                : optimizer_bytes(bytes, n->trained_dense, n->own_dense,
                                   whole_matrices ? n->largest_dense : 0, splits ? dense_ranks : 1) +
-                      optimizer_bytes(bytes, n->expert, n->own_expert,
+                      optimizer_bytes(bytes, n->trained_expert, n->own_expert,
                                       whole_matrices ? n->largest_expert : 0,
                                       splits ? expert_ranks : 1),
     };

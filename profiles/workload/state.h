@@ -16,6 +16,8 @@
 /* The parameters of a pipeline rank's stages on one device. */
 typedef struct {
     int64_t dense, expert;
+    int64_t trained_dense,
+        trained_expert;            /* the parts that have gradients and the optimizer's state */
     int64_t own_dense, own_expert; /* the parts that the plan's optimizer steps itself */
     /* With an optimizer of whole matrices: elements of the largest one, which has one replica. */
     int64_t largest_dense, largest_expert;
@@ -56,9 +58,15 @@ WorkloadStateBytes workload_state_bytes(const PlanDegrees *degrees,
                                         const WorkloadParameterBytes *bytes,
                                         const WorkloadParameters *n);
 
-/* The parameters of a device of which only these are known, so that its state is no larger: all of
- * them are those that the optimizer steps itself, in shards as small as can be. */
-WorkloadParameters workload_parameters_least(int64_t dense, int64_t expert);
+/* Parameters of some parts of a model on one device; trained ones are the part that has gradients and the
+ * optimizer's state. */
+typedef struct {
+    int64_t dense, expert, trained_dense, trained_expert;
+} WorkloadParameterCounts;
+
+/* The parameters of a device of which only these are known, so that its state is no larger: all
+ * trained ones are those that the optimizer steps itself, in shards as small as can be. */
+WorkloadParameters workload_parameters_least(const WorkloadParameterCounts *n);
 
 /* How many of @dense and @expert parameters of a device have weights that ZeRO 3 gathers for the
  * time of an op, because replicas split them or because they are offloaded. */
@@ -66,5 +74,5 @@ int64_t workload_gathered_elements(const PlanDegrees *degrees, const WorkloadSha
                                    const PlanConventions *conventions, int64_t dense,
                                    int64_t expert);
 
-/* Bytes of a checkpoint: weight and optimizer's state of each parameter once, no gradients. */
+/* Bytes of a checkpoint: weight and optimizer's state of each trained parameter once, no gradients. */
 double workload_checkpoint_bytes(const ModelArch *arch, const Plan *plan);

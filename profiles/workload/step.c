@@ -46,11 +46,12 @@ workload_step_s(const Profile *profile, const ModelDevice *device, const Workloa
     const PlanDegrees *d = step->degrees;
     const double e = (double)dtype_bytes(dtype_stored(step->dtype));
     const double g = (double)dtype_bytes(step->conventions->grad_dtype);
-    const int64_t whole = parameters->dense + parameters->expert;
+    const int64_t whole = parameters->trained_dense + parameters->trained_expert;
     const int64_t dense_ranks = step->zero_stage >= 1 ? plan_shard_ranks(d, step->conventions) : 1;
     const int64_t expert_ranks =
         step->zero_stage >= 1 ? plan_expert_shard_ranks(d, step->conventions) : 1;
-    const int64_t n = parameters->dense / dense_ranks + parameters->expert / expert_ranks;
+    const int64_t n =
+        parameters->trained_dense / dense_ranks + parameters->trained_expert / expert_ranks;
     const int64_t own = parameters->own_dense / dense_ranks + parameters->own_expert / expert_ranks;
     const double own_moment_bytes =
         (double)optimizer->moment_bytes +

@@ -158,13 +158,13 @@ set_rank(const WorkloadBuild *build, const WorkloadLocation *location, int32_t r
     WorkloadParameters n = workload_build_parameters(build, r);
     ProfileGroup dense = workload_build_group(build, PROFILE_GROUP_DENSE, r);
     ProfileGroup expert = workload_build_group(build, PROFILE_GROUP_EXPERT, r);
-    const int64_t elements = n.dense + n.expert;
+    const int64_t elements = n.trained_dense + n.trained_expert;
     const WorkloadStep step = {&plan->degrees,   &plan->conventions, plan->dtype,
                                plan->zero_stage, plan->offload,      plan->offload_parameters};
     double reduce_s = 0.0, gather_s = 0.0;
 
-    add_reduction(build, location->device, &dense, n.dense, &reduce_s, &gather_s, rank);
-    add_reduction(build, location->device, &expert, n.expert, &reduce_s, &gather_s, rank);
+    add_reduction(build, location->device, &dense, n.trained_dense, &reduce_s, &gather_s, rank);
+    add_reduction(build, location->device, &expert, n.trained_expert, &reduce_s, &gather_s, rank);
     /* The copies of the table add their gradients; of three, as if they were two. */
     if (n.tied > 0)
         reduce_s += add_pair_reduction(build, n.tied_first, n.tied_last, n.tied, rank);

@@ -86,8 +86,8 @@ zero3_copies_s(const WorkloadBuild *build, const WorkloadLocation *location, int
  * another; _div_if_needed() divides them in place.
  */
 static double
-fsdp_copies_s(const WorkloadBuild *build, const WorkloadLocation *location, int64_t n_elements,
-              double n_gathers, bool scatters)
+fsdp_copies_s(const WorkloadBuild *build, const WorkloadLocation *location,
+              const WorkloadParameters *of, double n_gathers, bool scatters)
 {
     const PlanConventions *conventions = &build->plan->conventions;
     const int32_t since = build->facts->shards_singly_since;
@@ -101,8 +101,8 @@ fsdp_copies_s(const WorkloadBuild *build, const WorkloadLocation *location, int6
     if (since == 0)
         return 0.0;
     return profile_cost_memory_s(build->profile, location->device,
-                                 (double)n_elements *
-                                     (n_gathers * gathered + (scatters ? scattered : 0.0)));
+                                 (double)of->dense * n_gathers * gathered +
+                                     (scatters ? (double)of->trained_dense * scattered : 0.0));
 }
 
 /* Seconds of a gather of @gather_s whose own share of @share_bytes comes from the host first, and
@@ -151,7 +151,7 @@ workload_build_zero3(const WorkloadBuild *build, const WorkloadLocation *locatio
     const int64_t n_backward = backward_gathers(build, part, recompute);
     const bool waits = waits_for_gather(build, part, of.dense);
     const int64_t weight_bytes = of.dense * workload_build_element_bytes(plan);
-    const int64_t gradient_bytes = of.dense * dtype_bytes(plan->conventions.grad_dtype);
+    const int64_t gradient_bytes = of.trained_dense * dtype_bytes(plan->conventions.grad_dtype);
     const double share_bytes =
         (double)workload_build_element_bytes(plan) *
         ((double)of.dense / (double)group.n +
@@ -170,7 +170,8 @@ workload_build_zero3(const WorkloadBuild *build, const WorkloadLocation *locatio
     }
     gather = with_fetch_s(build, share_bytes, gather);
     for (int kind = 0; kind < SCHEDULE_OP_N; kind++) {
-        const bool scatters = kind == SCHEDULE_OP_BACKWARD || kind == SCHEDULE_OP_BACKWARD_WEIGHT;
+        const bool scatters = of.trained_dense > 0 &&
+                              (kind == SCHEDULE_OP_BACKWARD || kind == SCHEDULE_OP_BACKWARD_WEIGHT);
         const int64_t n_gathers = kind == SCHEDULE_OP_FORWARD           ? 1
                                   : kind == SCHEDULE_OP_BACKWARD_WEIGHT ? 0
                                                                         : n_backward;
@@ -178,7 +179,7 @@ workload_build_zero3(const WorkloadBuild *build, const WorkloadLocation *locatio
         cost->waits_s[kind] = waits ? (double)n_gathers * gather : 0.0;
         if (group.n > 1)
             cost->cost[kind].part_s[PROFILE_PART_DP] +=
-                fsdp_copies_s(build, location, of.dense, (double)n_gathers, scatters);
+                fsdp_copies_s(build, location, &of, (double)n_gathers, scatters);
         if (n_gathers > 0)
             profile_collective_traffic(build->profile, MODEL_COMM_ALL_GATHER,
                                        n_gathers * weight_bytes, &group, cost->traffic_bytes[kind]);

@@ -153,6 +153,28 @@ runs 1 "Trainer's arguments with such a file" check "$W/trainer.sh" dgx-h100 --e
 has 'micro-batch 2 x 4, .*zero 3' "both count"
 ! grep -q 'not beside the recipe' "$W/out"
 report $? "and the file is not missed" "$(cat "$W/out")"
+# --- adapters: what is asked for in ways that are not modelled is refused by name ---
+lora() { # LINE...
+    printf '%s\n' "per_device_train_batch_size: 1" "model_name_or_path: meta-llama/Meta-Llama-3-8B" "max_length: 1024" "bf16: true" "$@" >"$W/lora.yaml"
+}
+lora "use_peft: true" "lora_dropout: 0.05"
+runs 0 "TRL's adapters" check "$W/lora.yaml" dgx-h100 --edits 0 --gpus 1
+has 'lora_dropout.*adapters have no dropout' "what is left out is said"
+refuses_lora() { # MESSAGE LINE...
+    lora_message=$1
+    shift
+    lora "$@"
+    fails 3 "lora.yaml:[0-9]*: $lora_message" "$*" check "$W/lora.yaml" dgx-h100 --gpus 1
+}
+refuses_lora 'adapter: "qlora" is not modelled' "adapter: qlora" "lora_r: 8"
+refuses_lora 'adapter: expected lora_r' "adapter: lora"
+refuses_lora 'quantization_bit: frozen weights in fewer bits (QLoRA) are not modelled' "finetuning_type: lora" "quantization_bit: 4"
+refuses_lora 'use_dora: adapters with magnitudes of their own' "use_peft: true" "use_dora: true"
+refuses_lora 'lora_target: "lm_head" is no module' "finetuning_type: lora" "lora_target: q_proj,lm_head"
+refuses_lora 'lora_rank: expected a whole number' "finetuning_type: lora" "lora_rank: many"
+lora "use_peft: false"
+runs 1 "none" check "$W/lora.yaml" dgx-a100-80g --gpus 4 --edits 0 --json
+json "no adapters, no key" 'assert "lora" not in str(d), d'
 echo 'recipe = llama3_8b_pretrain_config(tensor_model_parallel_size=2)' >"$W/recipe.py"
 fails 3 'recipe.py: Python is not run: give the command line with its overrides' "Python" check "$W/recipe.py" dgx-h100
 

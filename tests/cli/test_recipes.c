@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "base/units.h"
 #include "cli/recipe/settings.h"
+#include "models/lora.h"
 
 static const OptionInfo own[] = {RECIPE_OPTIONS, {NULL, NULL, NULL}};
 static const OptionInfo *const tables[] = {own, request_options, request_fixed_options, NULL};
@@ -56,6 +57,7 @@ value_of(const char *key, const Recipe *recipe, const Request *request, const Pl
         {"experts", request->arch->experts.n_experts},
         {"etp", plan_expert_tp(d, &plan->conventions)},
         {"devices", recipe->n_devices},
+        {"lora_rank", request->arch->lora.rank},
     };
     const struct {
         const char *key, *value;
@@ -74,6 +76,8 @@ value_of(const char *key, const Recipe *recipe, const Request *request, const Pl
     for (size_t i = 0; i < G_N_ELEMENTS(words); i++)
         if (strcmp(key, words[i].key) == 0)
             return g_strdup(words[i].value);
+    if (strcmp(key, "lora_modules") == 0)
+        return model_lora_write_modules(request->arch->lora.modules);
     return strcmp(key, "as_large_as") == 0 ? model_of_size(request->arch) : g_strdup("no such key");
 }
 

@@ -191,7 +191,9 @@ p, = d['predictions']
 assert '$2' in p['not_predicted'], p
 "
 }
-refused "adapters" 'adapters alone are trained' LLAMA3_70B peft lora
+refused "adapters of another kind" 'adapters that are no plain LoRA' LLAMA3_70B peft dora
+refused "experts with adapters" 'adapters of experts are not modelled' Qwen3_30B \
+    peft,lora_modules lora,linear_fc1
 refused "hybrids of no known widths" 'a hybrid whose layers and widths are not stated' Nemotron_3_Mini peft ''
 refused "widths that are not those of a hybrid" 'hidden is not that of the built-in' Nemotron_3_Nano peft ''
 refused "layers that no model of ours has" 'compressed sparse attention' DeepSeek_V4_Flash peft ''

@@ -7,6 +7,7 @@
 
 #include "planner/bounds/plan_bound.h"
 #include "planner/cost/layer_cost.h"
+#include "models/lora.h"
 #include "planner/search.h"
 #include "profiles/workload/schedule_times.h"
 #include "simulator/simulate.h"
@@ -80,6 +81,22 @@ mix_layers(ModelArch *arch, uint32_t *state)
         arch->pattern[i] = (uint8_t)(draw(state) % 4);
     if (arch->vocab > 0)
         arch->mtp = (ModelMtp){.n = (int64_t)(draw(state) % 3), .kind = (int32_t)(draw(state) % 5)};
+}
+
+/* Freezes the weights of @arch beside adapters of attention and, without experts, of the MLP. */
+G_GNUC_UNUSED static void
+adapt(ModelArch *arch, uint32_t *state)
+{
+    const uint32_t qkv = UINT32_C(1) << MODEL_LORA_QKV, fc1 = UINT32_C(1) << MODEL_LORA_FC1;
+
+    arch->mtp.n = 0;
+    arch->lora = (ModelLora){.rank = 4 << draw(state) % 5, .modules = qkv | fc1};
+    g_autofree char *refusal = model_lora_refusal(arch);
+    if (refusal != NULL)
+        arch->lora.modules = qkv;
+    g_autofree char *again = model_lora_refusal(arch);
+    if (again != NULL)
+        arch->lora.rank = 0;
 }
 
 /* Layers long enough that slices gain. */

@@ -94,6 +94,8 @@ random_arch(uint32_t *state)
         arch->experts.first_dense_layers = (int64_t)(draw(state) % 3);
     if (draw(state) % 2 == 0)
         mix_layers(arch, state);
+    if (draw(state) % 4 == 0)
+        adapt(arch, state);
     return arch;
 }
 

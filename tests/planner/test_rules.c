@@ -2,6 +2,8 @@
  * searched (test_search_space.c) and exported. */
 #include "planner/rules/rules.h"
 
+#include "models/lora.h"
+
 #include <string.h>
 
 #include "planner/rules/layer_flags.h"
@@ -98,6 +100,10 @@ test_models(void)
             arch->mtp.n = 1;
             g_assert_true((plan_rules_model(rules, arch) == row) == rules->mtp);
             arch->mtp.n = 0;
+            arch->lora = (ModelLora){8, UINT32_C(1) << MODEL_LORA_PROJ};
+            g_assert_true(plan_rules_model(rules, arch) == row);
+            g_assert_true(plan_rules_keep(&c, PLAN_ASPECT_JOB, NULL) == rules->adapters);
+            arch->lora.rank = 0;
             arch->n_layers--;
             g_assert_null(plan_rules_model(rules, arch));
         }

@@ -715,6 +715,8 @@ test_divisions_equal_the_best_of_all(void)
         g_autoptr(ModelArch) arch = small_arch(3 + draw(&state) % 4, draw(&state) % 8 == 0 ? 4 : 0,
                                                draw(&state) % 3 == 0 ? 0 : 8192);
         mix_layers(arch, &state);
+        if (draw(&state) % 8 == 0)
+            adapt(arch, &state);
         const int64_t pp = 2 + draw(&state) % 2;
         const char *schedules[] = {draw(&state) % 2 == 0 ? "1f1b" : "zb-h1", NULL};
         g_autoptr(Profile) profile = cluster_of("p3.16xlarge", pp);
