@@ -166,9 +166,13 @@ write_overrides(const ExportSource *source, size_t *n_bytes, GError **error)
     g_auto(GStrv) lines = g_strsplit(flags, "\n", -1);
     GString *text = g_string_new(NULL);
 
-    /* Recipes of pretraining have no adapters. */
     if (model != NULL && model->flavour != NULL && arch->lora.rank == 0)
         g_string_append_printf(text, "--recipe %s\n", model->flavour);
+    /* Of each model the recipe with adapters is called by its stem. */
+    if (model != NULL && model->flavour != NULL && arch->lora.rank > 0)
+        g_string_append_printf(text, "--model %.*s\n--mode lora\n",
+                               (int)(strstr(model->flavour, "_pretrain_") - model->flavour),
+                               model->flavour);
     for (size_t i = 0; i < G_N_ELEMENTS(overrides); i++) {
         const char *section =
             strcmp(overrides[i].section, OVERLAP) == 0 ? overlap : overrides[i].section;
@@ -237,17 +241,16 @@ note(const ExportSource *source)
 {
     const Plan *plan = source->job->plan;
     const PlanFrameworkModel *model = model_of(source->job->arch);
-    const bool has_recipe = model->flavour != NULL && source->job->arch->lora.rank == 0;
+    const bool has_recipe = model->flavour != NULL, adapts = source->job->arch->lora.rank > 0;
     const bool waits =
         plan->degrees.pp > 1 && plan->degrees.vpp == 1 && plan->conventions.overlap_pp;
 
     return g_strdup_printf(
         "Megatron-Bridge's %s on " INT " devices, of %s of Hugging Face%s%s",
         has_recipe ? "run_recipe.py" : "overrides", plan_n_devices(plan), model->name,
-        has_recipe ? ""
-        : source->job->arch->lora.rank > 0
-            ? ", for a recipe of its own with adapters (..._peft_..., --mode lora)"
-            : ", which no recipe has: AutoBridge makes the model of a recipe of your own",
+        !has_recipe ? ", which no recipe has: AutoBridge makes the model of a recipe of your own"
+        : adapts    ? ", of its recipe with adapters (--mode lora)"
+                    : "",
         waits ? "; it waits for the messages of 1f1b, which this plan overlaps" : "");
 }
 
@@ -272,7 +275,9 @@ bundle(const ExportSource *source, ExportBundle *bundle)
                       "A folder that all nodes see; the run goes on from what is in it.");
     export_bundle_set(bundle, "EVERY", "500",
                       "Steps between checkpoints: what is lost when a node dies.");
-    export_bundle_set(bundle, "RECIPE_ARGS", "--mode pretrain --dataset mock",
+    export_bundle_set(bundle, "RECIPE_ARGS",
+                      source->job->arch->lora.rank > 0 ? "--dataset mock"
+                                                       : "--mode pretrain --dataset mock",
                       "Tokens without a meaning take as long as others.");
     export_bundle_set(bundle, "TRAIN_ARGS", "train.train_iters=50 logger.log_interval=1",
                       "As many steps as a comparison needs.");

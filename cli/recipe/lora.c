@@ -25,6 +25,8 @@ static const struct {
      "linear_qkv,linear_proj,linear_fc1,linear_fc2", "peft.dropout"},
     {"peft_scheme", "lora", "peft.dim", 32, "peft.target_modules",
      "linear_qkv,linear_proj,linear_fc1,linear_fc2", "peft.dropout"},
+    {"mode", "lora", "peft.dim", 32, "peft.target_modules",
+     "linear_qkv,linear_proj,linear_fc1,linear_fc2", "peft.dropout"},
     {"model.peft.peft_scheme", "lora", "model.peft.lora_tuning.adapter_dim", 32,
      "model.peft.lora_tuning.target_modules", "linear_qkv",
      "model.peft.lora_tuning.adapter_dropout"},
@@ -108,6 +110,10 @@ recipe_read_lora(Recipe *recipe)
         const char *word = recipe_string(s, ways[i].key, NULL);
 
         if (word == NULL || is_none(word))
+            continue;
+        /* Modes of training of Megatron-Bridge. */
+        if (strcmp(ways[i].key, "mode") == 0 && strcmp(word, "lora") != 0 &&
+            strcmp(word, "dora") != 0)
             continue;
         if (g_ascii_strcasecmp(word, ways[i].is) == 0)
             read_adapters(recipe, i);

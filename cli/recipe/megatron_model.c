@@ -611,18 +611,31 @@ read_model(Recipe *recipe)
         recipe->arch = g_steal_pointer(&arch);
 }
 
-/* The model of a recipe of Megatron-Bridge, "gpt_oss_120b_pretrain_...", whatever devices it is for. */
+/* Whether @name is the stem of a recipe of Megatron-Bridge that is @n letters long, or one of its recipes. */
+static bool
+is_of_stem(const char *name, const char *stem, size_t n)
+{
+    static const char *const tasks[] = {"_pretrain_", "_sft_", "_peft_"};
+
+    if (strncmp(name, stem, n) != 0)
+        return false;
+    for (size_t i = 0; i < G_N_ELEMENTS(tasks); i++)
+        if (g_str_has_prefix(name + n, tasks[i]))
+            return true;
+    return name[n] == 0;
+}
+
+/* The model of a recipe of Megatron-Bridge, "gpt_oss_120b_pretrain_...", whatever devices it is for, or of its
+ * stem, "gpt_oss_120b". */
 static void
 read_recipe(Recipe *recipe, const char *key)
 {
-    static const char pretrain[] = "_pretrain_";
     const char *name = recipe_string(recipe->settings, key, "");
     const PlanFrameworkModel *model = plan_framework(PLAN_FRAMEWORK_MEGATRON_BRIDGE)->rules->models;
 
     for (; model->model != NULL; model++) {
-        const char *end = model->flavour == NULL ? NULL : strstr(model->flavour, pretrain);
-        if (end != NULL &&
-            strncmp(name, model->flavour, (size_t)(end - model->flavour) + strlen(pretrain)) == 0) {
+        const char *end = model->flavour == NULL ? NULL : strstr(model->flavour, "_pretrain_");
+        if (end != NULL && is_of_stem(name, model->flavour, (size_t)(end - model->flavour))) {
             recipe->arch = model_arch_load(model->model, NULL, &recipe->settings->error);
             return;
         }
@@ -638,5 +651,7 @@ recipe_read_megatron_model(Recipe *recipe)
     if (recipe_has(s, "hidden_size") && (recipe_has(s, "num_layers") || pattern_key(s) != NULL))
         read_model(recipe);
     else
-        read_recipe(recipe, recipe_has(s, "recipe") ? "recipe" : "recipe_name");
+        read_recipe(recipe, recipe_has(s, "recipe")        ? "recipe"
+                            : recipe_has(s, "recipe_name") ? "recipe_name"
+                                                           : "model");
 }

@@ -436,13 +436,13 @@ bridge adapters llama3-70b 8 --global-batch 32 --tp 2 --pp 4 --vpp 20 --micro-ba
     --sequence-parallel on --lora-rank 16 --lora-modules linear_qkv
 override adapters peft.dim=16
 override adapters "peft.target_modules=[linear_qkv]"
-! grep -q '^--recipe' "$W/adapters.args"
-report $? "adapters: no recipe of pretraining" "$(cat "$W/adapters.args")"
+override adapters "--model llama3_70b"
+override adapters "--mode lora"
 plan apart.json llama3-8b dgx-h100 --gpus 8 --global-batch 8 --framework megatron-bridge --lora-rank 8 --lora-modules q_proj,v_proj \
     --tp 1 --pp 1 --micro-batch 1
 fails 1 "matrices.*--lora-modules linear_qkv" "adapters of matrices apart are another class" export "$W/apart.json" --to megatron-bridge
 fails 1 'adapters beside frozen weights are not known here' "Megatron-LM has none" export "$W/adapters.json" --to megatron
-cat "$W/oss.args" "$W/hybrid.args" "$W/adapters.args" "$W/dense.args" | grep -v -e '^--recipe ' -e '^model.recompute_modules' >"$W/values"
+cat "$W/oss.args" "$W/hybrid.args" "$W/adapters.args" "$W/dense.args" | grep -v -e '^--' -e '^model.recompute_modules' >"$W/values"
 ! grep -q '[()" ,]' "$W/values"
 report $? "no value needs quotes of Hydra's"
 bridge waits llama3-8b 8 --global-batch 8 --tp 1 --pp 8 --vpp 1 --micro-batch 1 --zero 0 --recompute none
