@@ -59,6 +59,17 @@ usual_chunks(const MeasuredRow *row)
     return chunks;
 }
 
+/* Sequences of a micro-batch into which the pipeline of @source cuts what the row calls one. */
+static int64_t
+pipeline_batch_of(const MeasuredRow *row, const ValidationSource *source)
+{
+    const bool by_ranks = source->pipeline_ranks_before != NULL && row->stack_date[0] != 0 &&
+                          strcmp(row->stack_date, source->pipeline_ranks_before) < 0;
+
+    return by_ranks && row->micro_batch % row->pp == 0 ? row->micro_batch / row->pp
+                                                       : source->pipeline_batch;
+}
+
 /* --- how it was run --- */
 
 /* Adds to or takes from a list of words with commas. */
@@ -335,7 +346,9 @@ schedule_of(const MeasuredRow *row, const ValidationSource *source, int64_t *vpp
         return *vpp > 1 ? "interleaved" : family;
     }
     if (family != NULL && schedule_family_find(family, NULL)->min_chunks > 1 && row->vpp <= 1)
-        *vpp = source->ends_short ? (row->n_layers + 2) / row->pp : usual_chunks(row);
+        *vpp = source->pipeline_chunks > 0 ? source->pipeline_chunks
+               : source->ends_short        ? (row->n_layers + 2) / row->pp
+                                           : usual_chunks(row);
     return family;
 }
 
@@ -551,7 +564,7 @@ request_of(const MeasuredRow *row, const char *cluster, bool is_searched, GError
     if (!fill_degrees(&filled, is_searched, error))
         return NULL;
     if (source->pipeline_batch > 0 && filled.pp > 1)
-        filled.micro_batch = source->pipeline_batch;
+        filled.micro_batch = pipeline_batch_of(&filled, source);
     unpack_samples(&filled);
     json_write_object(writer, NULL);
     json_write_string(writer, "id", row->id);

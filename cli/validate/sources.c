@@ -50,6 +50,8 @@ static const JsonField source_fields[] = {
     {"lora_rank", SOURCE(lora_rank), 1, MODEL_MAX_LORA_RANK, JSON_OPTIONAL},
     {"lora_modules", SOURCE(lora_modules), .flags = JSON_OPTIONAL},
     {"pipeline_batch", SOURCE(pipeline_batch), 1, JSON_MAX_INT, JSON_OPTIONAL},
+    {"pipeline_ranks_before", SOURCE(pipeline_ranks_before), .flags = JSON_OPTIONAL},
+    {"pipeline_chunks", SOURCE(pipeline_chunks), 1, SCHEDULE_MAX_CHUNKS, JSON_OPTIONAL},
     {"pipeline_zero", SOURCE(pipeline_zero), 1, 2, JSON_OPTIONAL},
     {"memory", SOURCE(memory), .flags = JSON_OPTIONAL, .names = memory_names},
     {"memory_of_last_rank", SOURCE(memory_of_last_rank), .flags = JSON_OPTIONAL},

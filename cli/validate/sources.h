@@ -51,6 +51,11 @@ typedef struct {
     int64_t zero;             /* the ZeRO stage */
     int64_t pipeline_batch;   /* with pp the column micro_batch is what a pipeline cuts into
                                  micro-batches of so many sequences; 0: it is the micro-batch */
+    /* (nullable) "YYYY-MM": of stacks before that month the pipeline cuts it into as many
+     * micro-batches as it has ranks instead. */
+    const char *pipeline_ranks_before;
+    int64_t
+        pipeline_chunks;   /* of interleaved schedules; 0: the least that divides a rank's layers */
     int64_t pipeline_zero; /* with pp the ZeRO stage is this where the row says 3; 0: as it says */
     bool dated;            /* stack_date of a row is the month of its framework's software */
     const char *stack;     /* (nullable) --stack of rows that say none */

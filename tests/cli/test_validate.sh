@@ -139,6 +139,21 @@ assert d["model"]["vocab"] == 0 and d["slices"] == [384, 320, 320] and d["schedu
 conventions terapipe_main 'token-level pipeline (uniform slices)' 'slicing scheme [(1, [256] * 4)] * 8' 0
 json "terapipe: equal slices" 'assert d["slices"] == [256] * 4, d'
 
+# torchtitan's pipelines: two stages a rank, and as many micro-batches as ranks before 2025-01, else of one sequence.
+torchtitan() { # MONTH
+    {
+        echo 'source,id,gpu,gpus,model,layers,hidden,heads,kv_heads,ffn,vocab,seq,global_batch,micro_batch,dp,tp,pp,vpp,cp,ep,schedule,dtype,measured_iter_ms,stack_date'
+        echo "torchtitan,a,H100-SXM5-80GB,8,LLAMA3.1_405B,30,1024,16,8,4096,32000,2048,16,16,1,1,8,,1,1,1f1b-interleaved,BF16,1000,$1"
+    } >"$W/c.csv"
+    runs 0 "torchtitan of $1" validate dgx-h100 "$W/c.csv" --requests "$W/out2"
+    cp "$W/out2" "$W/out"
+}
+torchtitan 2024-12
+json "as many micro-batches as ranks, two stages a rank, of which the first and the last have fewer layers" '
+assert d["micro_batch"] == 2 and d["vpp"] == 2 and d["stage_layers"] == [1] + [2] * 14 + [1], d'
+torchtitan 2025-04
+json "micro-batches of one sequence since" 'assert d["micro_batch"] == 1 and d["vpp"] == 2, d'
+
 # What the columns say of how a run was made.
 stated() { # MODEL LAYERS GPUS PP 'MORE COLUMNS' 'THEIR VALUES'
     {
