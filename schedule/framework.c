@@ -213,7 +213,7 @@ static const PlanFrameworkRules rules_of_terapipe = {
     .preset.overlap_dp = true, .preset.pads_vocab = true, HOST_OF_LAYER(5.3e-3, 0.40),             \
     .host_expert_s = 40e-6, .softmax_keys = 4096, .accumulation = PLAN_ACCUMULATION_MAIN,          \
     .fused_accumulation = PLAN_FUSED_ACCUMULATION_ALWAYS, .merges_passes = true,                   \
-    .captures_graphs = true, .sorts_received = true, .optimizer_instances = true,                  \
+    .captures_graphs = true, .sorts_received = true, .instances = BIT(1),                          \
     .defers_gradients = true, .adds_expert_bias = true, .local_if_unfused = true,                  \
     .gradient_placeholders = true, .separate_step_kernels = true, .overlaps_pp_interleaved = true, \
     .shards_whole_matrices = true, .bucket_elements = 40e6, .bucket_elements_per_replica = 1e6,    \
@@ -232,7 +232,7 @@ static const PlanFrameworkRules rules_of_terapipe = {
     .sums_apart = true, .modules = BIT(PLAN_MODULE_OPS), .overlaps_tp_forward = true,              \
     .splits_eager_loss = true, .quantised_gathers = true, .torch_loss = true,                      \
     .collects_outputs = true, .releases = PLAN_RELEASES_TORCHTITAN,                                \
-    .shards_singly_since = 2024 * 12 + 4 - 1, .torch_ring = true
+    .shards_singly_since = 2024 * 12 + 4 - 1, .torch_ring = true, .instances = BIT(2) | BIT(3)
 
 static const PlanFrameworkFacts frameworks[PLAN_FRAMEWORK_N] = {
     /* What our executor does: sends wait for nobody; gradients are reduced after the last op

@@ -183,9 +183,9 @@ typedef struct {
     int64_t recompute_layers; /* of recompute_method; 0: each layer of all for itself */
     PlanOptimizer optimizer;
     PlanMuonTp muon_tp;
-    /* With ZeRO 1: so many groups of replicas each hold all of the optimizer's state, and split it
-     * among themselves (Megatron's --num-distributed-optimizer-instances).  0 means 1: all replicas
-     * are one group. */
+    /* So many groups of replicas each hold all that ZeRO splits, and split it among themselves: with ZeRO 1
+     * Megatron's --num-distributed-optimizer-instances, with 2 and 3 FSDP's hybrid sharding (torchtitan's
+     * data_parallel_replicate_degree).  0 means 1: all replicas are one group. */
     int64_t optimizer_instances;
     /* The head's weight gradients of the first so many micro-batches are made after the last
      * backward (Megatron's --defer-embedding-wgrad-compute, --wgrad-deferral-limit).  0: none. */
@@ -369,9 +369,11 @@ typedef struct {
     /* Rows that have come by an all-to-all are sorted by expert, and back, by kernels of their own,
      * and other dispatchers may take its place. */
     bool sorts_received;
-    /* Groups of replicas may each hold all of the optimizer's state, and the head's weight gradients
-     * be made after the last backward. */
-    bool optimizer_instances, defers_gradients;
+    /* Set of ZeRO stages with which groups of replicas may each hold all that is split: the optimizer's state
+     * (Megatron-Core), or that, gradients and parameters (FSDP's hybrid sharding). */
+    uint32_t instances;
+    /* The head's weight gradients may be made after the last backward. */
+    bool defers_gradients;
     /* The second biases of experts are added expert by expert, in fp32, times probabilities. */
     bool adds_expert_bias;
     /* Its models have a matrix each for queries, keys, values and both halves of SwiGLU. */

@@ -365,9 +365,11 @@ plan_check(const Plan *plan, int64_t n_layers, GError **error)
     if (plan->offload_parameters && plan->zero_stage != 3)
         return plan_invalid(error, "offload_parameters: needs zero_stage 3, got %d",
                             plan->zero_stage);
-    if (plan->conventions.optimizer_instances > 1 && plan->zero_stage != 1)
-        return plan_invalid(error, "conventions.optimizer_instances: needs zero_stage 1, got %d",
-                            plan->zero_stage);
+    const uint32_t instances = plan_framework(plan->conventions.framework)->instances;
+    if (plan->conventions.optimizer_instances > 1 && (instances >> plan->zero_stage & 1) == 0)
+        return plan_invalid(error,
+                            "conventions.optimizer_instances: zero_stage %d of %s has one group",
+                            plan->zero_stage, plan_framework(plan->conventions.framework)->name);
     if (plan->conventions.optimizer_instances > 1 &&
         plan->degrees.dp % plan->conventions.optimizer_instances != 0)
         return plan_invalid(error,

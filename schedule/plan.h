@@ -94,6 +94,13 @@ plan_expert_shard_ranks(const PlanDegrees *degrees, const PlanConventions *conve
                       MAX(1, conventions->optimizer_instances));
 }
 
+/* How many groups of replicas each hold all that ZeRO splits. */
+static inline int64_t
+plan_instances(const PlanConventions *conventions)
+{
+    return MAX(1, conventions->optimizer_instances);
+}
+
 /* One stage: the layers of one chunk of one pipeline rank. */
 typedef struct {
     int32_t rank, chunk;

@@ -127,10 +127,11 @@ set_parallelism(Config *config, const Plan *plan)
 {
     const PlanDegrees *d = &plan->degrees;
     const bool is_sharded = plan->zero_stage >= 2;
+    const int64_t instances = plan_instances(&plan->conventions);
     const char *section = "parallelism";
 
-    set(config, section, "data_parallel_replicate_degree", INT, is_sharded ? 1 : d->dp);
-    set(config, section, "data_parallel_shard_degree", INT, is_sharded ? d->dp : 1);
+    set(config, section, "data_parallel_replicate_degree", INT, is_sharded ? instances : d->dp);
+    set(config, section, "data_parallel_shard_degree", INT, is_sharded ? d->dp / instances : 1);
     if (is_sharded)
         set(config, section, "fsdp_reshard_after_forward", "\"%s\"",
             plan->zero_stage == 3 ? "always" : "never");

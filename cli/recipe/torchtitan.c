@@ -219,8 +219,6 @@ recipe_read_torchtitan(Recipe *recipe)
     const bool is_sharded =
         shard != 1 || cp > 1 ||
         (replicate == 1 && recipe_has(s, "parallelism.fsdp_reshard_after_forward"));
-    if (replicate > 1 && is_sharded)
-        recipe_note(s, "parameters are taken to be sharded over all replicas, not in groups");
     recipe_flag(recipe, "framework", "torchtitan");
     recipe_flag(recipe, "tp", INT, tp);
     recipe_flag(recipe, "pp", INT, pp);
@@ -230,6 +228,8 @@ recipe_read_torchtitan(Recipe *recipe)
         recipe_flag(recipe, "expert-tp", INT, ep > 1 ? etp : 1);
     }
     recipe_flag(recipe, "zero", "%d", zero_stage(recipe, is_sharded, pp));
+    if (replicate > 1 && is_sharded)
+        recipe_flag(recipe, "optimizer-instances", INT, replicate);
     recipe_flag(recipe, "seq-len", INT,
                 recipe_int(s, "training.seq_len", 1, MODEL_MAX_SEQ_LEN, 2048));
     read_pipeline(recipe, pp);

@@ -156,8 +156,9 @@ const OptionInfo request_options[] = {
      "blockwise (each its part alone: another update), layer_sharded (one of them computes it)",
      .words = plan_muon_tp_names},
     {"optimizer-instances", "N",
-     "with --zero 1: how many groups of replicas each hold all of the optimizer's state and split "
-     "it among themselves (Megatron-Core's --num-distributed-optimizer-instances); default: 1"},
+     "how many groups of replicas each hold all that --zero splits, and split it among themselves: "
+     "with --zero 1 Megatron-Core's --num-distributed-optimizer-instances, with 2 or 3 hybrid "
+     "sharding of FSDP (torchtitan's data_parallel_replicate_degree); default: 1"},
     {"defer-gradients", "N",
      "of how many micro-batches the weight gradients of the head are made after the last backward "
      "(Megatron-Core's --defer-embedding-wgrad-compute with --wgrad-deferral-limit); default: 0"},
@@ -629,6 +630,29 @@ read_overlap(PlanConventions *conventions, Options *options)
     }
 }
 
+/* Groups of replicas that each hold what ZeRO splits, of stages with which the framework has them. */
+static void
+read_instances(PlanConventions *conventions, Options *options)
+{
+    const PlanFrameworkFacts *facts = plan_framework(conventions->framework);
+    const char *zero = options_string(options, "zero", "");
+    g_autoptr(GString) stages = g_string_new(NULL);
+    bool is_there = false;
+
+    conventions->optimizer_instances =
+        options_int64(options, "optimizer-instances", 1, SCHEDULE_MAX_RANKS, 0);
+    for (int i = 0; i <= 3; i++) {
+        if ((facts->instances >> i & 1) == 0)
+            continue;
+        is_there |= zero[0] == '0' + i && zero[1] == 0;
+        g_string_append_printf(stages, "%s%d", stages->len > 0 ? " or " : "", i);
+    }
+    if (conventions->optimizer_instances > 1 && facts->instances == 0)
+        options_fail(options, "optimizer-instances", "%s has one", facts->name);
+    else if (conventions->optimizer_instances > 1 && !is_there)
+        options_fail(options, "optimizer-instances", "needs --zero %s", stages->str);
+}
+
 static void
 read_stack(PlanConventions *conventions, Options *options)
 {
@@ -709,13 +733,7 @@ read_conventions(PlanRequest *plan, PlanFramework framework, Options *options)
     conventions->muon_tp = (PlanMuonTp)options_choice(options, "muon-tp-mode", 0);
     if (options_has(options, "muon-tp-mode") && conventions->optimizer != PLAN_OPTIMIZER_MUON)
         options_fail(options, "muon-tp-mode", "needs --optimizer muon");
-    conventions->optimizer_instances =
-        options_int64(options, "optimizer-instances", 1, SCHEDULE_MAX_RANKS, 0);
-    if (conventions->optimizer_instances > 1 && !plan_framework(framework)->optimizer_instances)
-        options_fail(options, "optimizer-instances", "%s has one", plan_framework(framework)->name);
-    else if (conventions->optimizer_instances > 1 &&
-             strcmp(options_string(options, "zero", ""), "1") != 0)
-        options_fail(options, "optimizer-instances", "needs --zero 1");
+    read_instances(conventions, options);
     conventions->deferred_gradients = options_int64(options, "defer-gradients", 0, INT32_MAX, 0);
     if (conventions->deferred_gradients > 0 && !plan_framework(framework)->defers_gradients)
         options_fail(options, "defer-gradients", "%s defers none", plan_framework(framework)->name);

@@ -91,7 +91,9 @@ lower_gathering(const PlanRequest *request, const PlanLayerCost *cost, const Pro
     const int64_t element = dtype_bytes(dtype_stored(request->dtype));
     const int64_t gradient = dtype_bytes(request->conventions.grad_dtype);
     const double n_slices = (double)plan_request_n_slices(request);
+    const ProfileGroup shards = profile_group_run(group, plan_instances(&request->conventions));
 
+    group = &shards;
     for (int i = 0; i < cost->n_kinds; i++) {
         const int64_t n = cost->parts[i].parameters.dense;
         const int64_t trained = cost->parts[i].parameters.trained_dense;

@@ -157,6 +157,11 @@ reduction_s(const PlanRequest *request, int32_t zero_stage, const ProfileGroup *
 
     if (group->n == 1 || n == 0 || zero_stage >= 3)
         return 0.0;
+    /* At the least: what parts of the group that each hold all do among themselves. */
+    const int64_t parts = plan_instances(&request->conventions);
+    const ProfileGroup shards =
+        profile_group_run(group, zero_stage > 0 && group->n % parts == 0 ? parts : 1);
+    group = &shards;
     /* Behind the last backward it may cost nothing. */
     if (!request->conventions.overlap_dp)
         seconds += profile_cost_collective_s(

@@ -23,6 +23,43 @@ profile_group_last(const ProfileGroup *group)
     return profile_group_member(group, group->n - 1);
 }
 
+ProfileGroup
+profile_group_run(const ProfileGroup *group, int64_t n_parts)
+{
+    ProfileGroup run = *group;
+
+    g_return_val_if_fail(n_parts >= 1 && group->n % n_parts == 0, run);
+    run.n = group->n / n_parts;
+    if (run.n <= run.per_run)
+        run.per_run = run.run_stride = 0;
+    if (run.n == 1)
+        run.stride = 1;
+    return run;
+}
+
+ProfileGroup
+profile_group_across(const ProfileGroup *group, int64_t n_parts)
+{
+    const int64_t each = group->n / n_parts;
+    ProfileGroup across = *group;
+
+    g_return_val_if_fail(n_parts >= 1 && group->n % n_parts == 0, across);
+    across.n = n_parts;
+    across.per_run = across.run_stride = 0;
+    if (n_parts == 1) {
+        across.stride = 1;
+    } else if (group->per_run == 0 || each * n_parts <= group->per_run) {
+        across.stride = each * group->stride;
+    } else if (each % group->per_run == 0) {
+        across.stride = each / group->per_run * group->run_stride;
+    } else { /* several in each run: per_run is a multiple of each */
+        across.stride = each * group->stride;
+        across.per_run = group->per_run / each;
+        across.run_stride = group->run_stride;
+    }
+    return across;
+}
+
 /* How many of its ranks are devices before @end. */
 static int64_t
 count_before(const ProfileGroup *group, int64_t end)

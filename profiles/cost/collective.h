@@ -32,6 +32,11 @@ int64_t profile_group_member(const ProfileGroup *group, int64_t i);
 /* The last member of the group. */
 int64_t profile_group_last(const ProfileGroup *group);
 
+/* Of @n_parts equal runs of the members of @group (n_parts divides n): the first run; and the first members of all
+ * runs. */
+ProfileGroup profile_group_run(const ProfileGroup *group, int64_t n_parts);
+ProfileGroup profile_group_across(const ProfileGroup *group, int64_t n_parts);
+
 /* How many members of the group are among the devices @begin to @end - 1. */
 int64_t profile_group_count(const ProfileGroup *group, int64_t begin, int64_t end);
 

@@ -56,7 +56,17 @@ add_collective(const WorkloadBuild *build, ModelComm comm, int64_t bytes, const 
  * [Scaling, optimizer/allreduce.py]. */
 #define CASTING_BYTES 24.0
 
-/* The reduction of @n gradients over @group, and the gathering of parameters after the step. */
+/* Into how many parts that each hold all of what ZeRO splits @group falls. */
+static int64_t
+parts_of(const Plan *plan, const ProfileGroup *group)
+{
+    const int64_t n = plan_instances(&plan->conventions);
+
+    return plan->zero_stage > 0 && group->n % n == 0 ? n : 1;
+}
+
+/* The reduction of @n gradients over @group, and the gathering of parameters after the step.  Where parts of the
+ * group each hold all, they scatter among themselves, and add up their shards. */
 static void
 add_reduction(const WorkloadBuild *build, const ModelDevice *device, const ProfileGroup *group,
               int64_t n, double *reduce_s, double *gather_s, WorkloadRank *rank)
@@ -75,10 +85,17 @@ add_reduction(const WorkloadBuild *build, const ModelDevice *device, const Profi
         gradient_bytes = n * (int64_t)dtype_bytes(DTYPE_FP32);
         *reduce_s += profile_cost_memory_s(build->profile, device, (double)n * CASTING_BYTES);
     }
-    *reduce_s += add_collective(build, reduce, gradient_bytes, group, &rank->dp_reduce_bytes,
+    const int64_t parts = parts_of(plan, group);
+    const ProfileGroup shards = profile_group_run(group, parts);
+    *reduce_s += add_collective(build, reduce, gradient_bytes, &shards, &rank->dp_reduce_bytes,
                                 rank->dp_reduce_traffic_bytes);
+    if (parts > 1) {
+        const ProfileGroup copies = profile_group_across(group, parts);
+        *reduce_s += add_collective(build, MODEL_COMM_ALL_REDUCE, gradient_bytes / shards.n,
+                                    &copies, &rank->dp_reduce_bytes, rank->dp_reduce_traffic_bytes);
+    }
     if (plan->zero_stage > 0)
-        *gather_s += add_collective(build, MODEL_COMM_ALL_GATHER, weight_bytes, group,
+        *gather_s += add_collective(build, MODEL_COMM_ALL_GATHER, weight_bytes, &shards,
                                     &rank->dp_gather_bytes, rank->dp_gather_traffic_bytes);
 }
 

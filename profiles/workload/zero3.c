@@ -146,7 +146,10 @@ workload_build_zero3(const WorkloadBuild *build, const WorkloadLocation *locatio
 {
     const Plan *plan = build->plan;
     const WorkloadParameters of = workload_build_part_parameters(build, part, layer, false);
-    ProfileGroup group = workload_build_group(build, PROFILE_GROUP_DENSE, rank);
+    const ProfileGroup all = workload_build_group(build, PROFILE_GROUP_DENSE, rank);
+    const int64_t instances = plan_instances(&plan->conventions);
+    const ProfileGroup group = profile_group_run(&all, instances);
+    const ProfileGroup copies = profile_group_across(&all, instances);
     double n_tensors = part == MODEL_PART_LAYER ? n_gathers_per_layer(build) : 1.0;
     const int64_t n_backward = backward_gathers(build, part, recompute);
     const bool waits = waits_for_gather(build, part, of.dense);
@@ -155,7 +158,7 @@ workload_build_zero3(const WorkloadBuild *build, const WorkloadLocation *locatio
     const double share_bytes =
         (double)workload_build_element_bytes(plan) *
         ((double)of.dense / (double)group.n +
-         (double)of.expert / (double)plan_expert_replicas(&plan->degrees, &plan->conventions));
+         (double)of.expert / (double)plan_expert_shard_ranks(&plan->degrees, &plan->conventions));
     double gather =
         profile_cost_collective_s(build->profile, MODEL_COMM_ALL_GATHER, weight_bytes, &group);
     double scatter = profile_cost_collective_s(build->profile, MODEL_COMM_REDUCE_SCATTER,
@@ -164,6 +167,9 @@ workload_build_zero3(const WorkloadBuild *build, const WorkloadLocation *locatio
               profile_cost_collective_s(build->profile, MODEL_COMM_ALL_GATHER, 0, &group);
     scatter += (n_tensors - 1.0) *
                profile_cost_collective_s(build->profile, MODEL_COMM_REDUCE_SCATTER, 0, &group);
+    /* Hybrid sharding: groups add up their shards, layer by layer. */
+    scatter += profile_cost_collective_s(build->profile, MODEL_COMM_ALL_REDUCE,
+                                         gradient_bytes / group.n, &copies);
     if (build->facts->synchronous_gathers && !plan->conventions.overlap_dp && group.n > 1) {
         gather += zero3_copies_s(build, location, weight_bytes, n_tensors, group.n);
         scatter += zero3_copies_s(build, location, gradient_bytes, n_tensors, group.n);
@@ -186,6 +192,10 @@ workload_build_zero3(const WorkloadBuild *build, const WorkloadLocation *locatio
         if (scatters)
             profile_collective_traffic(build->profile, MODEL_COMM_REDUCE_SCATTER, gradient_bytes,
                                        &group, cost->traffic_bytes[kind]);
+        if (scatters)
+            profile_collective_traffic(build->profile, MODEL_COMM_ALL_REDUCE,
+                                       gradient_bytes / group.n, &copies,
+                                       cost->traffic_bytes[kind]);
     }
 }
 

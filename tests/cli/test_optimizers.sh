@@ -18,6 +18,8 @@ has "^--wgrad-deferral-limit 4" "and the micro-batches whose gradients wait"
 { printf 'torchrun pretrain_gpt.py '; sed -n 's/^\(--[^ ]*\) \(.*\)$/\1 "\2"/; /^--/p' "$W/out" | tr '\n' ' '; } >"$W/two.sh"
 runs 0 "and read back" simulate "$W/two.sh" dgx-h100 --gpus 16 --json -o "$W/two-read.json"
 runs 0 "the plan itself" simulate "$W/two.json" --json -o "$W/two-plan.json"
+fails 2 "optimizer-instances: needs --zero 2 or 3" "hybrid sharding is FSDP's" \
+    simulate $job --dp 4 --framework fsdp --zero 0 --optimizer-instances 2
 fails 2 "optimizer-instances: needs --zero 1" "they share a state that is split" \
     simulate $job --dp 4 --framework megatron-core --optimizer-instances 2
 fails 2 "deepspeed has one" "DeepSpeed has one group" \

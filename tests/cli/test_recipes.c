@@ -57,6 +57,7 @@ value_of(const char *key, const Recipe *recipe, const Request *request, const Pl
         {"experts", request->arch->experts.n_experts},
         {"etp", plan_expert_tp(d, &plan->conventions)},
         {"devices", recipe->n_devices},
+        {"instances", plan_instances(&plan->conventions)},
         {"lora_rank", request->arch->lora.rank},
     };
     const struct {

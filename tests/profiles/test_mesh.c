@@ -143,6 +143,34 @@ test_cost_follows_the_order(void)
     }
 }
 
+/* Each part of a group is a run of its members, and parts' members of one number are what lies across: together they
+ * are all members, whether these form one run or several. */
+static void
+test_parts_of_groups_are_their_members(void)
+{
+    const ProfileGroup groups[] = {
+        {.first = 3, .stride = 2, .n = 12},
+        {.first = 1, .stride = 2, .n = 12, .per_run = 4, .run_stride = 100},
+    };
+
+    for (size_t g = 0; g < G_N_ELEMENTS(groups); g++)
+        for (int64_t parts = 1; parts <= 12; parts++) {
+            if (12 % parts != 0 ||
+                (groups[g].per_run > 0 && 12 / parts % 4 != 0 && 4 % (12 / parts) != 0))
+                continue;
+            const ProfileGroup run = profile_group_run(&groups[g], parts);
+            const ProfileGroup across = profile_group_across(&groups[g], parts);
+            g_assert_cmpint(run.n, ==, 12 / parts);
+            g_assert_cmpint(across.n, ==, parts);
+            for (int64_t i = 0; i < run.n; i++)
+                g_assert_cmpint(profile_group_member(&run, i), ==,
+                                profile_group_member(&groups[g], i));
+            for (int64_t i = 0; i < parts; i++)
+                g_assert_cmpint(profile_group_member(&across, i), ==,
+                                profile_group_member(&groups[g], i * run.n));
+        }
+}
+
 int
 main(int argc, char **argv)
 {
@@ -150,5 +178,7 @@ main(int argc, char **argv)
     g_test_add_func("/profiles/mesh/groups-are-those-of-the-coordinates",
                     test_groups_are_those_of_the_coordinates);
     g_test_add_func("/profiles/mesh/cost-follows-the-order", test_cost_follows_the_order);
+    g_test_add_func("/profiles/mesh/parts-of-groups-are-their-members",
+                    test_parts_of_groups_are_their_members);
     return g_test_run();
 }

@@ -61,6 +61,38 @@ test_groups_of_replicas_each_hold_the_state(void)
     }
 }
 
+/* Hybrid sharding: of 8 replicas in two groups each shards weights (4), gradients (4) and moments (8) over 4. */
+static void
+test_hybrid_sharding_shards_in_groups(void)
+{
+    g_autoptr(Profile) profile = fixture_profile();
+    ModelArch arch = gpt(8, 0);
+    const PlanSpec spec = {.degrees = {8, 1, 1, 1, 1, 1},
+                           .framework = PLAN_FRAMEWORK_FSDP,
+                           .zero_stage = 3,
+                           .dtype = DTYPE_BF16};
+    const int64_t n = 8 * model_part_parameters(&arch, MODEL_PART_LAYER, 0, 1, 1, 1, false);
+
+    for (int64_t instances = 1; instances <= 8; instances *= 2) {
+        g_autoptr(Plan) plan = plan_of(&arch, &spec);
+        plan->conventions.optimizer_instances = instances;
+        g_autoptr(Workload) workload = workload_new(&arch, profile, plan, 0, NULL);
+        const int64_t shard = n / (8 / instances);
+        g_assert_cmpint(owned(workload, 0, TRACE_MEMORY_WEIGHTS), ==, 4 * shard);
+        g_assert_cmpint(owned(workload, 0, TRACE_MEMORY_GRADIENTS), ==, 4 * shard);
+        g_assert_cmpint(owned(workload, 0, TRACE_MEMORY_OPTIMIZER), ==, 8 * shard);
+        /* A group gathers bf16 and scatters fp32, of which it sends all but its own share; groups add up shards. */
+        const double own = 1.0 / (8.0 / (double)instances);
+        const double sent = (double)n * (2.0 * (1.0 - own) + 4.0 * (1.0 - own) +
+                                         2.0 * 4.0 * own * (1.0 - 1.0 / (double)instances));
+        const WorkloadOp *op = workload_op(workload, 0, 0, 0, 0);
+        double all = 0.0;
+        for (int i = 0; i < MODEL_CLUSTER_MAX_LEVELS; i++)
+            all += (double)op->traffic_bytes[SCHEDULE_OP_BACKWARD][i];
+        g_assert_cmpfloat_with_epsilon(all, sent, 1e-5 * sent);
+    }
+}
+
 /* Of each micro-batch of 2 x 512 tokens the head's input of 1024 elements, and the gradient of 51200
  * logits, 2 bytes each: on the last rank, and of no more micro-batches than there are. */
 static void
@@ -549,6 +581,7 @@ main(int argc, char **argv)
     g_test_init(&argc, &argv, NULL);
 #define ADD(path, function) g_test_add_func("/profiles/workload_memory/" path, function)
     ADD("groups-of-replicas-each-hold-the-state", test_groups_of_replicas_each_hold_the_state);
+    ADD("hybrid-sharding-shards-in-groups", test_hybrid_sharding_shards_in_groups);
     ADD("deferred-gradients-keep-their-operands", test_deferred_gradients_keep_their_operands);
     ADD("graphs-hold-a-pool", test_graphs_hold_a_pool);
     ADD("hybridep-takes-buffers", test_hybridep_takes_buffers);
