@@ -19,6 +19,8 @@
 
 /* Points that the search for the least memory looks at. */
 #define MAX_LEAST 512
+/* Points that take longer than to find slices. */
+#define MANY_POINTS 2048
 /* More than any plan needs, and sums of a few of it do not overflow. */
 #define NO_LIMIT (INT64_MAX / 8)
 
@@ -44,18 +46,27 @@ compare_by_memory(const void *a, const void *b)
     return plan_point_compare_bytes(*(const PlanPoint *const *)a, *(const PlanPoint *const *)b);
 }
 
-/* Whole sequences, or the request's slices, at up to @max_points points. */
+/*
+ * Whole sequences, or the request's slices, at up to @max_points points.
+ * @slices  slices are looked for besides: after them, or in the middle of many points, since where messages are
+ *          slow or batches small no whole sequences come near slices, which then spare most of the rest.
+ */
 static void
-search_points(PlanRun *run, int64_t max_points)
+search_points(PlanRun *run, int64_t max_points, bool slices)
 {
     const guint n = run->space->points->len;
     g_autofree const PlanPoint **points =
         plan_run_sort(run, run->evaluation.is_timeless ? compare_by_memory : compare_by_time);
     g_autofree PlanWave *wave = g_new0(PlanWave, 1);
     int size = PLAN_FIRST_WAVE;
+    int64_t n_walked = 0;
 
     wave->evaluate = plan_evaluate_point;
-    for (guint i = 0; i < n && max_points > 0 && !plan_run_is_over(run);) {
+    for (guint i = 0; i < n && n_walked < max_points && !plan_run_is_over(run);) {
+        if (slices && n_walked > MANY_POINTS) {
+            plan_sliced_search(run);
+            slices = false;
+        }
         wave->n = 0;
         for (; i < n && wave->n < size; i++) {
             const PlanPoint *point = points[i];
@@ -69,10 +80,12 @@ search_points(PlanRun *run, int64_t max_points)
                 wave->points[wave->n++] = point;
             }
         }
-        max_points -= wave->n;
+        n_walked += wave->n;
         size = MIN(PLAN_WAVE, 2 * size);
         plan_run_wave(run, wave);
     }
+    if (slices)
+        plan_sliced_search(run);
 }
 
 /* --- the answer --- */
@@ -166,7 +179,7 @@ plan_search_least(const PlanRequest *request, int64_t most_bytes, PlanEvaluateFu
         return NULL;
     plan_run_init(&run, &unlimited, space, evaluate, user_data);
     run.evaluation.skips_divisions = true;
-    search_points(&run, MAX_LEAST);
+    search_points(&run, MAX_LEAST, false);
     plan_run_settle(&run);
     return run.total.found->len > 0 ? answer(&run) : NULL;
 }
@@ -242,7 +255,7 @@ search_narrow(const PlanRequest *narrow, int64_t limit, bool pipelines, PlanEval
     plan_run_init(&run, narrow, space, evaluate, user_data);
     run.known_limit = limit;
     run.has_seed = seed->plan != NULL;
-    search_points(&run, INT64_MAX);
+    search_points(&run, INT64_MAX, false);
     keep_seed(&run, seed);
     return g_steal_pointer(&run.total.found);
 }
@@ -400,9 +413,7 @@ search_within(const PlanRequest *request, int64_t limit, PlanEvaluateFunc evalua
     plan_run_init(&run, request, space, evaluate, user_data);
     run.known_limit = time_ns;
     run.has_seed = seed.plan != NULL;
-    search_points(&run, INT64_MAX);
-    if (slices)
-        plan_sliced_search(&run);
+    search_points(&run, INT64_MAX, slices);
     plan_run_settle(&run);
     const bool is_stopped = plan_evaluation_is_stopped(&run.evaluation);
     if (is_stopped)

@@ -21,6 +21,6 @@
  * objective @limit. */
 int64_t plan_sliced_least_gain(int64_t limit);
 
-/* After all whole sequences: slices the points that are worth it, and lowers the run's bound to that of
- * all slicings, unless the request skips bounds. */
+/* Once good plans of whole sequences are known: slices the points that are worth it, and lowers the run's
+ * bound to that of all slicings, unless the request skips bounds. */
 void plan_sliced_search(PlanRun *run);

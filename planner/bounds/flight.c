@@ -65,6 +65,16 @@ fill_closed(const ScheduleFamily *family, const ScheduleShape *shape, PlanFlight
     return true;
 }
 
+/* Whether one chunk of each rank has as much in flight as keeps all ranks at work: the bounds of ranks
+ * (plan_bound.h) then say what long paths would. */
+static bool
+fills_pipeline(const ScheduleShape *shape, const PlanFlight *flight)
+{
+    return shape->n_chunks == 1 &&
+           plan_flight_n_held(flight, 0, PLAN_MOMENT_FORWARD, 0, 0) >=
+               MIN(shape->n_ranks, shape->n_micro_batches * shape->n_slices);
+}
+
 /* --- the others --- */
 
 /* Where a walk over a rank's ops is. */
@@ -164,7 +174,10 @@ make_flight(const void *data)
     PlanFlight *flight = flight_new((int32_t)shape->n_ranks, (int32_t)shape->n_chunks);
     int64_t n_ops;
 
-    if (family->reads_times || fill_closed(family, shape, flight))
+    if (family->reads_times)
+        return flight;
+    const bool is_closed = fill_closed(family, shape, flight);
+    if (is_closed && fills_pipeline(shape, flight))
         return flight;
     if (__builtin_mul_overflow(shape->n_micro_batches * 3, shape->n_chunks * shape->n_slices,
                                &n_ops) ||
@@ -173,7 +186,7 @@ make_flight(const void *data)
     g_autoptr(Schedule) schedule = schedule_new(family->name, shape, NULL);
     if (schedule == NULL || schedule->n_chunks != flight->n_chunks)
         return flight;
-    for (int32_t r = 0; r < schedule->n_ranks; r++)
+    for (int32_t r = 0; r < schedule->n_ranks && !is_closed; r++)
         walk_rank(schedule, r, flight);
     if (!asked->merges)
         flight->paths = plan_order_paths_new(schedule);

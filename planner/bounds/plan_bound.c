@@ -233,24 +233,23 @@ begin_ns(const Workload *w, int32_t rank, int32_t n_pieces, int64_t wait_ns, int
     return w->overlap_gather ? MAX(wait_ns, gather_ns - receive_ns) : wait_ns;
 }
 
-/* Micro-batches of one chain by class. */
-static void
-count_classes(Bound *bound)
+int64_t *
+plan_bound_counts(const Plan *plan, const Workload *workload)
 {
-    const Workload *w = bound->workload;
-    const int64_t n = bound->plan->n_micro_batches / w->n_chains;
+    const int64_t n = plan->n_micro_batches / workload->n_chains;
+    int64_t *counts = g_new0(int64_t, (size_t)workload->n_classes);
 
-    bound->counts = g_new0(int64_t, (size_t)w->n_classes);
-    if (w->class_of_micro_batch == NULL)
-        bound->counts[0] = n;
-    for (int64_t i = 0; w->class_of_micro_batch != NULL && i < n; i++)
-        bound->counts[w->class_of_micro_batch[i]]++;
+    if (workload->class_of_micro_batch == NULL)
+        counts[0] = n;
+    for (int64_t i = 0; workload->class_of_micro_batch != NULL && i < n; i++)
+        counts[workload->class_of_micro_batch[i]]++;
+    return counts;
 }
 
 static Bound
 bound_new(const Plan *plan, const Workload *workload, const ScheduleFamily *family)
 {
-    Bound bound = {
+    return (Bound){
         .plan = plan,
         .workload = workload,
         .splits = family->splits_backward,
@@ -258,10 +257,8 @@ bound_new(const Plan *plan, const Workload *workload, const ScheduleFamily *fami
         .shape = {.n_ranks = workload->n_ranks,
                   .n_chunks = (int32_t)plan->degrees.vpp,
                   .placement = family->placement},
+        .counts = plan_bound_counts(plan, workload),
     };
-
-    count_classes(&bound);
-    return bound;
 }
 
 int64_t

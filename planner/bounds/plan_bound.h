@@ -35,6 +35,9 @@
 /* Returns: what @plan takes at the least.  Cost: O(stages * classes * slices + micro-batches). */
 int64_t plan_bound_ns(const Plan *plan, const Workload *workload, const ScheduleFamily *family);
 
+/* Returns: (owned) [class] how many micro-batches of one chain there are of each class. */
+int64_t *plan_bound_counts(const Plan *plan, const Workload *workload);
+
 /* Returns: what rank 0, which has stage 0, does after its last op and nothing can hide. */
 int64_t plan_bound_end_ns(const Plan *plan, const Workload *workload);
 

@@ -1,5 +1,6 @@
 #include "planner/trial/priced.h"
 
+#include "planner/bounds/link_bound.h"
 #include "planner/bounds/plan_bound.h"
 
 /* What the memo has of a plan. */
@@ -46,9 +47,10 @@ bounds_of(const PlanTrial *trial, const Plan *plan, const Workload *workload,
     const PlanFlight *flight = plan_bound_flight(plan, trial->evaluation->memo);
     const int64_t bound_ns = plan_bound_ns(plan, workload, family);
     const int64_t path_ns = plan_bound_path_ns(plan, workload, flight);
+    const int64_t links_ns = plan_bound_links_ns(plan, workload);
 
     return (PlanPricedBounds){
-        .ns = MAX(bound_ns, path_ns),
+        .ns = MAX(bound_ns, MAX(path_ns, links_ns)),
         .bytes = plan_bound_bytes(plan, workload, flight),
         .most_usable_bytes = plan_trial_most_usable_bytes(workload),
         .first_usable_bytes = workload_usable_bytes(&workload->ranks[0]),

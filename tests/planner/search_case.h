@@ -5,6 +5,7 @@
 
 #include <string.h>
 
+#include "planner/bounds/link_bound.h"
 #include "planner/bounds/plan_bound.h"
 #include "planner/cost/layer_cost.h"
 #include "models/lora.h"
@@ -179,6 +180,7 @@ simulate(const Plan *plan, const Workload *workload, int64_t limit_ns, Report **
     g_assert_cmpint(plan_bound_ns(plan, workload, family), <=, (*report)->iteration_ns);
     g_assert_cmpint(plan_bound_path_ns(plan, workload, plan_bound_flight(plan, flights)), <=,
                     (*report)->iteration_ns);
+    g_assert_cmpint(plan_bound_links_ns(plan, workload), <=, (*report)->iteration_ns);
     if ((*report)->fits)
         g_assert_cmpint(plan_bound_order_ns(plan, workload), <=, (*report)->iteration_ns);
     g_assert_cmpint(plan_bound_bytes(plan, workload, plan_bound_flight(plan, flights)), <=,

@@ -301,6 +301,101 @@ test_orders_that_memory_limits(void)
     g_clear_pointer(&flights, plan_memo_free);
 }
 
+/* --- links --- */
+
+/* (owned) one link of 1 byte per ns that all of @n_ranks share, each with a device; one level. */
+static WorkloadLinks *
+one_link(int32_t n_ranks)
+{
+    WorkloadLinks *links = g_new0(WorkloadLinks, 1);
+
+    links->n_levels = links->n_links = 1;
+    links->bytes_per_s = g_new(double, 1);
+    links->bytes_per_s[0] = 1e9;
+    links->begin = g_new(int64_t, n_ranks + 1);
+    links->crossings = g_new(WorkloadCrossing, n_ranks);
+    for (int32_t r = 0; r <= n_ranks; r++)
+        links->begin[r] = r;
+    for (int32_t r = 0; r < n_ranks; r++)
+        links->crossings[r] = (WorkloadCrossing){0, 1};
+    links->senders_fraction = 1.0;
+    return links;
+}
+
+/* link_bound.h: ranks whose collectives fill a link alone take their turns: the link is busy for all that all of them
+ * send.  What is hidden behind computing does not count, and what waits less than it sends is hidden. */
+static void
+test_links_that_ranks_share(void)
+{
+    const int64_t op_ns[SCHEDULE_OP_N] = {
+        [SCHEDULE_OP_FORWARD] = 5000, [SCHEDULE_OP_BACKWARD] = 11000};
+
+    flights = plan_memo_new();
+    for (int32_t p = 2; p <= 4; p++)
+        for (int64_t m = 1; m <= 16; m *= 4) {
+            g_autoptr(Plan) plan = plan_new();
+            plan->degrees.pp = p;
+            plan->n_micro_batches = plan->global_batch = m;
+            g_array_append_vals(plan->slices, &(int64_t){64}, 1);
+            g_free(plan->schedule);
+            plan->schedule = g_strdup("1f1b");
+            const ScheduleShape shape = {p, 1, m, 1, 0, NULL};
+            g_autoptr(Schedule) schedule = schedule_new("1f1b", &shape, NULL);
+            g_autoptr(Workload) workload = workload_new_plain(schedule, op_ns, 0);
+            g_assert_cmpint(plan_bound_links_ns(plan, workload), ==, 0);
+            workload->links = one_link(p);
+            for (int32_t i = 0; i < p; i++)
+                for (int kind = 0; kind < 2; kind++) {
+                    WorkloadOp *op = &workload->ops[i];
+                    op->part_ns[kind][PROFILE_PART_COMPUTE] = 0;
+                    op->part_ns[kind][PROFILE_PART_TP] = op_ns[kind];
+                    op->traffic_bytes[kind][0] = (float)op_ns[kind];
+                }
+            const int64_t all_ns = m * p * (5000 + 11000);
+            const int64_t bound_ns = plan_bound_links_ns(plan, workload);
+            g_assert_cmpint(bound_ns, <=, all_ns);
+            g_assert_cmpint(bound_ns, >=, all_ns - all_ns / 50000 - 1);
+            g_autoptr(Report) report = NULL;
+            g_assert_true(simulate(plan, workload, INT64_MAX, &report, NULL, NULL));
+            g_assert_cmpint(report->iteration_ns, >=, all_ns);
+            g_assert_cmpint(report->iteration_ns, <=, all_ns + (p - 1) * (5000 + 11000));
+            /* A reduction behind the last backward takes its turn on the link, too. */
+            workload->ranks[p - 1].dp_reduce_ns = 1000;
+            workload->ranks[p - 1].dp_reduce_traffic_bytes[0] = 700.0;
+            g_assert_cmpint(plan_bound_links_ns(plan, workload) - bound_ns, >=, 698);
+            g_assert_cmpint(plan_bound_links_ns(plan, workload) - bound_ns, <=, 701);
+            for (int32_t i = 0; i < p; i++)
+                workload->ops[i].part_ns[SCHEDULE_OP_BACKWARD][PROFILE_PART_TP] /= 2;
+            g_assert_cmpint(plan_bound_links_ns(plan, workload), <=, m * p * 5000 + 701);
+        }
+    g_clear_pointer(&flights, plan_memo_free);
+}
+
+/* plan_bound.h: an order that leaves ranks idle is known by its long paths: of naive model parallelism, which has one
+ * micro-batch under way, m p (f + b); where its number in flight is known without an order, too. */
+static void
+test_paths_of_orders_that_idle(void)
+{
+    const int64_t op_ns[SCHEDULE_OP_N] = {[SCHEDULE_OP_FORWARD] = 5, [SCHEDULE_OP_BACKWARD] = 11};
+
+    flights = plan_memo_new();
+    for (int64_t p = 2; p <= 4; p++)
+        for (int64_t m = 2; m <= 8; m++) {
+            g_autoptr(Plan) plan = plan_new();
+            plan->degrees.pp = p;
+            plan->n_micro_batches = plan->global_batch = m;
+            g_array_append_vals(plan->slices, &(int64_t){64}, 1);
+            g_free(plan->schedule);
+            plan->schedule = g_strdup("naive");
+            const ScheduleShape shape = {p, 1, m, 1, 0, NULL};
+            g_autoptr(Schedule) schedule = schedule_new("naive", &shape, NULL);
+            g_autoptr(Workload) workload = workload_new_plain(schedule, op_ns, 0);
+            g_assert_cmpint(plan_bound_path_ns(plan, workload, plan_bound_flight(plan, flights)),
+                            ==, m * p * (5 + 11));
+        }
+    g_clear_pointer(&flights, plan_memo_free);
+}
+
 /* --- what is in flight --- */
 
 /* Whole, then half virtual micro-batches of each chunk after the first @n ops of @rank; flight.h says when. */
@@ -473,6 +568,9 @@ main(int argc, char **argv)
                     test_slow_ranks_count_by_their_least_slow_part);
     g_test_add_func("/planner/bounds-exact/equal-stages-have-the-formula",
                     test_equal_stages_have_the_formula);
+    g_test_add_func("/planner/bounds-exact/links-that-ranks-share", test_links_that_ranks_share);
+    g_test_add_func("/planner/bounds-exact/paths-of-orders-that-idle",
+                    test_paths_of_orders_that_idle);
     g_test_add_func("/planner/bounds-exact/orders-that-memory-limits",
                     test_orders_that_memory_limits);
     return g_test_run();
