@@ -9,6 +9,9 @@
  *                                 FIRST (0) of the seed's list on: models, clusters, and every option that names no file,
  *                                 of up to 1024 devices; each may take CPU_S seconds of CPU (10), and is interrupted as
  *                                 by Ctrl-C after CTRL_C_S of them (never), as many searches are long
+ *   driver runs N SEED [FIRST]    N random small models, from the FIRST (0) of the seed's list on, each planned by degas plan
+ *                                 with random options on up to 8 devices, and what could be planned is run for a step, its
+ *                                 loss and all gradients compared with one device's
  *
  * Inputs are tried in a child process.  When it dies the input, or the request, is printed and kept (FOLDER of
  * FUZZ_CRASHES), and the next are tried by another child.  TAP on stderr, as stdout is what degas prints.
@@ -28,6 +31,7 @@
 
 #include "base/embedded.h"
 #include "cli/request/command.h"
+#include "schedule/schedule.h"
 #include "tests/fuzz/targets.h"
 
 #define MAX_BYTES (1u << 18)
@@ -460,6 +464,156 @@ try_requests(int64_t n, guint32 seed, int64_t limit_s, int64_t first, double ctr
     report(n_bad == 0, "requests", n, "random requests");
 }
 
+/* --- plans that are run --- */
+
+/* What a plan is asked for, each one time of three; the schedule has any name. */
+static const struct {
+    const char *option;
+    const char *words[6];
+} asked[] = {
+    {"dp", {"1", "2", "3", NULL}},
+    {"tp", {"1", "2", "4", NULL}},
+    {"pp", {"1", "2", "3", "4", NULL}},
+    {"cp", {"1", "2", NULL}},
+    {"ep", {"1", "2", "4", NULL}},
+    {"vpp", {"1", "2", NULL}},
+    {"micro-batch", {"1", "2", NULL}},
+    {"slices", {"off", "2", "3", "4", NULL}},
+    {"schedule", {NULL}},
+    {"recompute", {"none", "selective", "full", NULL}},
+    {"zero", {"0", "1", "2", "3", NULL}},
+    {"offload", {"cpu", "nvme", NULL}},
+    {"optimizer", {"muon", NULL}},
+    {"sequence-parallel", {"on", "off", NULL}},
+    {"overlap", {"none", "ep", "dp,pp", NULL}},
+    {"cp-comm-type", {"p2p", "a2a", NULL}},
+    {"rank-order", {"dp-tp-cp-pp", "tp-cp-dp-pp", "tp-cp-pp-dp", NULL}},
+    {"optimizer-step", {"on", "off", NULL}},
+};
+
+/* Returns: (owned) a model that one core trains in milliseconds. */
+static char *
+random_model(GRand *random)
+{
+    const int heads = 1 << g_rand_int_range(random, 0, 3), hidden = 8 * heads;
+    const bool llama = g_rand_boolean(random);
+    GString *text = g_string_new(NULL);
+
+    g_string_append_printf(
+        text,
+        "{\"format\": \"degas-model\", \"version\": 1, \"name\": \"small\", \"family\": \"%s\", "
+        "\"n_layers\": %d, \"hidden\": %d, \"n_heads\": %d, \"n_kv_heads\": %d, \"ffn_hidden\": "
+        "%d, "
+        "\"vocab\": %d, \"max_seq_len\": 64",
+        llama ? "llama" : "gpt", g_rand_int_range(random, 1, 7), hidden, heads,
+        llama && g_rand_boolean(random) ? 1 : heads, 8 * g_rand_int_range(random, 1, 9),
+        g_rand_int_range(random, 5, 80));
+    if (llama && g_rand_int_range(random, 0, 2) == 0)
+        g_string_append_printf(text,
+                               ", \"experts\": {\"n_experts\": 4, \"top_k\": %d, "
+                               "\"ffn_hidden\": 8, \"n_shared\": %d, \"first_dense_layers\": %d}",
+                               g_rand_int_range(random, 1, 5), g_rand_int_range(random, 0, 2),
+                               g_rand_int_range(random, 0, 2));
+    if (llama && g_rand_int_range(random, 0, 4) == 0)
+        g_string_append_printf(text, ", \"mtp\": {\"n\": %d}", g_rand_int_range(random, 1, 3));
+    g_string_append(text, "}");
+    return g_string_free(text, FALSE);
+}
+
+/* Returns: (owned) the words of a command line that plans @model into @plan. */
+static GPtrArray *
+random_plan(GRand *random, const char *model, const char *plan)
+{
+    static const char *const gpus[] = {"1", "2", "3", "4", "6", "8", NULL};
+    static const char *const batches[] = {"1", "2", "4", "6", "8", "12", NULL};
+    static const char *const lengths[] = {"16", "24", "32", "64", NULL};
+    const char *schedules[64] = {NULL};
+    GPtrArray *argv = g_ptr_array_new_with_free_func(g_free);
+
+    for (size_t f = 0; schedule_families()[f] != NULL && f + 1 < G_N_ELEMENTS(schedules); f++)
+        schedules[f] = schedule_families()[f]->name;
+    g_ptr_array_add(argv, g_strdup("degas"));
+    g_ptr_array_add(argv, g_strdup("plan"));
+    g_ptr_array_add(argv,
+                    g_strdup(g_rand_int_range(random, 0, 4) > 0 ? "--dtype=fp32" : "--dtype=bf16"));
+    g_ptr_array_add(argv, g_strdup(model));
+    g_ptr_array_add(argv, g_strdup("dgx-h100"));
+    g_ptr_array_add(argv, g_strconcat("--gpus=", pick(random, gpus), NULL));
+    g_ptr_array_add(argv, g_strconcat("--global-batch=", pick(random, batches), NULL));
+    g_ptr_array_add(argv, g_strconcat("--seq-len=", pick(random, lengths), NULL));
+    g_ptr_array_add(argv, g_strdup("--framework=degas"));
+    g_ptr_array_add(argv, g_strdup("--threads=1"));
+    g_ptr_array_add(argv, g_strconcat("--output=", plan, NULL));
+    for (size_t i = 0; i < G_N_ELEMENTS(asked); i++) {
+        if (g_rand_int_range(random, 0, 3) > 0)
+            continue;
+        const char *const *const words =
+            asked[i].words[0] != NULL ? asked[i].words : (const char *const *)schedules;
+        g_ptr_array_add(argv, g_strconcat("--", asked[i].option, "=", pick(random, words), NULL));
+    }
+    return argv;
+}
+
+/* Plans, and runs what was planned: current->n is 1 then. */
+static void
+try_run(void *data)
+{
+    GPtrArray *argv = data;
+    GError *error = NULL;
+    g_autofree void **copy = g_memdup2(argv->pdata, argv->len * sizeof *argv->pdata);
+    g_autofree char *plan = g_build_filename(fuzz_folder(), "plan.json", NULL);
+    char *run[] = {"degas",     "run",       plan,  "--steps",  "1", "--device",
+                   "reference", "--timeout", "60s", "--verify", NULL};
+    /* In bf16 the numbers of models so narrow are rounded by more than the tolerance. */
+    const int n_run = (int)G_N_ELEMENTS(run) - 1 - (strstr(argv->pdata[2], "bf16") != NULL);
+
+    current->n = 0;
+    current->n_done = fuzz_command((int)argv->len, (char **)copy, &error);
+    if (current->n_done == 0) {
+        current->n_done = fuzz_command(n_run, run, &error);
+        current->n = current->n_done == 0;
+        /* No rank dies or hangs. */
+        if (current->n_done == CMD_ERROR_NO && error == NULL)
+            g_error("gradients differ");
+    }
+    if (!is_documented(current->n_done))
+        g_error("status %" G_GINT64_FORMAT "%s%s", current->n_done, error == NULL ? "" : ": ",
+                error == NULL ? "" : error->message);
+    if (error != NULL && strchr(error->message, '\n') != NULL)
+        g_error("an error of several lines: %s", error->message);
+}
+
+static void
+try_runs(int64_t n, guint32 seed, int64_t first)
+{
+    g_autofree char *path = g_build_filename(fuzz_folder(), "small.json", NULL);
+    g_autofree char *plan = g_build_filename(fuzz_folder(), "plan.json", NULL);
+    int64_t n_run = 0, n_bad = 0;
+    double cpu_s;
+
+    for (int64_t i = first; i < first + n; i++) {
+        g_autoptr(GRand) random = g_rand_new_with_seed(seed * 2654435761u + (guint32)i);
+        g_autofree char *model = random_model(random);
+        g_autoptr(GPtrArray) argv = random_plan(random, path, plan);
+
+        if (!g_file_set_contents(path, model, -1, NULL))
+            g_error("%s", path);
+        const int status = in_child(try_run, argv, 120, &cpu_s);
+        n_run += status == 0 && current->n == 1;
+        if (status == 0)
+            continue;
+        g_ptr_array_add(argv, NULL);
+        g_autofree char *line = g_strjoinv(" ", (char **)argv->pdata);
+        fprintf(stderr, "# %" G_GINT64_FORMAT ": %s %d: %s; %s\n", i,
+                WIFSIGNALED(status) ? "signal" : "status",
+                WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status), line, model);
+        n_bad++;
+    }
+    fprintf(stderr, "# %" G_GINT64_FORMAT " of %" G_GINT64_FORMAT " could be planned and run\n",
+            n_run, n);
+    report(n_bad == 0 && n_run > n / 10, "runs", n, "random plans");
+}
+
 /* --- all --- */
 
 static void
@@ -539,9 +693,12 @@ main(int argc, char **argv)
                      argc > 4 ? g_ascii_strtoll(argv[4], NULL, 10) : 10,
                      argc > 5 ? g_ascii_strtoll(argv[5], NULL, 10) : 0,
                      argc > 6 ? g_ascii_strtod(argv[6], NULL) : 0);
+    } else if (strcmp(what, "runs") == 0 && argc >= 4) {
+        try_runs(g_ascii_strtoll(argv[2], NULL, 10), (guint32)g_ascii_strtoull(argv[3], NULL, 10),
+                 argc > 4 ? g_ascii_strtoll(argv[4], NULL, 10) : 0);
     } else {
         g_error("usage: list | seeds FOLDER | try TARGET FILE | mutate TARGET|all N SEED | "
-                "requests N SEED [CPU_S [FIRST [CTRL_C_S]]]");
+                "requests N SEED [CPU_S [FIRST [CTRL_C_S]]] | runs N SEED [FIRST]");
     }
     fprintf(stderr, "1..%d\n", n_tests);
     return n_failed != 0;

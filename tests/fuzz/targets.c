@@ -362,6 +362,12 @@ remove_files(void)
         g_printerr("fuzz: %s is left\n", folder);
 }
 
+const char *
+fuzz_folder(void)
+{
+    return folder;
+}
+
 void
 fuzz_init(void)
 {

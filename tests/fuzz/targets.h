@@ -20,6 +20,9 @@ const char *fuzz_target_name(int target);
 /* Once, before all others.  stdout is /dev/null from then on; criticals end the process. */
 void fuzz_init(void);
 
+/* (borrowed) A folder for files, which is removed when this process exits. */
+const char *fuzz_folder(void);
+
 /* Gives @bytes to the target; aborts when it answers as it must not. */
 void fuzz_try(int target, const uint8_t *bytes, size_t n);
 
