@@ -175,7 +175,7 @@ typedef struct {
     int64_t least_ns; /* of what has been bounded */
     int n_left;       /* sharper bounds that may be taken */
     guint n_at_once;
-    /* The points of the least bounds that may be sliced, the least one last. */
+    /* The points of the least bounds, the least one last. */
     PlanPoint least[MAX_LEAST];
     int n_least;
 } Floors;
@@ -246,8 +246,7 @@ bound_tasks(Floors *floors)
         const FloorTask *task = &g_array_index(floors->tasks, FloorTask, i);
         if (task->least_ns >= floors->least_ns)
             continue;
-        if (task->point.degrees.vpp <= MAX(run->request->vpp, PLAN_SLICED_CHUNKS))
-            note_least(floors, &task->point);
+        note_least(floors, &task->point);
         floors->least_ns = task->least_ns;
     }
     floors->n_at_once = floors->least_ns < before_ns
@@ -370,22 +369,45 @@ are_regrouped(const PlanPoint *a, const PlanPoint *b)
            a->sequence_parallel == b->sequence_parallel;
 }
 
+/* Sets @found to points like @least, which has more chunks than others that are sliced, with each size of
+ * micro-batches: space->chunked has each of them once, for all numbers of chunks.  Returns: how many. */
+static int
+chunked_points(const PlanRun *run, const PlanPoint *least, PlanPoint found[MAX_LEAST_SIZES])
+{
+    const GArray *chunked = run->space->chunked;
+    int n = 0;
+
+    for (guint i = chunked->len; i-- > 0 && n < MAX_LEAST_SIZES;) {
+        PlanPoint one = g_array_index(chunked, PlanPoint, i);
+        one.degrees.vpp = least->degrees.vpp;
+        one.is_balanced = least->is_balanced;
+        if (are_regrouped(&one, least) && may_gain(run, &one))
+            found[n++] = one;
+    }
+    return n;
+}
+
 /* Slices the points of the least bounds with each size of micro-batches, unless they were. */
 static void
 slice_least(PlanRun *run, const Floors *floors, const PlanPoint **points, bool *tried)
 {
     const guint n = run->space->points->len;
+    const int64_t most_chunks = MAX(run->request->vpp, PLAN_SLICED_CHUNKS);
     g_autofree PlanWave *wave = g_new0(PlanWave, 1);
+    PlanPoint chunked[MAX_LEAST_SIZES];
 
     wave->evaluate = plan_evaluate_slices;
     run->evaluation.slices_briefly = true;
     for (int k = floors->n_least - 1; k >= 0 && !plan_evaluation_is_stopped(&run->evaluation);
          k--) {
-        wave->n = 0;
+        const PlanPoint *least = &floors->least[k];
+        const bool is_chunked = least->degrees.vpp > most_chunks;
+        wave->n = is_chunked ? chunked_points(run, least, chunked) : 0;
+        for (int i = 0; i < wave->n; i++)
+            wave->points[i] = &chunked[i];
         /* The smallest micro-batches have the largest bounds. */
-        for (guint i = n; i-- > 0 && wave->n < MAX_LEAST_SIZES;)
-            if (!tried[i] && are_regrouped(points[i], &floors->least[k]) &&
-                may_gain(run, points[i])) {
+        for (guint i = n; i-- > 0 && wave->n < MAX_LEAST_SIZES && !is_chunked;)
+            if (!tried[i] && are_regrouped(points[i], least) && may_gain(run, points[i])) {
                 wave->points[wave->n++] = points[i];
                 tried[i] = true;
             }

@@ -10,14 +10,15 @@
 #include "base/real.h"
 #include "base/units.h"
 #include "planner/bounds/floor_gradient.h"
+#include "planner/bounds/floor_path.h"
 #include "planner/bounds/floor_setup.h"
 #include "planner/bounds/point_bound.h"
 #include "schedule/rank_order.h"
 
 /* A range of longest slices is cut in two until its ends differ by less. */
-#define LONGEST_STEP 1.05
+#define LONGEST_STEP 1.01
 /* So often for one size of micro-batches. */
-#define MAX_LONGEST 256
+#define MAX_LONGEST 4096
 
 /* --- one cell --- */
 
@@ -312,7 +313,7 @@ n_path_ops(const PlanFloor *floor, const PlanFloorCell *cell)
 /* The largest bound of any rank, and of the chain of stages, in the order of ranks for which it is least. */
 static double
 cell_bound_s(const PlanFloor *floor, const PlanFloorCell *cell,
-             const PlanFloorTimes (*times)[MODEL_MAX_KINDS], Way *ways)
+             const PlanFloorTimes (*times)[MODEL_MAX_KINDS], Way *ways, double *forced_s)
 {
     const int64_t pp = floor->point->degrees.pp, vpp = floor->point->degrees.vpp;
     const CellWays common = cell_ways(floor, cell);
@@ -351,7 +352,7 @@ cell_bound_s(const PlanFloor *floor, const PlanFloorCell *cell,
         if (r == pp - 1)
             work_s += (vpp == 1 ? 1.0 - common.share[WAY_SLOWEST] : 1.0) *
                       plan_floor_end_part_s(floor, PLAN_PART_HEAD);
-        rank.forced_s = plan_floor_forced_s(floor->memory, &cut, r);
+        rank.forced_s = forced_s[r] = plan_floor_forced_s(floor->memory, &cut, r);
         if (isinf(rank.forced_s))
             return INFINITY;
         for (int i = 0; i < floor->n_orders; i++)
@@ -375,25 +376,58 @@ cell_bound_s(const PlanFloor *floor, const PlanFloorCell *cell,
     return real_max(0.0, least * (1.0 - LOST) - ROUNDING_S * n_path_ops(floor, cell));
 }
 
+/* The same along paths through the order of the cell's slices. */
+static double
+paths_bound_s(const PlanFloor *floor, const PlanFloorCell *cell, const PlanFloorPaths *paths,
+              const double *forced_s)
+{
+    const double seconds = plan_floor_paths_s(paths, floor, cell, forced_s);
+
+    return real_max(0.0, seconds * (1.0 - LOST) - ROUNDING_S * plan_floor_paths_n_ops(paths));
+}
+
 /* --- all cells --- */
 
 typedef struct {
-    const PlanFloor *floor;
+    PlanFloor *floor;
+    PlanMemo *memo;
     PlanFloorTimes (*times)[MODEL_MAX_KINDS]; /* (owned) [kind of nodes, and the least of all] */
     Way *ways;                                /* (owned) [rank + 1] */
+    double *forced_s;                         /* (owned) [rank] of the cell at hand */
     int64_t *n_left;                          /* ranges of longest slices that may be cut in two */
     bool ends_below; /* nothing is asked but whether a cell is below: ends with the first one */
 } Walk;
 
+/* Ends the range of longest slices of @cell with lengths that slices may have: multiples of the granularity.  Returns
+ * false where it has none. */
+static bool
+cell_narrow(const PlanFloor *floor, PlanFloorCell *cell)
+{
+    const double length = (double)floor->request->seq_len;
+    const double unit = (double)floor->granularity / length;
+
+    cell->low = real_max(cell->low, ceil(cell->low / unit - 1e-6) * unit);
+    cell->high = real_min(cell->high, trunc(cell->high / unit + 1e-6) * unit);
+    return cell->low <= real_min(1.0, cell->high);
+}
+
 /* The least of @cell, unless it is above @least: cuts it in two as long as it is below. */
 static double
-walk_least_s(const Walk *walk, PlanFloorCell cell, double least)
+walk_least_s(Walk *walk, PlanFloorCell cell, const PlanFloorPaths *paths, double least)
 {
-    if (cell.first > cell.last || cell.low > 1.0)
+    const PlanFloorTimes(*times)[MODEL_MAX_KINDS] =
+        (const PlanFloorTimes(*)[MODEL_MAX_KINDS])walk->times;
+    g_autoptr(PlanFloorPaths) found = NULL;
+    if (cell.first > cell.last || !cell_narrow(walk->floor, &cell))
         return least;
     plan_floor_times(walk->floor, &cell, walk->times);
-    const double bound_s = cell_bound_s(
-        walk->floor, &cell, (const PlanFloorTimes(*)[MODEL_MAX_KINDS])walk->times, walk->ways);
+    double bound_s = cell_bound_s(walk->floor, &cell, times, walk->ways, walk->forced_s);
+    if (bound_s < least && cell.first == cell.last) {
+        if (paths == NULL)
+            paths = found = plan_floor_paths_new(walk->floor, walk->memo, &cell, times);
+        if (paths != NULL)
+            bound_s = real_max(bound_s, paths_bound_s(walk->floor, &cell, paths, walk->forced_s));
+    }
     if (bound_s >= least)
         return least;
     if (cell.first < cell.last) {
@@ -401,15 +435,15 @@ walk_least_s(const Walk *walk, PlanFloorCell cell, double least)
         few.last = (cell.first + cell.last) / 2;
         few.low = 1.0 / (double)few.last;
         many.first = few.last + 1;
-        const double few_s = walk_least_s(walk, few, least);
-        return walk->ends_below && few_s < least ? few_s : walk_least_s(walk, many, few_s);
+        const double few_s = walk_least_s(walk, few, NULL, least);
+        return walk->ends_below && few_s < least ? few_s : walk_least_s(walk, many, NULL, few_s);
     }
     if (cell.high > cell.low * LONGEST_STEP && (*walk->n_left)-- > 0) {
         PlanFloorCell longer = cell;
         cell.high = longer.low = sqrt(cell.low * cell.high);
-        const double shorter_s = walk_least_s(walk, cell, least);
+        const double shorter_s = walk_least_s(walk, cell, paths, least);
         return walk->ends_below && shorter_s < least ? shorter_s
-                                                     : walk_least_s(walk, longer, shorter_s);
+                                                     : walk_least_s(walk, longer, paths, shorter_s);
     }
     return bound_s;
 }
@@ -434,7 +468,7 @@ work_s(const Walk *walk, int64_t n_micro_batches, int64_t n)
 /* The least over numbers of micro-batches, numbers of slices and longest slices, or @most_s.
  * @ends_below: or anything below @most_s. */
 static double
-least_s(const PlanFloor *floor, double most_s, bool ends_below)
+least_s(PlanFloor *floor, PlanMemo *memo, double most_s, bool ends_below)
 {
     const int64_t fewest = (floor->n_sequences + floor->group - 1) / floor->group;
     const int64_t most = plan_point_regroups(floor->request, floor->point)
@@ -443,8 +477,9 @@ least_s(const PlanFloor *floor, double most_s, bool ends_below)
     g_autofree PlanFloorTimes(*times)[MODEL_MAX_KINDS] =
         g_malloc0((floor->n_places + 1) * sizeof *times);
     g_autofree Way *ways = g_new0(Way, (size_t)floor->point->degrees.pp + 1);
+    g_autofree double *forced_s = g_new0(double, (size_t)floor->point->degrees.pp);
     int64_t n_left = MAX_LONGEST;
-    const Walk walk = {floor, times, ways, &n_left, ends_below};
+    Walk walk = {floor, memo, times, ways, forced_s, &n_left, ends_below};
     double least = most_s;
 
     for (int64_t m = fewest; m <= most; m++)
@@ -452,8 +487,8 @@ least_s(const PlanFloor *floor, double most_s, bool ends_below)
             const int64_t last = MIN(2 * n - 1, floor->request->seq_len);
             if (work_s(&walk, m, n) >= least)
                 break;
-            least =
-                walk_least_s(&walk, (PlanFloorCell){m, n, last, 1.0 / (double)last, 1.0}, least);
+            least = walk_least_s(&walk, (PlanFloorCell){m, n, last, 1.0 / (double)last, 1.0}, NULL,
+                                 least);
             if (ends_below && least < most_s)
                 return least;
         }
@@ -478,8 +513,16 @@ plan_floor_cell_ns(const PlanFloorAsked *asked, int64_t group, const PlanFloorCe
         g_malloc0((floor.n_places + 1) * sizeof *times);
     g_autofree Way *ways = g_new0(Way, (size_t)pp + 1);
     plan_floor_times(&floor, cell, times);
-    const double bound_s =
-        cell_bound_s(&floor, cell, (const PlanFloorTimes(*)[MODEL_MAX_KINDS])times, ways);
+    g_autofree double *forced_s = g_new0(double, (size_t)pp);
+    const PlanFloorTimes(*known)[MODEL_MAX_KINDS] = (const PlanFloorTimes(*)[MODEL_MAX_KINDS])times;
+    double bound_s = cell_bound_s(&floor, cell, known, ways, forced_s);
+    g_autoptr(PlanFloorPaths) paths = isinf(bound_s) || cell->first < cell->last
+                                          ? NULL
+                                          : plan_floor_paths_new(&floor, asked->memo, cell, known);
+    if (paths != NULL) {
+        double pb = paths_bound_s(&floor, cell, paths, forced_s);
+        bound_s = real_max(bound_s, pb);
+    }
     plan_floor_clear(&floor);
     return isinf(bound_s) ? INT64_MAX : units_ns_from_s(bound_s + end_s);
 }
@@ -501,11 +544,11 @@ plan_floor_ns(const PlanFloorAsked *asked, const int64_t *groups, int n_groups, 
         /* Rough prices rule out most of what is above. */
         if (!isinf(least)) {
             plan_floor_set_group(&floor, asked->memo, groups[i], true);
-            if (least_s(&floor, least, true) >= least)
+            if (least_s(&floor, asked->memo, least, true) >= least)
                 continue;
         }
         plan_floor_set_group(&floor, asked->memo, groups[i], false);
-        least = least_s(&floor, least, false);
+        least = least_s(&floor, asked->memo, least, false);
     }
     plan_floor_clear(&floor);
     if (least >= most_s)

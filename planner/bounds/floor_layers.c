@@ -41,23 +41,30 @@ typedef struct {
     double rows, least_rows, most_rows, attention;
 } Average;
 
-/* All ops of a pass over their number at the fewest; [1] with the gathers that hide in them, [0] as if those hid
- * behind embedding and head. */
+/* All ops of @one over their number at the fewest, with collectives of @g seconds in each; [1] with the gathers that hide
+ * in them, [0] as if those hid behind embedding and head. */
 static void
-average_s(const PlanFloor *floor, guint node, int k, int pass, const PlanFloorCell *cell,
-          const Average *ops, double seconds[2])
+ops_s(const PlanFloor *floor, const PlanFloorTable *table, const PlanFloorPass *one,
+      const PlanFloorCell *cell, const Average *ops, double g, double seconds[2])
 {
-    const PlanFloorPass *one = &floor->places[node]->passes[k][pass];
-    const double device_s = plan_floor_more_s(floor->table, &one->device, ops->rows,
-                                              ops->least_rows, ops->most_rows, added_s(one, cell));
-    const double host_s = plan_floor_more_s(floor->table, &one->host, ops->rows, ops->least_rows,
-                                            ops->most_rows, 0.0);
+    const double device_s = plan_floor_more_s(table, &one->device, ops->rows, ops->least_rows,
+                                              ops->most_rows, added_s(one, cell));
+    const double host_s =
+        plan_floor_more_s(table, &one->host, ops->rows, ops->least_rows, ops->most_rows, 0.0);
     const double attention_s = ops->attention * one->attention_s;
-    const double g = gathers_s(floor, k, pass);
 
     seconds[1] = op_s(floor, device_s, host_s, attention_s, g);
     seconds[0] =
         g == 0.0 ? seconds[1] : real_max(device_s + attention_s + floor->interference * g, host_s);
+}
+
+/* The same of a pass of a layer. */
+static void
+average_s(const PlanFloor *floor, guint node, int k, int pass, const PlanFloorCell *cell,
+          const Average *ops, double seconds[2])
+{
+    ops_s(floor, floor->table, &floor->places[node]->passes[k][pass], cell, ops,
+          gathers_s(floor, k, pass), seconds);
 }
 
 /* The same of one op of at least @rows. */
@@ -242,6 +249,43 @@ plan_floor_work_s(const PlanFloor *floor, const PlanFloorCell *cell, int k)
     return least_s;
 }
 
+double
+plan_floor_ops_s(const PlanFloor *floor, guint place, int k, int pass, const PlanFloorCell *cell,
+                 const PlanFloorOps *ops, int gathers)
+{
+    const Average average = {ops->rows, ops->rows, real_max(ops->rows, ops->most_rows),
+                             ops->attention};
+    const guint first = place < floor->n_places ? place : 0;
+    const guint last = place < floor->n_places ? place : floor->n_places - 1;
+    double least_s = INFINITY;
+
+    for (guint node = first; node <= last; node++) {
+        double seconds[2];
+        average_s(floor, node, k, pass, cell, &average, seconds);
+        least_s = real_min(least_s, seconds[gathers]);
+    }
+    return least_s;
+}
+
+double
+plan_floor_end_ops_s(const PlanFloor *floor, int64_t r, int end, int pass,
+                     const PlanFloorCell *cell, const PlanFloorOps *ops)
+{
+    const Average average = {ops->rows, ops->rows, real_max(ops->rows, ops->most_rows), 0.0};
+    const int32_t place = floor->place_of_rank[r];
+    const guint first = place >= 0 ? (guint)place : 0;
+    const guint last = place >= 0 ? (guint)place : floor->n_places - 1;
+    double least_s = INFINITY;
+
+    for (guint node = first; node <= last; node++) {
+        double seconds[2];
+        ops_s(floor, floor->ends_table, &floor->ends[node]->passes[end][pass], cell, &average, 0.0,
+              seconds);
+        least_s = real_min(least_s, seconds[0]);
+    }
+    return least_s;
+}
+
 static PlanFloorTimes
 layer_times(const PlanFloor *floor, guint node, int k, const PlanFloorCell *cell,
             const CellSizes *sizes)
@@ -251,10 +295,9 @@ layer_times(const PlanFloor *floor, guint node, int k, const PlanFloorCell *cell
     PlanFloorTimes times = {0};
 
     for (int i = 0; i < PLAN_FLOOR_PASSES; i++) {
-        double one[2];
-        work_s(floor, node, k, i, cell, one);
-        times.work_s[0] += one[0];
-        times.work_s[1] += one[1];
+        work_s(floor, node, k, i, cell, times.works_s[i]);
+        for (int g = 0; g < 2; g++)
+            times.work_s[g] += times.works_s[i][g];
         tokens_s(floor, node, k, i, cell, least_tokens, fewest, times.least_s[i]);
         slowest_s(floor, node, k, i, cell, floor->group, times.largest_s[i]);
     }

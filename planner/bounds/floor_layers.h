@@ -50,6 +50,7 @@ typedef struct {
     const PlanFloorMemory *memory;
     int64_t n_sequences; /* of a replica */
     int64_t group;       /* sequences of the largest micro-batch */
+    int64_t granularity; /* tokens of which slices have a multiple */
     double interference; /* of a hidden second */
     /* Layers of each rank's first stage, of all of its stages, and of the first stages of the ranks
      * before it: (owned) [rank][kind of layers]. */
@@ -58,8 +59,10 @@ typedef struct {
     PlanFloorOrder *orders;            /* (owned) those that no other beats */
     int n_orders;
     /* Where ranks lie: on kinds of nodes, or, of one kind, in groups that do not lie alike. */
-    GArray *places_groups;        /* (owned, nullable) plan_rank_places() */
-    const PlanFloorKind **places; /* (owned) [place] what layers take there */
+    GArray *places_groups;            /* (owned, nullable) plan_rank_places() */
+    const PlanFloorKind **places;     /* (owned) [place] what layers take there */
+    const PlanFloorTable *ends_table; /* (nullable) plan_floor_set_ends() */
+    const PlanFloorKind **ends;       /* (owned) [place] what the ends of the model take there */
     guint n_places;
     int32_t *place_of_rank; /* (owned) -1: several */
     int32_t *likes;         /* (owned) [rank] plan_rank_likes() */
@@ -70,7 +73,8 @@ typedef struct {
 
 /* What one layer takes in a cell at the least.  [gathers] as average_s(). */
 typedef struct {
-    double work_s[2]; /* of all tokens */
+    double work_s[2];                     /* of all tokens */
+    double works_s[PLAN_FLOOR_PASSES][2]; /* the same of each pass */
     /* Of the slice that takes longest, forward in the first micro-batch and backward in the last one. */
     double pass_s[PLAN_FLOOR_SUMS][2];
     double group_s[PLAN_FLOOR_SUMS][2];   /* the same in the first group and in the last one */
@@ -107,7 +111,15 @@ plan_floor_least_tokens(const PlanFloor *floor, const PlanFloorCell *cell)
 {
     const double others = (double)(cell->last - 1) * cell->high * (1.0 + 1e-9);
 
-    return fmax(1.0, trunc((double)floor->request->seq_len * (1.0 - others)));
+    return fmax((double)floor->granularity,
+                trunc((double)floor->request->seq_len * (1.0 - others)));
+}
+
+/* Whether gathers count that hide in the layers of rank @r. */
+static inline int
+plan_floor_rank_gathers(const PlanFloor *floor, int64_t r)
+{
+    return floor->ends_hide && (r == 0 || r == floor->point->degrees.pp - 1) ? 0 : 1;
 }
 
 /* What layers of rank @r take: those of its place, and whether gathers count that hide. */
@@ -120,11 +132,10 @@ static inline PlanFloorRankLayers
 plan_floor_rank_layers(const PlanFloor *floor, const PlanFloorTimes (*times)[MODEL_MAX_KINDS],
                        int64_t r)
 {
-    const bool is_end = r == 0 || r == floor->point->degrees.pp - 1;
     const int32_t place = floor->place_of_rank[r];
 
     return (PlanFloorRankLayers){times[place >= 0 ? (guint)place : floor->n_places],
-                                 floor->ends_hide && is_end ? 0 : 1};
+                                 plan_floor_rank_gathers(floor, r)};
 }
 
 /* Whether an op takes as long on both ranks. */
@@ -134,20 +145,42 @@ plan_floor_are_alike(const PlanFloor *floor, int64_t q, int64_t r)
     return floor->likes[q] == floor->likes[r];
 }
 
-/* Both passes of an end of the model over all tokens. */
+/* One pass of an end of the model over all tokens. */
 static inline double
-plan_floor_end_part_s(const PlanFloor *floor, PlanPart part)
+plan_floor_end_pass_s(const PlanFloor *floor, PlanPart part, int pass)
 {
     const PlanPartCost *cost = &floor->cost->parts[part];
 
     return (double)floor->point->n_micro_batches *
-           (cost->sliced_forward_s + cost->sliced_backward_s);
+           (pass == PLAN_FLOOR_FORWARD ? cost->sliced_forward_s : cost->sliced_backward_s);
+}
+
+/* Both passes of an end of the model over all tokens. */
+static inline double
+plan_floor_end_part_s(const PlanFloor *floor, PlanPart part)
+{
+    return plan_floor_end_pass_s(floor, part, PLAN_FLOOR_FORWARD) +
+           plan_floor_end_pass_s(floor, part, PLAN_FLOOR_BACKWARD);
 }
 
 PlanFloorGroups plan_floor_groups(const PlanFloor *floor, const PlanFloorCell *cell);
 
 /* Returns: work_s[0] of a layer of kind @k where it takes least, as plan_floor_times() has it. */
 double plan_floor_work_s(const PlanFloor *floor, const PlanFloorCell *cell, int k);
+
+/* Rows of ops on average and at the most; and of one sequence's attention, on average. */
+typedef struct {
+    double rows, most_rows, attention;
+} PlanFloorOps;
+
+/* Returns: what @ops of a layer of kind @k at @place (n_places: where it takes least) take in a pass at the least
+ * on average; @gathers as average_s(). */
+double plan_floor_ops_s(const PlanFloor *floor, guint place, int k, int pass,
+                        const PlanFloorCell *cell, const PlanFloorOps *ops, int gathers);
+
+/* The same of an end of the model on rank @r, once plan_floor_set_ends() has been called. */
+double plan_floor_end_ops_s(const PlanFloor *floor, int64_t r, int end, int pass,
+                            const PlanFloorCell *cell, const PlanFloorOps *ops);
 
 /* Sets @times [place][kind of layers] of all places; the least of them comes last.  Cost: O(places * kinds
  * * log intervals), times the sizes of a micro-batch where these differ. */

@@ -31,6 +31,7 @@ plan_floor_clear(PlanFloor *floor)
     g_free(floor->orders);
     g_clear_pointer(&floor->places_groups, g_array_unref);
     g_free(floor->places);
+    g_free(floor->ends);
     g_free(floor->place_of_rank);
     g_free(floor->likes);
     g_free(floor->as_long);
@@ -160,6 +161,7 @@ plan_floor_init(PlanFloor *floor, const PlanFloorAsked *asked, const PlanFloorMe
         .point = point,
         .cost = cost,
         .memory = memory,
+        .granularity = plan_granularity(&point->degrees, point->sequence_parallel),
         .n_sequences = point->n_micro_batches * point->micro_batch,
         .interference = request->profile->parameters.interference_fraction,
         .ends_hide = plan_sketch_prefetch(request, cost) > 1,
@@ -175,6 +177,7 @@ plan_floor_init(PlanFloor *floor, const PlanFloorAsked *asked, const PlanFloorMe
     floor->n_places = floor->places_groups == NULL ? request->profile->cluster->nodes->len
                                                    : floor->places_groups->len / MODEL_GROUP_N;
     floor->places = g_new(const PlanFloorKind *, floor->n_places);
+    floor->ends = g_new(const PlanFloorKind *, floor->n_places);
     floor->as_long = g_new(int64_t, (size_t)pp);
     for (int64_t r = 0; r < pp; r++)
         floor->as_long[r] = first_as_long(floor, r, floor->first[r]);
@@ -191,11 +194,29 @@ plan_floor_set_group(PlanFloor *floor, PlanMemo *memo, int64_t group, bool is_ro
     const GArray *groups = floor->places_groups;
 
     floor->group = group;
+    floor->ends_table = NULL;
     for (guint i = 0; i < floor->n_places; i++) {
         const ProfileGroup *at =
             groups == NULL ? NULL : &g_array_index(groups, ProfileGroup, i * MODEL_GROUP_N);
         if (i == 0 || groups != NULL)
             floor->table = plan_floor_table(memo, floor->request, floor->point, rows, at, is_rough);
         floor->places[i] = &floor->table->kinds[groups == NULL ? i : 0];
+    }
+}
+
+void
+plan_floor_set_ends(PlanFloor *floor, PlanMemo *memo)
+{
+    const int64_t rows = floor->group * floor->request->seq_len;
+    const GArray *groups = floor->places_groups;
+
+    if (floor->ends_table != NULL || floor->request->arch->vocab == 0)
+        return;
+    for (guint i = 0; i < floor->n_places; i++) {
+        const ProfileGroup *at =
+            groups == NULL ? NULL : &g_array_index(groups, ProfileGroup, i * MODEL_GROUP_N);
+        if (i == 0 || groups != NULL)
+            floor->ends_table = plan_floor_ends_table(memo, floor->request, floor->point, rows, at);
+        floor->ends[i] = &floor->ends_table->kinds[groups == NULL ? i : 0];
     }
 }

@@ -16,4 +16,7 @@ double plan_floor_init(PlanFloor *floor, const PlanFloorAsked *asked,
 /* The largest micro-batch has @group sequences.  @is_rough: layers are priced roughly (floor_table.h). */
 void plan_floor_set_group(PlanFloor *floor, PlanMemo *memo, int64_t group, bool is_rough);
 
+/* Has the ends of the model priced on slices of the group, unless they are. */
+void plan_floor_set_ends(PlanFloor *floor, PlanMemo *memo);
+
 void plan_floor_clear(PlanFloor *floor);

@@ -53,11 +53,12 @@ typedef struct {
     int64_t rows;               /* of a table: at the most; of a segment: its number */
     const ProfileGroup *groups; /* (nullable) of layers; NULL: the nearest there are of each kind */
     bool is_rough;
+    bool is_ends; /* of embedding and head, in place of the kinds of layers */
 } Question;
 
 typedef struct {
     PlanMemoKey memo;
-    int64_t tp, cp, ep, sequence_parallel, recompute, rows, is_table, is_rough, has_groups;
+    int64_t tp, cp, ep, sequence_parallel, recompute, rows, is_table, is_rough, is_ends, has_groups;
     ProfileGroup groups[MODEL_GROUP_N];
 } Key;
 
@@ -85,9 +86,16 @@ accumulate_bytes(const Question *asked, double n)
                : workload_accumulate_bytes(asked->request->dtype, conventions, false, n);
 }
 
-/* The question about one sequence of @layer at device @first. */
+/* Kinds of layers, or ends. */
+static int32_t
+n_kinds(const Question *asked)
+{
+    return asked->is_ends ? PLAN_FLOOR_ENDS : model_n_kinds(asked->request->arch);
+}
+
+/* The question about one sequence of a layer of kind @k, or of end @k, at device @first. */
 static ProfileQuery
-query_of(const Question *asked, int64_t first, int64_t layer)
+query_of(const Question *asked, int64_t first, int k)
 {
     const PlanRequest *request = asked->request;
     PlanLayerShape shape = plan_point_layer_shape(asked->point);
@@ -96,8 +104,10 @@ query_of(const Question *asked, int64_t first, int64_t layer)
     ProfileQuery query = plan_layer_query(request, &shape, first);
     if (asked->groups != NULL)
         memcpy(query.groups, asked->groups, sizeof query.groups);
-    query.part = MODEL_PART_LAYER;
-    query.layer = layer;
+    query.part = !asked->is_ends             ? MODEL_PART_LAYER
+                 : k == PLAN_FLOOR_EMBEDDING ? MODEL_PART_EMBEDDING
+                                             : MODEL_PART_HEAD;
+    query.layer = asked->is_ends ? 0 : MAX(0, model_first_of_kind(request->arch, k));
     query.accumulate_bytes_per_weight = accumulate_bytes(asked, 2.0);
     return query;
 }
@@ -174,24 +184,22 @@ static void
 fill_prices(const Question *asked, const Segment *segment, int64_t begin, int64_t first,
             const Prices *rough, Prices *prices)
 {
-    const ModelArch *arch = asked->request->arch;
-    const int32_t n_kinds = segment->n_layers;
     const int64_t n_pieces = (segment->n_intervals + PRICED_AT_ONCE - 1) / PRICED_AT_ONCE;
     Pricing pricing = {.asked = asked,
                        .segment = segment,
                        .known = rough == NULL ? NULL : rough->layers,
                        .begin = begin};
 
-    for (int k = 0; k < n_kinds; k++) {
-        pricing.queries[k] = query_of(asked, first, MAX(0, model_first_of_kind(arch, k)));
+    for (int k = 0; k < segment->n_layers; k++) {
+        pricing.queries[k] = query_of(asked, first, k);
         prices->added_s[k] = added_s(asked, &pricing.queries[k]);
         for (int i = 0; i < N_PASSES; i++) {
             prices->attention_s[k][i] = profile_cost_sliced_attention_floor_s(
                 asked->request->profile, &pricing.queries[k], passes[i]);
         }
     }
-    pricing.layers = prices->layers =
-        g_new(ProfileSliceFloor, (size_t)segment->n_intervals * (size_t)n_kinds * N_PASSES);
+    pricing.layers = prices->layers = g_new(
+        ProfileSliceFloor, (size_t)segment->n_intervals * (size_t)segment->n_layers * N_PASSES);
     parallel_each(n_pieces, asked->request->threads, price_intervals, &pricing);
 }
 
@@ -209,6 +217,7 @@ key_of(const Question *asked, bool is_table)
         .rows = asked->rows,
         .is_table = is_table,
         .is_rough = asked->is_rough,
+        .is_ends = asked->is_ends,
         .has_groups = asked->groups != NULL,
     };
 
@@ -255,7 +264,7 @@ make_segment(const void *data)
     int64_t first = 0;
 
     segment->n_kinds = cluster->nodes->len;
-    segment->n_layers = model_n_kinds(asked->request->arch);
+    segment->n_layers = n_kinds(asked);
     segment->end = begin;
     while (segment->end < last) {
         for (int i = 0; i < (asked->is_rough ? ROUGH : 1) && segment->end < last; i++)
@@ -411,10 +420,11 @@ typedef struct {
 
 /* One pass, with what the request has its backward compute again. */
 static void
-set_pass(const PlanRequest *request, const Segments *all, const PlanFloorTable *table, guint nodes,
+set_pass(const Question *asked, const Segments *all, const PlanFloorTable *table, guint nodes,
          int k, int pass, PlanFloorPass *one)
 {
-    const int recompute = request->recompute;
+    const PlanRequest *request = asked->request;
+    const int recompute = asked->is_ends ? PLAN_RECOMPUTE_NONE : request->recompute;
     const bool all_again = pass == 1 && recompute == PLAN_RECOMPUTE_FULL &&
                            plan_full_repeats_all(&request->conventions);
     const bool core_again =
@@ -469,7 +479,7 @@ make_table(const void *data)
     for (guint i = 0; i < table->n_kinds; i++)
         for (int32_t k = 0; k < table->n_layers; k++)
             for (int pass = 0; pass < N_PASSES; pass++)
-                set_pass(asked->request, &all, table, i, k, pass, &table->kinds[i].passes[k][pass]);
+                set_pass(asked, &all, table, i, k, pass, &table->kinds[i].passes[k][pass]);
     return table;
 }
 
@@ -477,7 +487,17 @@ const PlanFloorTable *
 plan_floor_table(PlanMemo *memo, const PlanRequest *request, const PlanPoint *point, int64_t rows,
                  const ProfileGroup *groups, bool is_rough)
 {
-    const Question question = {memo, request, point, rows, groups, is_rough};
+    const Question question = {memo, request, point, rows, groups, is_rough, false};
+    const Key key = key_of(&question, true);
+
+    return plan_memo_get(memo, &key.memo, make_table, &question, table_free);
+}
+
+const PlanFloorTable *
+plan_floor_ends_table(PlanMemo *memo, const PlanRequest *request, const PlanPoint *point,
+                      int64_t rows, const ProfileGroup *groups)
+{
+    const Question question = {memo, request, point, rows, groups, false, true};
     const Key key = key_of(&question, true);
 
     return plan_memo_get(memo, &key.memo, make_table, &question, table_free);

@@ -74,6 +74,18 @@ const PlanFloorTable *plan_floor_table(PlanMemo *memo, const PlanRequest *reques
                                        const PlanPoint *point, int64_t rows,
                                        const ProfileGroup *groups, bool is_rough);
 
+/* Ends of the model, in place of kinds of layers. */
+enum {
+    PLAN_FLOOR_EMBEDDING,
+    PLAN_FLOOR_HEAD,
+    PLAN_FLOOR_ENDS
+};
+
+/* The same of embedding and head, which nothing recomputes. */
+const PlanFloorTable *plan_floor_ends_table(PlanMemo *memo, const PlanRequest *request,
+                                            const PlanPoint *point, int64_t rows,
+                                            const ProfileGroup *groups);
+
 /* Returns: what ops take on average at the least if they have @rows on average, and none has more than
  * @most_rows.  Cost: O(log intervals). */
 double plan_floor_average_s(const PlanFloorTable *table, const PlanFloorCurve *curve, double rows,
