@@ -31,10 +31,11 @@ add(PlanFloorMessage *sum, const PlanFloorMessage *one)
     sum->row_s += one->row_s;
 }
 
-/* From rank @from to rank @to, with @bytes per row. */
+/* From rank @from to rank @to, with @bytes per row; @gathered: per row which the receivers gather of each other then,
+ * 0: none. */
 static PlanFloorMessage
 message_between(const PlanRequest *request, const ProfileMesh *mesh, int64_t from, int64_t to,
-                double bytes)
+                double bytes, double gathered)
 {
     const ProfileGroup pair = profile_group_pair(mesh, from, to);
     const ProfileGroup senders = profile_group_of_rank(mesh, PROFILE_GROUP_STAGE, from);
@@ -43,7 +44,18 @@ message_between(const PlanRequest *request, const ProfileMesh *mesh, int64_t fro
     const double empty_s = profile_cost_p2p_s(request->profile, 0, a, b, &senders);
     const double most_s = profile_cost_p2p_s(request->profile, MOST_BYTES, a, b, &senders);
 
-    return (PlanFloorMessage){empty_s, (most_s - empty_s) / (double)MOST_BYTES * bytes};
+    PlanFloorMessage message = {empty_s, (most_s - empty_s) / (double)MOST_BYTES * bytes};
+
+    if (gathered > 0.0) {
+        const ProfileGroup group = profile_group_of_rank(mesh, PROFILE_GROUP_TP, to);
+        const double first_s =
+            profile_cost_collective_s(request->profile, MODEL_COMM_ALL_GATHER, 0, &group);
+        const double last_s =
+            profile_cost_collective_s(request->profile, MODEL_COMM_ALL_GATHER, MOST_BYTES, &group);
+        message.latency_s += first_s;
+        message.row_s += (last_s - first_s) / (double)MOST_BYTES * gathered;
+    }
+    return message;
 }
 
 typedef struct {
@@ -83,11 +95,12 @@ make_messages(const void *data)
     if ((request->conventions.broadcast_p2p && !whole) || d->pp == 1)
         return messages;
     const double bytes = row_bytes(request, point, shares);
+    const double gathered = shares ? bytes * (double)d->tp : 0.0;
     for (int64_t r = 1; r <= d->pp; r++) {
         const int64_t here = r - 1, next = r % d->pp;
         for (int pass = 0; pass < 2; pass++) {
             const PlanFloorMessage one = message_between(request, &mesh, pass == 0 ? here : next,
-                                                         pass == 0 ? next : here, bytes);
+                                                         pass == 0 ? next : here, bytes, gathered);
             PlanFloorMessage *sum = r < d->pp ? &messages->to[r][pass] : &messages->round[pass];
             *sum = messages->to[here][pass];
             add(sum, &one);

@@ -1,8 +1,9 @@
 /*
  * planner/bounds/floor_messages.h - what messages between neighbouring ranks take at the least, by rows.
  *
- * A message of a slice of x rows takes its latency and x times what a row takes at the rate of the path,
- * without what spreads it over the ranks of a group (profiles/workload/ops.c).  Stages lie in a loop, so
+ * A message of a slice of x rows takes its latency and x times what a row takes at the rate of the path, and where
+ * each rank of a group gets a share of it, the gathering behind it, which is linear, too (profiles/workload/ops.c).
+ * Messages that one rank gets and gives the others are left out.  Stages lie in a loop, so
  * the last rank's neighbour is the first one.
  *
  * Thread-safety: as the memo.

@@ -8,13 +8,16 @@
 #include "schedule/graph.h"
 
 /* Orders of more ops are left out: they take as long as many other bounds, and have small bubbles. */
-#define MAX_OPS (INT64_C(1) << 16)
-/* Paths of which the mean is taken, and how fast slices get shorter that have more of a path than others.  Twice as
- * many gain 0 to 2 % of a bound where slices are more than a hundred, else nothing. */
-#define N_PATHS 16
+#define MAX_OPS (INT64_C(1) << 15)
+/* Paths of which the mean is taken, by the number of slices, and how fast slices get shorter that have more of a path
+ * than others.  Twice as many gain up to 2 % of a bound where slices are more than a hundred, else nothing. */
+#define N_PATHS(n_slices) CLAMP(2 * (n_slices), 8, 16)
 #define SHORTER 0.1
-/* Sequences of sizes of micro-batches of which each has paths of its own. */
+/* Sequences of sizes of micro-batches of which each has paths of its own, and ops of all of their orders. */
 #define MAX_SIZES 64
+#define MAX_SIZED_OPS (INT64_C(1) << 18)
+/* Those with and without a largest one that are counted. */
+#define MAX_LOOKED_AT 1024
 
 /* How often something lies on the paths: with the slice with which it lies there least often; and beyond that
  * with all slices, and with one slice at the most. */
@@ -80,6 +83,15 @@ n_layer_rows(const PlanFloor *floor)
     return layer_at(floor, floor->n_places + 1, 0, 0, 0);
 }
 
+/* An op, in the order in which ends are set: after the op before it on its rank and the one that sends it a message. */
+typedef struct {
+    int64_t i, producer; /* its index; that of the sender, or SCHEDULE_GRAPH_NONE */
+    double op_s, message_s;
+    int32_t micro_batch;
+    uint16_t slice;
+    bool is_first; /* of its rank */
+} Step;
+
 /* Where ops and messages take as long as here, a path is the longest one. */
 typedef struct {
     const PlanFloor *floor;
@@ -91,6 +103,7 @@ typedef struct {
     double (*message_s)[PLAN_FLOOR_PASSES]; /* [rank] over the boundary behind it */
     double *slice_longer, *size_longer;     /* [slice], [micro-batch] times as long */
     int32_t *rank_of;                       /* [op] */
+    Step *steps;                            /* of all ops */
     double *end_s;                          /* [op] */
     bool *waits;                            /* [op] for its message, not for its rank */
     /* What is counted. */
@@ -168,29 +181,47 @@ stage_of(const Finder *finder, int64_t i)
     return (int64_t)finder->schedule->ops[i].chunk * finder->schedule->n_ranks + finder->rank_of[i];
 }
 
-/* Sets the end of every op, and what it waits for. */
 static void
-set_ends(Finder *finder)
+set_steps(Finder *finder)
 {
     const ScheduleGraph *graph = finder->graph;
     const Schedule *schedule = finder->schedule;
     const int64_t n_ops = schedule_n_ops(schedule);
 
     for (int64_t n = 0; n < n_ops; n++) {
-        const int64_t i = graph->order[n], producer = graph->producer[i];
+        const int64_t i = graph->order[n];
         const ScheduleOp *op = &schedule->ops[i];
         const int32_t rank = finder->rank_of[i];
-        double start_s = i == schedule->rank_begin[rank] ? 0.0 : finder->end_s[i - 1];
-        finder->waits[i] = false;
-        if (producer != SCHEDULE_GRAPH_NONE) {
-            const double here_s = finder->end_s[producer] +
-                                  finder->message_s[boundary_of(finder, op, rank)][pass_of(op)];
-            finder->waits[i] = here_s > start_s;
+        finder->steps[n] =
+            (Step){.i = i,
+                   .producer = graph->producer[i],
+                   .op_s = finder->op_s[stage_of(finder, i)][pass_of(op)],
+                   .message_s = finder->message_s[boundary_of(finder, op, rank)][pass_of(op)],
+                   .micro_batch = op->micro_batch,
+                   .slice = op->slice,
+                   .is_first = i == schedule->rank_begin[rank]};
+    }
+}
+
+/* Sets the end of every op, and what it waits for. */
+static void
+set_ends(Finder *finder)
+{
+    const int64_t n_ops = schedule_n_ops(finder->schedule);
+    double *end_s = finder->end_s;
+
+    for (int64_t n = 0; n < n_ops; n++) {
+        const Step *step = &finder->steps[n];
+        double start_s = step->is_first ? 0.0 : end_s[step->i - 1];
+        bool waits = false;
+        if (step->producer != SCHEDULE_GRAPH_NONE) {
+            const double here_s = end_s[step->producer] + step->message_s;
+            waits = here_s > start_s;
             start_s = real_max(start_s, here_s);
         }
-        finder->end_s[i] = start_s + finder->op_s[stage_of(finder, i)][pass_of(op)] *
-                                         finder->slice_longer[op->slice] *
-                                         finder->size_longer[op->micro_batch];
+        finder->waits[step->i] = waits;
+        end_s[step->i] = start_s + step->op_s * finder->slice_longer[step->slice] *
+                                       finder->size_longer[step->micro_batch];
     }
 }
 
@@ -354,7 +385,7 @@ find_mean(Finder *finder, const int64_t *sequences)
 {
     const PlanFloor *floor = finder->floor;
     const int64_t pp = floor->point->degrees.pp, n_stages = pp * floor->point->degrees.vpp;
-    const int64_t n_slices = finder->n_slices;
+    const int64_t n_slices = finder->n_slices, n_paths = N_PATHS(n_slices);
     const size_t n_sizes = set_sizes(finder, sequences), n = n_sizes * (size_t)n_slices;
     const size_t n_backwards = (size_t)(n_stages * finder->cell->n_micro_batches);
     g_autofree double *layers = g_new0(double, n_layer_rows(floor) * n);
@@ -370,11 +401,11 @@ find_mean(Finder *finder, const int64_t *sequences)
     finder->messages = messages;
     finder->backwards = backwards;
     finder->slice_s = slice_s;
-    finder->weight = 1.0 / N_PATHS;
+    finder->weight = 1.0 / (double)n_paths;
     finder->n_ops = 0.0;
     for (int64_t i = 0; i < n_slices; i++)
         finder->slice_longer[i] = 1.0;
-    for (int path = 0; path < N_PATHS; path++) {
+    for (int path = 0; path < n_paths; path++) {
         memset(backwards, 0, n_backwards * sizeof *backwards);
         memset(slice_s, 0, (size_t)n_slices * sizeof *slice_s);
         set_ends(finder);
@@ -436,18 +467,23 @@ has_largest(const int64_t *sizes, int64_t m, int64_t largest)
     return false;
 }
 
-/* Whether there are few enough sequences of sizes. */
+/* Whether there are few enough sequences of sizes, each with an order of @n_ops. */
 static bool
-are_few(const PlanFloor *floor, int64_t m)
+are_few(const PlanFloor *floor, int64_t m, int64_t n_ops)
 {
+    const int64_t most = MIN(MAX_SIZES, MAX_SIZED_OPS / n_ops);
     g_autofree int64_t *sizes = g_new(int64_t, (size_t)m);
-    int n = 0;
+    int64_t n = 0;
 
     first_sizes(sizes, m, floor->group, floor->n_sequences);
-    do
+    for (int64_t looked_at = 1; looked_at <= MAX_LOOKED_AT; looked_at++) {
         n += has_largest(sizes, m, floor->group);
-    while (n <= MAX_SIZES && next_sizes(sizes, m, floor->group));
-    return n <= MAX_SIZES;
+        if (n > most)
+            return false;
+        if (!next_sizes(sizes, m, floor->group))
+            return true;
+    }
+    return false;
 }
 
 /* Finds the paths of all sequences of sizes. */
@@ -478,7 +514,8 @@ plan_floor_paths_new(PlanFloor *floor, PlanMemo *memo, const PlanFloorCell *cell
                                  .n_slices = n_slices,
                                  .group = floor->request->group};
 
-    if (vpp == 1 || m * n_slices > MAX_OPS / (2 * pp * vpp) || !are_few(floor, m))
+    if (vpp == 1 || m * n_slices > MAX_OPS / (2 * pp * vpp) ||
+        !are_few(floor, m, 2 * pp * vpp * m * n_slices))
         return NULL;
     g_autoptr(Schedule) schedule =
         schedule_new(schedule_family_usual(vpp, true)->sliced->name, &shape, NULL);
@@ -492,6 +529,7 @@ plan_floor_paths_new(PlanFloor *floor, PlanMemo *memo, const PlanFloorCell *cell
     g_autofree double *size_longer = g_new(double, (size_t)m), *end_s = g_new(double, n_ops);
     g_autofree int32_t *rank_of = g_new(int32_t, n_ops), *numbers = g_new(int32_t, (size_t)m);
     g_autofree bool *waits = g_new(bool, n_ops);
+    g_autofree Step *steps = g_new(Step, n_ops);
     g_autoptr(PlanFloorPaths) paths = g_new0(PlanFloorPaths, 1);
     Finder finder = {.floor = floor,
                      .cell = cell,
@@ -504,6 +542,7 @@ plan_floor_paths_new(PlanFloor *floor, PlanMemo *memo, const PlanFloorCell *cell
                      .size_longer = size_longer,
                      .size_of = numbers,
                      .rank_of = rank_of,
+                     .steps = steps,
                      .end_s = end_s,
                      .waits = waits};
 
@@ -512,6 +551,7 @@ plan_floor_paths_new(PlanFloor *floor, PlanMemo *memo, const PlanFloorCell *cell
     plan_floor_set_ends(floor, memo);
     set_times(&finder, times);
     set_ranks(&finder);
+    set_steps(&finder);
     find_means(&finder, paths->means);
     return g_steal_pointer(&paths);
 }
