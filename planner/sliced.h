@@ -14,7 +14,7 @@
 
 #include "planner/run.h"
 
-/* Chunks that are tried with slices. */
+/* Chunks that are tried with slices, but for points of the least bounds, which may have any number. */
 #define PLAN_SLICED_CHUNKS 4
 
 /* Returns: a bound of slices that is above this leaves them too little to gain on a plan of the

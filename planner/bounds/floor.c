@@ -16,7 +16,7 @@
 #include "schedule/rank_order.h"
 
 /* A range of longest slices is cut in two until its ends differ by less. */
-#define LONGEST_STEP 1.02
+#define LONGEST_STEP 1.01
 /* So often for one size of micro-batches. */
 #define MAX_LONGEST 4096
 

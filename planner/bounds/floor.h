@@ -23,7 +23,8 @@
  * slice also passes all stages before the last one, which does all of its own ops meanwhile; and where
  * micro-batches are of one size, a rank waits for a slice of the first one that comes round and round while the
  * rank has only the first group's ops, and of the last one likewise (docs/bounds.md), and for its first
- * gradient (floor_gradient.h).  What rank 0 does after its
+ * gradient (floor_gradient.h).  Of several chunks and one number of slices long paths through the order of all ops
+ * count besides (floor_path.h).  What rank 0 does after its
  * last op is added (plan_sketch_end_s), in the order of ranks in which both are least.
  *
  * Context parallelism's ring and tensor parallelism that overlaps are left out, since they may hide.

@@ -9,9 +9,9 @@
 
 /* Orders of more ops are left out: they take as long as many other bounds, and have small bubbles. */
 #define MAX_OPS (INT64_C(1) << 15)
-/* Paths of which the mean is taken, by the number of slices, and how fast slices get shorter that have more of a path
- * than others.  Twice as many gain up to 2 % of a bound where slices are more than a hundred, else nothing. */
-#define N_PATHS(n_slices) CLAMP(2 * (n_slices), 8, 16)
+/* Paths of which the mean is taken, and how fast slices get shorter that have more of a path than others.  Twice as
+ * many gain up to 2 % of a bound where slices are more than a hundred, else nothing. */
+#define N_PATHS 16
 #define SHORTER 0.1
 /* Sequences of sizes of micro-batches of which each has paths of its own, and ops of all of their orders. */
 #define MAX_SIZES 64
@@ -385,7 +385,7 @@ find_mean(Finder *finder, const int64_t *sequences)
 {
     const PlanFloor *floor = finder->floor;
     const int64_t pp = floor->point->degrees.pp, n_stages = pp * floor->point->degrees.vpp;
-    const int64_t n_slices = finder->n_slices, n_paths = N_PATHS(n_slices);
+    const int64_t n_slices = finder->n_slices;
     const size_t n_sizes = set_sizes(finder, sequences), n = n_sizes * (size_t)n_slices;
     const size_t n_backwards = (size_t)(n_stages * finder->cell->n_micro_batches);
     g_autofree double *layers = g_new0(double, n_layer_rows(floor) * n);
@@ -401,11 +401,11 @@ find_mean(Finder *finder, const int64_t *sequences)
     finder->messages = messages;
     finder->backwards = backwards;
     finder->slice_s = slice_s;
-    finder->weight = 1.0 / (double)n_paths;
+    finder->weight = 1.0 / N_PATHS;
     finder->n_ops = 0.0;
     for (int64_t i = 0; i < n_slices; i++)
         finder->slice_longer[i] = 1.0;
-    for (int path = 0; path < n_paths; path++) {
+    for (int path = 0; path < N_PATHS; path++) {
         memset(backwards, 0, n_backwards * sizeof *backwards);
         memset(slice_s, 0, (size_t)n_slices * sizeof *slice_s);
         set_ends(finder);
