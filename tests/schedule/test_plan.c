@@ -468,6 +468,26 @@ test_rare_conventions(void)
     }
 }
 
+/* Groups of replicas that hold the optimizer's state are of one size, and only ZeRO 1 has them. */
+static void
+test_optimizer_instances_divide_replicas(void)
+{
+    for (int64_t dp = 1; dp <= 6; dp++)
+        for (int64_t n = 2; n <= 3; n++)
+            for (int zero = 0; zero <= 2; zero++) {
+                g_autoptr(Plan) plan = plan_new();
+                plan->degrees.dp = dp;
+                plan->global_batch = dp;
+                plan->seq_len = 8;
+                g_array_append_val(plan->slices, plan->seq_len);
+                plan->zero_stage = zero;
+                plan_set_even_stages(plan, 2, true, SCHEDULE_PLACEMENT_LOOP, PLAN_RECOMPUTE_NONE);
+                g_assert_true(plan_check(plan, 2, NULL));
+                plan->conventions.optimizer_instances = (int32_t)n;
+                g_assert_true(plan_check(plan, 2, NULL) == (zero == 1 && dp % n == 0));
+            }
+}
+
 static void
 test_refuses(void)
 {
@@ -517,6 +537,8 @@ main(int argc, char **argv)
     g_test_add_func("/schedule/plan/round-trip", test_round_trip);
     g_test_add_func("/schedule/plan/defaults", test_defaults);
     g_test_add_func("/schedule/plan/rare-conventions", test_rare_conventions);
+    g_test_add_func("/schedule/plan/optimizer-instances-divide-replicas",
+                    test_optimizer_instances_divide_replicas);
     g_test_add_func("/schedule/plan/refuses", test_refuses);
     return g_test_run();
 }

@@ -77,7 +77,8 @@ test_round_trip(void)
     g_assert_cmpstr(text_again, ==, text);
 }
 
-/* What a schedule alone is simulated with has no bytes, and load may be even: least values are read back. */
+/* What a schedule alone is simulated with has no bytes, and load may be even: least values are
+ * read back. */
 static void
 test_least_load_comes_back(void)
 {
@@ -99,6 +100,38 @@ test_least_load_comes_back(void)
     g_assert_cmpint(back->load.n_steps, ==, 1);
     g_assert_cmpint(back->load.peak_memory_bytes[REPORT_LOAD_P95], ==, 0);
     g_assert_true(back->load.imbalance[REPORT_LOAD_P50] == 1);
+}
+
+/* What varied is read back, and whatever the file says of the distribution in words follows from
+ * the numbers. */
+static void
+test_jitter_comes_back(void)
+{
+    g_autoptr(GError) error = NULL;
+    g_autoptr(Report) report = example();
+    g_autoptr(JsonWriter) writer = json_writer_new();
+    size_t n_bytes;
+
+    report->jitter = (ReportJitter){.op_sigma = 0.25,
+                                    .rank_sigma = 0.125,
+                                    .straggler_fraction = 0.5,
+                                    .straggler_slowdown = 2,
+                                    .correlation_s = 3,
+                                    .n_runs = 7,
+                                    .seed = 9,
+                                    .iteration_ns = {1, 2, 3},
+                                    .peak_memory_bytes = {4, 5, 6},
+                                    .fit_fraction = 0.75};
+    json_write_object(writer, NULL);
+    report_write(writer, report);
+    json_write_object_end(writer);
+    g_autofree char *text = json_writer_steal(writer, &n_bytes);
+    g_autoptr(JsonDoc) doc = json_doc_parse("r", text, n_bytes, &error);
+    g_assert_no_error(error);
+    g_autoptr(Report) back = report_read(doc, json_doc_root(doc, "degas-report", 1));
+    json_doc_finish(doc, &error);
+    g_assert_no_error(error);
+    g_assert_cmpint(memcmp(&back->jitter, &report->jitter, sizeof back->jitter), ==, 0);
 }
 
 static void
@@ -169,6 +202,7 @@ main(int argc, char **argv)
     g_test_init(&argc, &argv, NULL);
     g_test_add_func("/schedule/report/round-trip", test_round_trip);
     g_test_add_func("/schedule/report/least-load-comes-back", test_least_load_comes_back);
+    g_test_add_func("/schedule/report/jitter-comes-back", test_jitter_comes_back);
     g_test_add_func("/schedule/report/copy-is-apart", test_copy_is_apart);
     g_test_add_func("/schedule/report/refuses", test_refuses);
     g_test_add_func("/schedule/report/peak-owner-holds-most", test_peak_owner_holds_most);

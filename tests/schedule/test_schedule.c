@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "schedule/check.h"
+#include "schedule/build.h"
 #include "tests/schedule/evaluate.h"
 #include "tests/schedule/in_flight.h"
 
@@ -332,6 +333,22 @@ test_default_group_counts_slices(void)
     }
 }
 
+/* Of whole sequences as PyTorch has it: m / p rounds of equal size where m is a multiple of
+ * their number, so that 15 micro-batches on 4 ranks are three rounds of 5, 8 on 3 two of 4, and
+ * 14 on 5 two of 7. */
+static void
+test_default_group_makes_equal_rounds(void)
+{
+    static const struct {
+        int64_t p, m, group;
+    } cases[] = {{4, 15, 5}, {3, 8, 4}, {5, 14, 7}, {4, 8, 4}, {4, 3, 3}};
+
+    for (size_t i = 0; i < G_N_ELEMENTS(cases); i++) {
+        const ScheduleShape shape = {cases[i].p, 2, cases[i].m, 1, 0, NULL};
+        g_assert_cmpint(schedule_group(&shape), ==, cases[i].group);
+    }
+}
+
 /* Any group size runs, also those that Megatron-LM refuses (smaller than p, or a rest that is). */
 static void
 test_any_group_runs(void)
@@ -432,8 +449,9 @@ test_dualpipe_memory(void)
         }
 }
 
-/* Two forwards to warm up for each rank behind this one, and one more; then pairs of a forward and a backward of different micro-batches, as many as
- * there are forwards left  [Megatron-Core: combined_1f1b.py, get_pp_rank_microbatches()]. */
+/* Two forwards to warm up for each rank behind this one, and one more; then pairs of a forward
+ * and a backward of different micro-batches, as many as there are forwards left  [Megatron-Core:
+ * combined_1f1b.py, get_pp_rank_microbatches()]. */
 static void
 test_merged_pairs(void)
 {
@@ -535,6 +553,8 @@ main(int argc, char **argv)
                     test_default_group_does_not_stall);
     g_test_add_func("/schedule/schedule/default-group-counts-slices",
                     test_default_group_counts_slices);
+    g_test_add_func("/schedule/schedule/default-group-makes-equal-rounds",
+                    test_default_group_makes_equal_rounds);
     g_test_add_func("/schedule/schedule/any-group-runs", test_any_group_runs);
     g_test_add_func("/schedule/schedule/zero-bubble-closed-forms", test_zero_bubble_closed_forms);
     g_test_add_func("/schedule/schedule/controlled-memory", test_controlled_memory);

@@ -87,6 +87,31 @@ test_sigma_zero_is_the_run_itself(void)
     }
 }
 
+/* What follows a rank's last op is its own, whichever rank has most of it. */
+static void
+test_sigma_zero_keeps_what_follows(void)
+{
+    static const int64_t times[SCHEDULE_OP_N] = {1000, 2000, 0, 0};
+    const SimJitter jitter = {.n_runs = 2, .n_replicas = 1};
+
+    for (int32_t longest = 0; longest < 3; longest++)
+        for (int part = 0; part < 3; part++) {
+            g_autoptr(Schedule) schedule = new_schedule("1f1b", 3, 1, 4, 1);
+            g_autoptr(Workload) workload = plain_workload(schedule, times, 0);
+            int64_t ns;
+            for (int32_t r = 0; r < 3; r++) {
+                WorkloadRank *rank = &workload->ranks[r];
+                int64_t *of[] = {&rank->dp_reduce_ns, &rank->optimizer_ns, &rank->dp_gather_ns};
+                *of[part] = r == longest ? 100000 + r : 10 * (r + 1);
+            }
+            const ReportJitter result = vary(schedule, workload, &jitter, &ns, NULL);
+            /* 1F1B ends on rank 0 after (m + p - 1) (f + b), on rank r two thirds of r rounds before. */
+            g_assert_cmpint(ns, ==, 6 * 3000 - 2000 * longest + 100000 + longest);
+            g_assert_cmpint(result.iteration_ns[0], ==, ns);
+            g_assert_cmpint(result.iteration_ns[1], ==, ns);
+        }
+}
+
 /* --- distributions --- */
 
 /* n F and n B of 1 s on one rank. */
@@ -399,6 +424,8 @@ main(int argc, char **argv)
     g_test_add_func("/simulator/vary/quantiles-are-normal", test_quantiles_are_normal);
     g_test_add_func("/simulator/vary/sigma-zero-is-the-run-itself",
                     test_sigma_zero_is_the_run_itself);
+    g_test_add_func("/simulator/vary/sigma-zero-keeps-what-follows",
+                    test_sigma_zero_keeps_what_follows);
     g_test_add_func("/simulator/vary/percentiles-are-those-of-the-distribution",
                     test_percentiles_are_those_of_the_distribution);
     g_test_add_func("/simulator/vary/slow-ops-stay-slow", test_slow_ops_stay_slow);
