@@ -86,6 +86,7 @@ test_what_was_written_is_read(void)
     size_t n_bytes;
 
     write_checkpoint(&text, &n_bytes);
+    g_assert_nonnull(strstr(text, "\"tokens_seen\": 10240,")); /* 20 steps of 8 times 64 */
     g_autoptr(ExecCheckpoint) opened = exec_checkpoint_open(directory, STEP, &error);
     g_assert_no_error(error);
     g_assert_cmpint(opened->step, ==, STEP);

@@ -66,6 +66,30 @@ test_collectives_tell_their_bytes(void)
     }
 }
 
+/* A result is the caller's where ranks are threads, and its bubble is what ranks have not worked
+ * of the traced step. */
+static void
+test_bubble_is_what_ranks_idle(void)
+{
+    const ModelArch arch = model(true);
+    g_autoptr(Plan) plan = plan_of(&split_job, arch.n_layers);
+    g_autoptr(GError) error = NULL;
+    g_auto(ExecRunResult) result = {0};
+    ExecRunOptions options = options_of(&arch, plan, fast_device());
+    double busy = 0;
+
+    options.n_steps = 3;
+    g_assert_true(exec_run(&options, &result, &error));
+    g_assert_no_error(error);
+    g_assert_true(result.is_mine);
+    g_assert_cmpuint(result.busy_s->len, ==, 8);
+    for (guint r = 0; r < result.busy_s->len; r++)
+        busy += g_array_index(result.busy_s, double, r);
+    g_assert_cmpfloat_with_epsilon(
+        result.bubble_fraction,
+        1 - busy / 8 / result.step_s[result.traced_step - result.first_step], 1e-9);
+}
+
 /* With ZeRO 3 a rank gathers the next op's layer while one is at work, and so holds a layer
  * more; a rank in the middle whose only layer is the first of its units, too. */
 static void
@@ -185,5 +209,6 @@ main(int argc, char **argv)
     g_test_add_func("/executor/rank/what-a-rank-does", test_what_a_rank_does);
     g_test_add_func("/executor/rank/a-layer-is-gathered-ahead", test_a_layer_is_gathered_ahead);
     g_test_add_func("/executor/rank/narrow-weights-come-back", test_narrow_weights_come_back);
+    g_test_add_func("/executor/rank/bubble-is-what-ranks-idle", test_bubble_is_what_ranks_idle);
     return g_test_run();
 }

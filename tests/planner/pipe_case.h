@@ -42,6 +42,7 @@ typedef struct {
     int64_t n_layers, vocab;
     int64_t micro_batch;
     int32_t zero_stage;
+    bool is_small;    /* of 512 columns and tokens, with attention */
     bool attends;     /* the layers have attention, too */
     int64_t group;    /* 0: the family's */
     int recompute;    /* PLAN_AUTO: it is open */
@@ -116,8 +117,9 @@ job_init(Job *job, const Pipe *pipe)
 {
     const int64_t n = pipe->p * pipe->dp;
 
-    job->arch = pipe->attends ? long_arch(pipe->n_layers, pipe->vocab)
-                              : mlp_arch(pipe->n_layers, pipe->vocab);
+    job->arch = pipe->is_small  ? small_arch(pipe->n_layers, 0, pipe->vocab)
+                : pipe->attends ? long_arch(pipe->n_layers, pipe->vocab)
+                                : mlp_arch(pipe->n_layers, pipe->vocab);
     job->arch->tied_embeddings = pipe->is_tied;
     job->profile = cluster_of("dgx-a100-80g", n);
     set_network(pipe, job->profile->cluster);

@@ -459,6 +459,22 @@ test_sizes_at_both_ends(void)
                 }
 }
 
+/* Of several chunks any slice of the largest micro-batch passes all stages and comes back. */
+static void
+test_way_of_the_largest(void)
+{
+    for (int64_t v = 2; v <= 3; v++) {
+        const Pipe pipe = {
+            .p = 4, .v = v, .m = 5, .dp = 1, .n_layers = 8 * v, .micro_batch = 1, .is_fine = true};
+        const PlanFloorCell cell = {2, 2, 2, 0.5, 0.5};
+        g_auto(Job) job = {0};
+        job_init(&job, &pipe);
+        const Line line = line_of(&job);
+        const double way = 8.0 * (double)v * both_ns(&line, 4.0 * LENGTH / 2.0);
+        g_assert_cmpfloat((double)any_cell_ns(&job, 4, &cell), >=, 0.996 * (way + end_ns(&job)));
+    }
+}
+
 /* Where a rank has a layer more, a path begins on it, to which the shortest slice may have come,
  * or on rank 0, where the layer is subtracted for the first micro-batch. */
 static void
@@ -802,6 +818,39 @@ check_curve(const PlanFloorTable *table, const PlanFloorCurve *curve, uint32_t *
     }
 }
 
+/* A pass has what attention takes of a whole sequence at the least, and a backward what is
+ * computed again of it. */
+static void
+test_tables_have_attention(void)
+{
+    for (int kind = 0; kind < PLAN_RECOMPUTE_N; kind++) {
+        const Pipe pipe = {.p = 2,
+                           .v = 1,
+                           .m = 1,
+                           .dp = 1,
+                           .n_layers = 2,
+                           .micro_batch = 1,
+                           .recompute = kind,
+                           .attends = true};
+        g_auto(Job) job = {0};
+        job_init(&job, &pipe);
+        const PlanLayerShape shape = plan_point_layer_shape(&job.point);
+        const PlanFloorTable *table =
+            plan_floor_table(job.memo, &job.request, &job.point, job.request.seq_len, NULL, false);
+        ProfileQuery query = plan_layer_query(&job.request, &shape, 0);
+        query.part = MODEL_PART_LAYER;
+        const double forward =
+            profile_cost_sliced_attention_floor_s(job.profile, &query, PROFILE_PASS_FORWARD);
+        const double backward =
+            profile_cost_sliced_attention_floor_s(job.profile, &query, PROFILE_PASS_BACKWARD);
+        const bool again = kind != PLAN_RECOMPUTE_NONE; /* the core of attention, or all */
+        g_assert_cmpfloat(forward, >, 0.0);
+        g_assert_cmpfloat(table->kinds[0].passes[0][0].attention_s, ==, forward);
+        g_assert_cmpfloat(table->kinds[0].passes[0][1].attention_s, ==,
+                          backward + (again ? forward : 0.0));
+    }
+}
+
 /* floor_table.h: intervals have the time of their first row, a rough table has those of every
  * eighth, and ops of so many rows on average take no less than the hull says. */
 static void
@@ -872,5 +921,7 @@ main(int argc, char **argv)
                     test_orders_of_ranks_on_two_kinds);
     g_test_add_func("/planner/floor/memory-of-pairs-of-micro-batches",
                     test_memory_of_pairs_of_micro_batches);
+    g_test_add_func("/planner/floor/tables-have-attention", test_tables_have_attention);
+    g_test_add_func("/planner/floor/way-of-the-largest", test_way_of_the_largest);
     return g_test_run();
 }
