@@ -577,6 +577,29 @@ test_orders_of_ranks_on_two_kinds(void)
     }
 }
 
+/* Ranks do as much together wherever the slow ones lie. */
+static void
+test_slow_ranks_anywhere(void)
+{
+    double fast[2];
+
+    for (int first = 0; first < 2; first++) {
+        const Pipe pipe = {.p = 4,
+                           .v = 1,
+                           .m = 3,
+                           .dp = 1,
+                           .n_layers = 4,
+                           .micro_batch = 1,
+                           .slow = 0.5,
+                           .slow_first = first};
+        g_auto(Job) job = {0};
+        job_init(&job, &pipe);
+        fast[first] = plan_rank_fast(job.memo, &job.request, &job.point);
+    }
+    g_assert_cmpfloat(fast[0], <, 3.1); /* two, and two of half the rate */
+    g_assert_cmpfloat_with_epsilon(fast[1], fast[0], 1e-9);
+}
+
 /* --- what ranks hold --- */
 
 /* Sequences that @rank holds in each chunk at its first backward, of micro-batches of @size in
@@ -923,5 +946,6 @@ main(int argc, char **argv)
                     test_memory_of_pairs_of_micro_batches);
     g_test_add_func("/planner/floor/tables-have-attention", test_tables_have_attention);
     g_test_add_func("/planner/floor/way-of-the-largest", test_way_of_the_largest);
+    g_test_add_func("/planner/floor/slow-ranks-anywhere", test_slow_ranks_anywhere);
     return g_test_run();
 }

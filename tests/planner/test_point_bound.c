@@ -682,7 +682,9 @@ test_saving_of_chunks(void)
                                .n_layers = 8,
                                .micro_batch = 1,
                                .recompute = PLAN_AUTO,
-                               .attends = j >= 5};
+                               .attends = j >= 5,
+                               .framework =
+                                   j >= 5 ? PLAN_FRAMEWORK_MEGATRON_LM : PLAN_FRAMEWORK_DEGAS};
             const double share = 0.25 * i;
             g_auto(Priced) priced = {0};
             g_auto(PlanSketch) open = {0}, sketch = {0};
@@ -777,6 +779,38 @@ test_sketches_of_slow_ranks(void)
         }
 }
 
+/* The work of the busiest rank alone, whichever it is. */
+static void
+test_work_of_the_busiest(void)
+{
+    for (int first = 0; first < 2; first++) {
+        const Pipe pipe = {.family = "1f1b",
+                           .p = 4,
+                           .v = 1,
+                           .m = 1,
+                           .dp = 1,
+                           .n_layers = 8,
+                           .micro_batch = 1,
+                           .slow = 0.5,
+                           .slow_first = first};
+        const int64_t limits[4] = {0};
+        g_auto(Priced) priced = {0};
+        g_auto(PlanSketch) sketch = {0};
+        priced_init(&priced, &pipe);
+        g_autofree const PlanLayerCost **costs =
+            plan_rank_costs(priced.job.memo, &priced.job.request, &priced.job.point);
+        PlanSketchInput input = sketch_input(&priced, limits);
+        input.rank_costs = costs;
+        plan_sketch_init(&sketch, &input);
+        const double last =
+            both_s(&priced, 3) + plan_sketch_end_s(&priced.job.request, priced.job.cost,
+                                                   &priced.job.point, sketch.stages[3].n);
+        check_s(&pipe, "the work of the busiest rank",
+                1e-9 * (double)plan_sketch_work_ns(&sketch, &input),
+                fmax(both_s(&priced, 0), last));
+    }
+}
+
 /* Both chains of DualPipe are work of a rank, of what overlapped pairs hide nothing where there
  * are no collectives. */
 static void
@@ -855,5 +889,6 @@ main(int argc, char **argv)
     g_test_add_func("/planner/point-bound/sketches-of-slices", test_sketches_of_slices);
     g_test_add_func("/planner/point-bound/sketches-of-slow-ranks", test_sketches_of_slow_ranks);
     g_test_add_func("/planner/point-bound/small-layers", test_small_layers);
+    g_test_add_func("/planner/point-bound/work-of-the-busiest", test_work_of_the_busiest);
     return g_test_run();
 }
