@@ -350,6 +350,40 @@ test_small_layers(void)
     g_assert_cmpint(n_slack, >, 20);
 }
 
+/* ZeRO 3's collectives are those of the order of ranks in which replicas are nearest, whichever
+ * of the orders it is. */
+static void
+test_gathers_of_the_nearest_order(void)
+{
+    /* Replicas on one node, or each on its own. */
+    const Pipe pipe = {.family = "1f1b",
+                       .p = 2,
+                       .v = 1,
+                       .m = 2,
+                       .dp = 8,
+                       .n_layers = 4,
+                       .micro_batch = 1,
+                       .zero_stage = 3,
+                       .attends = true,
+                       .is_real = true};
+    const uint32_t orders[] = {1u << PLAN_RANK_ORDER_DEFAULT, 1u << PLAN_RANK_ORDER_PP_BEFORE_DP,
+                               1u << PLAN_RANK_ORDER_DEFAULT | 1u << PLAN_RANK_ORDER_PP_BEFORE_DP};
+    double gather_s[3], scatter_s[3];
+    g_auto(Job) job = {0};
+
+    job_init(&job, &pipe);
+    for (int i = 0; i < 3; i++) {
+        job.point.orders = orders[i];
+        plan_point_bound_bytes(&job.request, job.cost, INT64_MAX, &job.point);
+        gather_s[i] = job.point.gather_s[0];
+        scatter_s[i] = job.point.scatter_s[0];
+    }
+    g_assert_cmpfloat(gather_s[0], >, 0.0);
+    g_assert_cmpfloat(gather_s[0], !=, gather_s[1]);
+    g_assert_cmpfloat(gather_s[2], ==, fmin(gather_s[0], gather_s[1]));
+    g_assert_cmpfloat(scatter_s[2], ==, fmin(scatter_s[0], scatter_s[1]));
+}
+
 /* --- what points hold --- */
 
 /* Bytes of a rank that stay, without messages' buffers. */
@@ -890,5 +924,7 @@ main(int argc, char **argv)
     g_test_add_func("/planner/point-bound/sketches-of-slow-ranks", test_sketches_of_slow_ranks);
     g_test_add_func("/planner/point-bound/small-layers", test_small_layers);
     g_test_add_func("/planner/point-bound/work-of-the-busiest", test_work_of_the_busiest);
+    g_test_add_func("/planner/point-bound/gathers-of-the-nearest-order",
+                    test_gathers_of_the_nearest_order);
     return g_test_run();
 }
