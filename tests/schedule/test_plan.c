@@ -134,8 +134,8 @@ test_even_stages(void)
     }
 }
 
-/* schedule/placement.h: with two chains the second one runs from the last rank to the first, on chunk 1,
- * and has all layers again. */
+/* schedule/placement.h: with two chains the second one runs from the last rank to the first, on
+ * chunk 1, and has all layers again. */
 static void
 test_even_stages_of_two_chains(void)
 {
@@ -468,14 +468,18 @@ test_rare_conventions(void)
     }
 }
 
-/* Groups of replicas that hold the optimizer's state are of one size, and only ZeRO 1 has them. */
+/* Groups of replicas that hold the optimizer's state are of one size, and only ZeRO stages of
+ * which the framework has several groups have them. */
 static void
 test_optimizer_instances_divide_replicas(void)
 {
     for (int64_t dp = 1; dp <= 6; dp++)
         for (int64_t n = 2; n <= 3; n++)
-            for (int zero = 0; zero <= 2; zero++) {
+            for (int zero = 0; zero <= 3; zero++) {
                 g_autoptr(Plan) plan = plan_new();
+                /* Megatron-Core has them of ZeRO 1, FSDP of 2 and 3. */
+                plan->conventions.framework =
+                    zero < 2 ? PLAN_FRAMEWORK_MEGATRON_CORE : PLAN_FRAMEWORK_FSDP;
                 plan->degrees.dp = dp;
                 plan->global_batch = dp;
                 plan->seq_len = 8;
@@ -484,7 +488,7 @@ test_optimizer_instances_divide_replicas(void)
                 plan_set_even_stages(plan, 2, true, SCHEDULE_PLACEMENT_LOOP, PLAN_RECOMPUTE_NONE);
                 g_assert_true(plan_check(plan, 2, NULL));
                 plan->conventions.optimizer_instances = (int32_t)n;
-                g_assert_true(plan_check(plan, 2, NULL) == (zero == 1 && dp % n == 0));
+                g_assert_true(plan_check(plan, 2, NULL) == (zero >= 1 && dp % n == 0));
             }
 }
 
@@ -500,7 +504,7 @@ test_refuses(void)
         {"\"rank\": 3", "\"rank\": \"3\"", "$.stages[3].rank"},
         {"\"offload\": \"none\"", "\"offload\": \"cup\"", "did you mean \"cpu\""},
         {"256", "256.5", "$.slices[0]"},
-        {"\"attention\": \"unfused\"", "\"attention\": 1", "$.conventions.attention"},
+        {"\"attention\": \"torch\"", "\"attention\": 1", "$.conventions.attention"},
         {"\"zero_stage\": 0", "\"zero_stage\": 4", "$.zero_stage"},
         {"\"zero_stage\": 0", "\"zero_stage\": 0, \"prefetch_layers\": 65", "$.prefetch_layers"},
         {"\"zero_stage\": 0", "\"zero_stage\": 0, \"offload_parameters\": 1",
