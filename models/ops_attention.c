@@ -508,7 +508,7 @@ add_attention(OpsList *list, const Heads *heads)
  * back (4 + e); each other is cast (e + 4), its difference to the sum (12) is scaled (8) and taken from it (12);
  * before each but the last K and V of all heads are joined to be sent (2 e).  Backward: gradients in fp32 are
  * zeroed (4), those of each share are added (8 + e), those of K and V are joined to be sent (8), and cast in
- * the end (4 + e); K and V are joined again (2 e).
+ * the end (4 + e); K and V are joined again (2 e).  K and V of all ranks are there beside it (_AllGatherRotater).
  */
 static void
 add_torch_merge(OpsList *list, const Heads *heads, double keys)
@@ -524,6 +524,7 @@ add_torch_merge(OpsList *list, const Heads *heads, double keys)
                                  5 * (list->shape->cp - 1) + 2, 5 * list->shape->cp + 5);
 
     op->core_attention = true;
+    op->forward_transient_bytes = op->backward_transient_bytes = ops_bytes((steps + 1.0) * kv * e);
 }
 
 /*

@@ -38,7 +38,8 @@ add_cost(ProfileCost *sum, const ProfileCost *cost)
  * meanwhile; what is longer stays visible.
  *
  * K and V travel while the scores of what has arrived are computed  [ring attention, 2310.01889]:
- * behind the attention of all but the first share.
+ * behind the attention of all but the first share.  PyTorch's are gathered at once, forward behind that of the
+ * first share, since the second waits for all.
  *
  * Tensor parallelism: with sequence parallelism gathers and scatters are cut up and travel while
  * the product next to them computes [userbuffers of Transformer Engine].  An all-reduce cannot: its
@@ -324,8 +325,11 @@ finish_pass(const Profile *profile, const ProfileQuery *query, ProfilePass pass,
     if (!sliced && (pass == PROFILE_PASS_BACKWARD || pass == PROFILE_PASS_BACKWARD_WEIGHT))
         sum.part_s[PROFILE_PART_COMPUTE] += accumulated_s;
     /* An all-to-all, or a gathering, is needed whole before attention begins. */
-    if (all->ring_s > 0.0 && !query->shape.all_to_all && !query->shape.gathered_kv)
-        hide(profile, PROFILE_PART_CP, all->ring_s, all->attention_s * (cp - 1.0) / cp, &sum);
+    if (all->ring_s > 0.0 && !query->shape.all_to_all && !query->shape.gathered_kv) {
+        const bool at_once = query->shape.torch_ring && pass == PROFILE_PASS_FORWARD;
+        hide(profile, PROFILE_PART_CP, all->ring_s,
+             all->attention_s * (at_once ? 1.0 : cp - 1.0) / cp, &sum);
+    }
     if (hides_tp(query, pass))
         hide(profile, PROFILE_PART_TP, sum.part_s[PROFILE_PART_TP],
              query->shape.sequence_parallel ? sum.part_s[PROFILE_PART_COMPUTE]

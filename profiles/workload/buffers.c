@@ -275,6 +275,30 @@ collected_bytes(const WorkloadBuild *build, int32_t rank)
     return workload_build_mul(plan->n_micro_batches, bytes);
 }
 
+bool
+workload_build_receives_all(const WorkloadBuild *build, guint i, bool forward)
+{
+    const int32_t stage = (int32_t)i % build->n_stages;
+
+    return build->facts->collects_outputs && build->plan->degrees.pp > 1 &&
+           (forward ? stage > 0 : stage + 1 < build->n_stages);
+}
+
+/* Those buffers; the one of an input is what its stage keeps of it. */
+static int64_t
+received_bytes(const WorkloadBuild *build, int32_t rank)
+{
+    const ModelShape shape = workload_build_shape(build, 0, 0);
+    int64_t n = 0;
+
+    for (guint i = 0; i < build->plan->stages->len; i++)
+        if (g_array_index(build->plan->stages, PlanStage, i).rank == rank)
+            n += workload_build_receives_all(build, i, true) +
+                 workload_build_receives_all(build, i, false);
+    return workload_build_mul(n * build->plan->n_micro_batches,
+                              model_boundary_bytes(build->arch, &shape));
+}
+
 void
 workload_build_static(const WorkloadBuild *build, const Workload *workload, int32_t rank,
                       int64_t static_bytes[TRACE_MEMORY_N])
@@ -294,7 +318,8 @@ workload_build_static(const WorkloadBuild *build, const Workload *workload, int3
         message_bytes(build, workload, rank) + merged_bytes(build, rank);
     static_bytes[TRACE_MEMORY_BUFFERS] += gathered_bytes(build) + deferred_bytes(build, rank);
     static_bytes[TRACE_MEMORY_BUFFERS] += collected_bytes(build, rank) + graph_bytes(build, rank);
-    static_bytes[TRACE_MEMORY_BUFFERS] += dispatcher_bytes(build, rank);
+    static_bytes[TRACE_MEMORY_BUFFERS] +=
+        dispatcher_bytes(build, rank) + received_bytes(build, rank);
     static_bytes[TRACE_MEMORY_BUFFERS] +=
         placeholder_bytes(build, rank) + workload_library_bytes(p, &plan->conventions);
 }

@@ -156,6 +156,11 @@ WorkloadParameters workload_build_part_parameters(const WorkloadBuild *build, Mo
 
 /* --- buffers.c --- */
 
+/* Whether stage number @i, of all chains, receives its input, or the gradient of its result, into buffers that are
+ * there for all micro-batches: with torch.distributed.pipelining (stage.py: _prepare_forward_infra(),
+ * _prepare_backward_infra()), whose frameworks are those that collect outputs. */
+bool workload_build_receives_all(const WorkloadBuild *build, guint i, bool forward);
+
 /* Fills the static_bytes of @rank.  The messages of all stages must be known. */
 void workload_build_static(const WorkloadBuild *build, const Workload *workload, int32_t rank,
                            int64_t static_bytes[TRACE_MEMORY_N]);

@@ -404,6 +404,10 @@ workload_build_op_memory(const WorkloadBuild *build, const PlanStage *stage, int
             op, last_bytes);
     op->kv_gradient_bytes = workload_kv_gradient_bytes(shape.dtype, &build->plan->conventions,
                                                        op->kv_bytes, state_bytes, slice == 1);
+    /* Its input is in a buffer that static bytes have. */
+    if (workload_build_receives_all(
+            build, (guint)(stage - &g_array_index(build->plan->stages, PlanStage, 0)), true))
+        op->activation_bytes = MAX(0, op->activation_bytes - boundary_bytes);
 }
 
 void

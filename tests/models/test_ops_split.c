@@ -225,6 +225,9 @@ test_rings_merge_results(void)
     g_assert_cmpint(op->backward_bytes, ==, (n + 4 * n) * (10 + 4 * 10) + 4 * n * (4 * 8 + 3 * 4));
     g_assert_cmpint(find(ops, MODEL_MAX_OPS, "kv_exchange")->comm_bytes, ==,
                     2 * (4096 + 4096) * 2 * 4096 * 2);
+    /* Those of all 4 ranks are there at once. */
+    g_assert_cmpint(op->forward_transient_bytes, ==, 4 * 4 * n * 2);
+    g_assert_cmpint(op->backward_transient_bytes, ==, 4 * 4 * n * 2);
     shape.torch_ring = false;
     shape.all_to_all = true;
     find_in_layer(arch, 0, &shape, "attention", ops);

@@ -28,6 +28,36 @@ test_part_is_the_sum_of_its_ops(void)
     assert_near(tp, 2.0 * (2.0 * 7.0 / 8.0 * 8388608.0 / 100e9 + 14e-6), 1e-12);
 }
 
+/* K and V of a ring hide behind the attention of all but the first of 4 shares; PyTorch's, which are gathered at once,
+ * forward behind that of the first. */
+static void
+test_keys_hide_behind_what_is_there(void)
+{
+    g_autoptr(Profile) profile = fixture_profile();
+
+    for (int torch = 0; torch <= 1; torch++) {
+        ProfileQuery query = query_of(1, 512, 0, 1);
+        ModelOp ops[MODEL_MAX_OPS];
+        double ring_s = 0.0, attention_s = 0.0;
+        query.shape.flash_attention = true;
+        query.shape.torch_ring = torch == 1;
+        query.shape.cp = 4;
+        query.groups[MODEL_GROUP_CP] = (ProfileGroup){.stride = 1, .n = 4};
+        const size_t n = model_ops(&arch, MODEL_PART_LAYER, 0, &query.shape, ops);
+        for (size_t i = 0; i < n; i++) {
+            const ProfileCost one = profile_cost_op(profile, device_of(profile), &ops[i],
+                                                    PROFILE_PASS_FORWARD, DTYPE_FP16, query.groups);
+            ring_s += one.part_s[PROFILE_PART_CP];
+            if (ops[i].kind == MODEL_OP_ATTENTION)
+                attention_s += one.part_s[PROFILE_PART_COMPUTE];
+        }
+        const ProfileCost cost = profile_cost_part(profile, &query, PROFILE_PASS_FORWARD);
+        g_assert_cmpfloat(ring_s, >, attention_s);
+        assert_near(cost.part_s[PROFILE_PART_CP], ring_s - attention_s * (torch == 1 ? 0.25 : 0.75),
+                    1e-9);
+    }
+}
+
 static void
 test_input_and_weight_gradients_make_the_backward(void)
 {
@@ -424,6 +454,7 @@ main(int argc, char **argv)
     g_test_init(&argc, &argv, NULL);
 #define ADD(path, function) g_test_add_func("/profiles/cost/" path, function)
     ADD("part-is-the-sum-of-its-ops", test_part_is_the_sum_of_its_ops);
+    ADD("keys-hide-behind-what-is-there", test_keys_hide_behind_what_is_there);
     ADD("input-and-weight-gradients-make-the-backward",
         test_input_and_weight_gradients_make_the_backward);
     ADD("passes-together-are-those-of-each", test_passes_together_are_those_of_each);

@@ -61,6 +61,33 @@ test_groups_of_replicas_each_hold_the_state(void)
     }
 }
 
+/* torch.distributed.pipelining: room for the inputs of all micro-batches and for the gradients of their results.  With
+ * full recompute a stage of two layers keeps one input besides the one that it has received. */
+static void
+test_pipelines_of_torch_receive_into_buffers_of_their_own(void)
+{
+    g_autoptr(Profile) profile = fixture_profile();
+    ModelArch arch = gpt(8, 51200);
+    const int64_t boundary = 2 * 512 * 1024, each[] = {1, 2, 2, 1};
+    PlanSpec spec = {.degrees = {1, 1, 4, 1, 1, 1},
+                     .framework = PLAN_FRAMEWORK_FSDP,
+                     .schedule = "1f1b",
+                     .recompute = PLAN_RECOMPUTE_FULL,
+                     .dtype = DTYPE_BF16,
+                     .stack = 2026 * 12};
+    spec.n_micro_batches = 8;
+    g_autoptr(Workload) few = workload_of(&arch, profile, &spec);
+    spec.n_micro_batches = 32;
+    g_autoptr(Workload) many = workload_of(&arch, profile, &spec);
+
+    for (int32_t rank = 0; rank < 4; rank++)
+        g_assert_cmpint(owned(many, rank, TRACE_MEMORY_BUFFERS) -
+                            owned(few, rank, TRACE_MEMORY_BUFFERS),
+                        ==, 24 * each[rank] * boundary);
+    g_assert_cmpint(workload_op(few, 0, 1, 0, 0)->activation_bytes, ==, boundary);
+    g_assert_cmpint(workload_op(few, 0, 0, 0, 0)->activation_bytes, >=, 2 * boundary);
+}
+
 /* Hybrid sharding: of 8 replicas in two groups each shards weights (4), gradients (4) and moments (8) over 4. */
 static void
 test_hybrid_sharding_shards_in_groups(void)
@@ -582,6 +609,8 @@ main(int argc, char **argv)
 #define ADD(path, function) g_test_add_func("/profiles/workload_memory/" path, function)
     ADD("groups-of-replicas-each-hold-the-state", test_groups_of_replicas_each_hold_the_state);
     ADD("hybrid-sharding-shards-in-groups", test_hybrid_sharding_shards_in_groups);
+    ADD("pipelines-of-torch-receive-into-buffers-of-their-own",
+        test_pipelines_of_torch_receive_into_buffers_of_their_own);
     ADD("deferred-gradients-keep-their-operands", test_deferred_gradients_keep_their_operands);
     ADD("graphs-hold-a-pool", test_graphs_hold_a_pool);
     ADD("hybridep-takes-buffers", test_hybridep_takes_buffers);
