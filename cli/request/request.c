@@ -304,7 +304,9 @@ blame_options(GError **error)
         return false;
     refused = g_steal_pointer(error);
     const char *place = strstr(refused->message, "$");
-    g_set_error(error, CMD_ERROR, CMD_ERROR_USAGE, "--layers, --mtp, --lora-..., --vocab: %s",
+    const bool of_lora = place != NULL && g_str_has_prefix(place, "$.lora");
+    g_set_error(error, CMD_ERROR, CMD_ERROR_USAGE, "%s: %s",
+                of_lora ? "--lora-rank, --lora-modules" : "--layers, --mtp, --vocab",
                 place == NULL ? refused->message : place);
     return false;
 }
