@@ -227,4 +227,12 @@ runs 0 "a framework's order" plan $order 1 --framework megatron-core --json
 json "is its default" "assert 'rank_order' not in d"
 sed 's/tp-cp-pp-dp/tp-pp-dp/' "$W/order.json" >"$W/bad.json"
 fails 3 'rank_order.*tp-pp-dp' "a plan file with an order that is none" simulate "$W/bad.json"
+# Few sequences pass many chunks in slices: the point of the least bound has more chunks than are sliced else, and is sliced, too.
+few="gpt3-175b dgx-a100-80g --gpus 96 --global-batch 4 --seq-len 2048 --threads 1 --json"
+# shellcheck disable=SC2086
+runs 0 "8 chunks in 4 slices" plan $few --tp 8 --pp 12 --vpp 8 --micro-batch 1 --slices 4 --schedule seq1f1b-interleaved
+given=$(python3 -c 'import json,sys; print(json.load(sys.stdin)["predicted"]["iteration_s"])' <"$W/out")
+# shellcheck disable=SC2086
+runs 0 "chunks and slices searched" plan $few
+json "are no worse" "assert d['predicted']['iteration_s'] <= $given, (d['predicted']['iteration_s'], $given)"
 finish
