@@ -130,7 +130,9 @@ make_fastest_job(ValidationCase *one, const Profile *cluster, const char *cluste
     MeasuredRow row = *one->row;
 
     for (row.micro_batch = 1; row.micro_batch <= MAX(1, row.global_batch); row.micro_batch *= 2) {
-        if (row.dp > 0 && row.global_batch % (row.dp * row.micro_batch) != 0)
+        /* Whether replicas can share the batch at all is told of 1. */
+        if (row.micro_batch > 1 && row.dp > 0 &&
+            row.global_batch % (row.dp * row.micro_batch) != 0)
             break;
         if (!make_job_of(one, &row, cluster, cluster_name, profiles, best == NULL ? error : NULL))
             break;

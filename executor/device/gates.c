@@ -178,6 +178,7 @@ activate(ExecResultGate kind, int64_t n, Piece *p)
     if (kind != EXEC_GATE_PLAIN)
         exec_row_sigmoid(n, p->z, p->act);
     for (int64_t i = 0; i < n; i++) {
+        /* NOLINTNEXTLINE(clang-analyzer-core.uninitialized.Assign): exec_row_sigmoid() fills act */
         const float s = kind == EXEC_GATE_PLAIN ? 1.0f : p->act[i]; /* the sigmoid */
         switch (kind) {
         case EXEC_GATE_PLAIN:

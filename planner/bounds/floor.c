@@ -325,7 +325,7 @@ cell_bound_s(const PlanFloor *floor, const PlanFloorCell *cell,
                         vpp > 1 && cell->first == cell->last ? common.groups.first : 0};
     PlanFloorGradient gradient = {.floor = floor, .cell = cell, .times = times};
     g_autofree RoundWay *round_way = common.goes_round ? round_ways(floor, times) : NULL;
-    double most[PLAN_RANK_ORDER_N], least = INFINITY;
+    double most[PLAN_RANK_ORDER_N] = {0}, least = INFINITY;
 
     for (int i = 0; i < floor->n_orders; i++)
         most[i] =
@@ -423,8 +423,10 @@ walk_least_s(Walk *walk, PlanFloorCell cell, const PlanFloorPaths *paths, double
     plan_floor_times(walk->floor, &cell, walk->times);
     double bound_s = cell_bound_s(walk->floor, &cell, times, walk->ways, walk->forced_s);
     if (bound_s < least && cell.first == cell.last) {
-        if (paths == NULL)
-            paths = found = plan_floor_paths_new(walk->floor, walk->memo, &cell, times);
+        if (paths == NULL) {
+            found = plan_floor_paths_new(walk->floor, walk->memo, &cell, times);
+            paths = found;
+        }
         if (paths != NULL)
             bound_s = real_max(bound_s, paths_bound_s(walk->floor, &cell, paths, walk->forced_s));
     }

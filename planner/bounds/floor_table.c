@@ -293,6 +293,7 @@ corner_rows(const PlanFloorTable *table, guint corner)
 static double
 corner_s(const PlanFloorCurve *curve, guint corner)
 {
+    /* NOLINTNEXTLINE(clang-analyzer-core.uninitialized.UndefReturn): set_pass() fills as many as there are intervals, and there is one */
     return curve->first_s[corner == 0 ? 0 : corner - 1];
 }
 
@@ -471,6 +472,7 @@ make_table(const void *data)
             g_array_append_val(ends, rows);
         }
     }
+    g_assert(all.n > 0);
     table->n_kinds = all.segments[0]->n_kinds;
     table->n_layers = all.segments[0]->n_layers;
     table->n_intervals = ends->len;

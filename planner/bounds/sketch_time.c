@@ -289,6 +289,7 @@ plan_sketch_average_end_s(const PlanRequest *request, const PlanLayerCost *cost,
         n_groups = MAX(n_groups, n_of_order);
     }
     for (int i = 0; i < PLAN_PART_N; i++)
+        /* NOLINTNEXTLINE(clang-analyzer-core.DivideZero): it begins at 1 and only grows */
         n[i] = cost->n[i] / n_groups;
     return real_max(0.0, plan_sketch_end_s(request, cost, point, n) / (double)point->degrees.pp -
                              step_s(request, point, &rest));

@@ -519,6 +519,7 @@ fi
     for row in megatron_x,blank, megatron_x,one,1 megatron_x,two,2 megatron_x,four,4 megatron_x,eight,8 megatron_x,all,16 mine,untuned,; do
         echo "${row%,*},A100-SXM4-80GB,128,gpt,36,4096,32,51200,2048,512,${row##*,},32,4,1,,full,fp16,4100,ok"
     done
+    echo "megatron_x,odd,A100-SXM4-80GB,128,gpt,36,4096,32,51200,2048,100,,32,4,1,,full,fp16,4100,ok"
 } >"$W/blank.csv"
 runs 0 "rows with and without a micro-batch" validate "$W/blank.csv" -o "$W/blank.json"
 json "of a tuned source it is the fastest that fits, of others it is not predicted" '
@@ -526,5 +527,6 @@ row = {p["id"]: p for p in d["predictions"]}
 stated = [row[n] for n in ("one", "two", "four", "eight", "all")]
 fits = [p["predicted_s"] for p in stated if p["fits"]]
 assert row["blank"]["predicted_s"] == min(fits) < row["one"]["predicted_s"], row
-assert "micro_batch is not stated" in row["untuned"]["not_predicted"], row' "$W/blank.json"
+assert "micro_batch is not stated" in row["untuned"]["not_predicted"], row
+assert "not a multiple" in row["odd"]["not_predicted"], row' "$W/blank.json"
 finish
