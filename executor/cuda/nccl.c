@@ -556,8 +556,8 @@ open_nccl(ExecTransport *host, ExecBackend *backend, const ExecNcclOptions *opti
         .ops = &ops, .rank = host->rank, .n_ranks = host->n_ranks, .queues = true, .state = state};
     TRY_CUDA(cudaEventCreateWithFlags(&state->written, cudaEventDisableTiming), error);
     exec_cuda_state(backend)->watch = (ExecCudaWatch){.look = exec_nccl_look, .user_data = state};
-    state->poller = g_thread_new("nccl", exec_nccl_poll_main, state);
-    return check_facts(state, options, error);
+    state->poller = g_thread_try_new("nccl", exec_nccl_poll_main, state, error);
+    return state->poller != NULL && check_facts(state, options, error);
 }
 
 static bool

@@ -34,7 +34,9 @@ expert_linear(const ExecLayer *layer, int64_t e, bool down, ExecTensor tensors[2
     const int64_t cols = down ? w->expert_input : w->expert_up;
 
     tensors[0] = part_of(layer, all, e, inputs * cols);
-    tensors[1] = down ? (ExecTensor){0} : part_of(layer, &layer->tensors->experts_up_bias, e, cols);
+    tensors[1] = (ExecTensor){0};
+    if (!down)
+        tensors[1] = part_of(layer, &layer->tensors->experts_up_bias, e, cols);
     return (ExecLinear){
         .rows = layer->moe->expert_begin[e + 1] - layer->moe->expert_begin[e],
         .inputs = inputs,

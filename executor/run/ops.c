@@ -452,7 +452,9 @@ run_pair(ExecRank *rank, int64_t index, GError **error)
             return false;
     }
     const int64_t begin_ns = exec_now_ns();
-    exec_turns_run(rank->turns, compute_in_turn, &pair[0], compute_in_turn, &pair[1], busy_ns);
+    if (!exec_turns_run(rank->turns, compute_in_turn, &pair[0], compute_in_turn, &pair[1], busy_ns,
+                        error))
+        return false;
     note_pair(rank, pair, begin_ns, exec_now_ns(), busy_ns);
     for (int i = 0; i < 2; i++) {
         if (pair[i].error != NULL && failed == NULL) {

@@ -87,9 +87,9 @@ run_second(gpointer user_data)
     return NULL;
 }
 
-void
+bool
 exec_turns_run(ExecTurns *turns, ExecTurnFunc first, void *first_data, ExecTurnFunc second,
-               void *second_data, int64_t busy_ns[2])
+               void *second_data, int64_t busy_ns[2], GError **error)
 {
     Second on_thread = {turns, second, second_data};
 
@@ -99,12 +99,17 @@ exec_turns_run(ExecTurns *turns, ExecTurnFunc first, void *first_data, ExecTurnF
     turns->since_ns = exec_now_ns();
     g_array_set_size(turns->exchanges, 0);
     turns->at_work = true;
-    GThread *thread = g_thread_new("second op", run_second, &on_thread);
+    GThread *thread = g_thread_try_new("second op", run_second, &on_thread, error);
+    if (thread == NULL) {
+        turns->at_work = false;
+        return false;
+    }
     run_op(turns, 0, first, first_data);
     g_thread_join(thread);
     turns->at_work = false;
     busy_ns[0] = turns->busy_ns[0];
     busy_ns[1] = turns->busy_ns[1];
+    return true;
 }
 
 bool

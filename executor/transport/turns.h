@@ -35,9 +35,9 @@ void exec_turns_free(ExecTurns *turns);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(ExecTurns, exec_turns_free)
 
 /* Runs both ops of a pair, the first one on this thread; it has the first turn.  Returns when both have
- * ended.  @busy_ns  (out) for how long each has had the turn. */
-void exec_turns_run(ExecTurns *turns, ExecTurnFunc first, void *first_data, ExecTurnFunc second,
-                    void *second_data, int64_t busy_ns[2]);
+ * ended.  @busy_ns  (out) for how long each has had the turn.  Errors: G_THREAD_ERROR, before either has begun. */
+bool exec_turns_run(ExecTurns *turns, ExecTurnFunc first, void *first_data, ExecTurnFunc second,
+                    void *second_data, int64_t busy_ns[2], GError **error);
 
 /* Whether a pair is at work. */
 bool exec_turns_at_work(const ExecTurns *turns);

@@ -84,7 +84,7 @@ judged() {
         --dtype fp32 --zero 0 --recompute none "$@" -o "$W/plan.json"
     runs 0 "$plan: simulated" simulate "$W/plan.json" --trace "$W/predicted.json"
     : >"$W/medians"
-    for i in $(seq $RUNS); do
+    for i in $(seq "$RUNS"); do
         if ! until_quiet "$plan: run $i" "$DEGAS" run "$W/plan.json" --device cpu --steps 30 --balance-experts \
             --trace "$W/measured.json" --json; then
             skip "$plan: the step is as long as predicted" \

@@ -283,7 +283,7 @@ END
         state attention_mamba2 '"n_heads":12,"n_key_heads":3,"key_dim":32,"value_dim":32,"conv":4'
         state mamba '"n_heads":384,"key_dim":16,"value_dim":1,"rank":12,"inner_norms":true'
         for n in 1 2; do
-            modules $n $([ $n = 1 ] && echo true || echo false)
+            modules $n "$([ $n = 1 ] && echo true || echo false)"
             for recompute in none selective full; do
                 for schedule in 1f1b zb-h1 "zb-v --vpp 2" dualpipe; do
                     peaks "MTP $n, $schedule, recompute $recompute" $P --schedule $schedule --zero 0 \

@@ -516,6 +516,7 @@ fi
 # --- a micro-batch that is not stated ---
 {
     echo "source,id,gpu,gpus,model,layers,hidden,heads,vocab,seq,global_batch,micro_batch,dp,tp,pp,schedule,recompute,dtype,measured_iter_ms,status"
+    # shellcheck disable=SC2258 # the last column is empty
     for row in megatron_x,blank, megatron_x,one,1 megatron_x,two,2 megatron_x,four,4 megatron_x,eight,8 megatron_x,all,16 mine,untuned,; do
         echo "${row%,*},A100-SXM4-80GB,128,gpt,36,4096,32,51200,2048,512,${row##*,},32,4,1,,full,fp16,4100,ok"
     done

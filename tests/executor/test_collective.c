@@ -372,7 +372,7 @@ test_ops_take_turns(void)
             Talker a = {turns, log, 'a', cases[k].n[0]}, b = {turns, log, 'b', cases[k].n[1]};
             int64_t busy_ns[2];
             g_assert_false(exec_turns_at_work(turns));
-            exec_turns_run(turns, talk, &a, talk, &b, busy_ns);
+            g_assert_true(exec_turns_run(turns, talk, &a, talk, &b, busy_ns, NULL));
             g_assert_false(exec_turns_at_work(turns));
             g_assert_cmpstr(log->str, ==, cases[k].expect);
             g_assert_cmpint(busy_ns[0], >=, 0);

@@ -56,6 +56,11 @@ static const char *const preparation[] = {
     "-o "
     "in/run.json",
     "show dgx-a100-80g --json > in/cluster.json",
+    "plan in/experts.json dgx-a100-80g --gpus 4 --global-batch 8 --dp 2 --ep 2 --tp 1 --pp 2 "
+    "--micro-batch 1 "
+    "--schedule "
+    "1f1b --slices off --dtype fp32 --framework degas --recompute none --zero 0 --overlap ep -o "
+    "in/pairs.json",
 };
 
 static const Case cases[] = {
@@ -100,6 +105,10 @@ static const Case cases[] = {
     {"run --resume",
      "run in/plan.json --device reference --steps 3 --checkpoint in/state --resume-step 2 -o "
      "out/r.json",
+     {"r.json"},
+     .varies = true},
+    {"run --overlap ep",
+     "run in/pairs.json --device reference --steps 1 -o out/r.json",
      {"r.json"},
      .varies = true},
     {"run --device cpu",
@@ -448,6 +457,10 @@ prepare(void)
 {
     g_mkdir("in", 0700);
     g_mkdir("out", 0700);
+    fill("in/experts.json",
+         "{\"format\":\"degas-model\",\"version\":1,\"name\":\"experts\",\"family\":"
+         "\"llama\",\"n_layers\":2,\"hidden\":16,\"n_heads\":2,\"ffn_hidden\":32,\"vocab\":64,"
+         "\"max_seq_len\":16,\"experts\":{\"n_experts\":4,\"top_k\":2,\"ffn_hidden\":16}}");
     fill("in/tiny.json", "{\"format\":\"degas-model\",\"version\":1,\"name\":\"tiny\",\"family\":"
                          "\"gpt\",\"n_layers\":4,\"hidden\":32,"
                          "\"n_heads\":2,\"vocab\":256,\"max_seq_len\":64}\n");
