@@ -56,11 +56,13 @@ state_is_large(const PlanRequest *request, int64_t n)
 {
     const WorkloadParameterBytes bytes =
         workload_parameter_bytes(request->dtype, &request->conventions);
-    const double weights = request->offload_parameters ? 0.0 : (double)bytes.weight_bytes;
     const double optimizer = request->offload == PLAN_OFFLOAD_NONE ? (double)bytes.own_bytes : 0.0;
-    const double all = (double)model_parameters(request->arch) * weights +
-                       (double)model_trained_parameters(request->arch) *
-                           ((double)bytes.gradient_bytes + optimizer);
+    const double trained = (double)model_trained_parameters(request->arch);
+    const double weights =
+        trained * (double)bytes.weight_bytes +
+        ((double)model_parameters(request->arch) - trained) * (double)bytes.frozen_bytes;
+    const double all = (request->offload_parameters ? 0.0 : weights) +
+                       trained * ((double)bytes.gradient_bytes + optimizer);
 
     return all * (1.0 - 1e-9) > (double)limit_of(request) * (double)n;
 }

@@ -240,6 +240,8 @@ workload_parameter_bytes(Dtype dtype, const PlanConventions *conventions)
 
     return (WorkloadParameterBytes){
         .weight_bytes = fp32 || cast ? 4 : stored,
+        /* Weights that nothing updates are loaded in the format in which they are used. */
+        .frozen_bytes = stored,
         .gradient_bytes = fp32 || cast ? 4 : dtype_bytes(conventions->grad_dtype),
         .optimizer_bytes = master + PLAN_ADAMW_MOMENT_BYTES,
         .gathered_bytes = cast && !fp32 ? stored : 0,
@@ -318,13 +320,16 @@ workload_state_bytes(const PlanDegrees *d, const WorkloadSharding *sharding,
     const bool gathered = zero_stage == 2 && bytes->gathered_bytes > 0;
     const int64_t n_gradients =
         zero_stage >= 2 && !(gathered && d->pp > 1) ? trained_shard : trained;
-    const int64_t n_weights = zero_stage >= 3 || gathered ? shard : whole;
+    const bool shards = zero_stage >= 3 || gathered;
+    const int64_t n_trained = shards ? trained_shard : trained;
+    const int64_t n_frozen = (shards ? shard : whole) - n_trained;
 
     return (WorkloadStateBytes){
         .weights_bytes =
             sharding->offload_parameters
                 ? 0
-                : workload_build_mul(n_weights, bytes->weight_bytes) +
+                : workload_build_mul(n_trained, bytes->weight_bytes) +
+                      workload_build_mul(n_frozen, bytes->frozen_bytes) +
                       (gathered ? workload_build_mul(whole, bytes->gathered_bytes) : 0),
         .gradients_bytes = workload_build_mul(n_gradients, bytes->gradient_bytes),
         .optimizer_bytes =

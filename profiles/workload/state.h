@@ -27,12 +27,13 @@ typedef struct {
     int32_t tied_first, tied_last;
 } WorkloadParameters;
 
-/* Bytes of the weight, gradient and optimizer's state of one parameter (cost-model.md 6.1), and of
+/* Bytes of the weight, gradient and optimizer's state of one parameter (cost-model.md 6.1), of a weight that
+ * is frozen, and of
  * the copy that is gathered where the weight itself is sharded also below ZeRO 3 (FSDP); else 0.
  * optimizer_bytes are AdamW's; own_bytes are those of the optimizer's own parameters, which also have
  * block_bytes for each block_elements of them (0: they have no blocks). */
 typedef struct {
-    int64_t weight_bytes, gradient_bytes, optimizer_bytes, gathered_bytes;
+    int64_t weight_bytes, frozen_bytes, gradient_bytes, optimizer_bytes, gathered_bytes;
     int64_t own_bytes, block_elements, block_bytes;
 } WorkloadParameterBytes;
 

@@ -42,6 +42,21 @@ test_state_is_weights_and_the_adapters_own(void)
     g_assert_cmpint(few->ranks[0].optimizer_ns, <, all->ranks[0].optimizer_ns);
 }
 
+/* FSDP keeps what it trains in fp32 and casts it; what is frozen is loaded in the 16 bits in which it is used. */
+static void
+test_fsdp_keeps_frozen_weights_in_16_bits(void)
+{
+    g_autoptr(Profile) profile = fixture_profile();
+    const ModelArch plain = gpt(4, 51200), arch = adapted(4);
+    PlanSpec spec = {.degrees = {1, 1, 1, 1, 1, 1, 0}, .framework = PLAN_FRAMEWORK_FSDP};
+    g_autoptr(Workload) all = workload_of(&plain, profile, &spec);
+    g_autoptr(Workload) few = workload_of(&arch, profile, &spec);
+    const int64_t trained = 4 * ADAPTERS, frozen = model_parameters(&plain);
+
+    g_assert_cmpint(owned(all, 0, TRACE_MEMORY_WEIGHTS), ==, 4 * frozen);
+    g_assert_cmpint(owned(few, 0, TRACE_MEMORY_WEIGHTS), ==, 2 * frozen + 4 * trained);
+}
+
 /* Two ranks with the table of a tied head add up nothing: it is frozen. */
 static void
 test_copies_of_a_frozen_table_are_not_summed(void)
@@ -128,6 +143,8 @@ main(int argc, char **argv)
                     test_state_is_weights_and_the_adapters_own);
     g_test_add_func("/workload/lora/copies-of-a-frozen-table-are-not-summed",
                     test_copies_of_a_frozen_table_are_not_summed);
+    g_test_add_func("/workload/lora/fsdp-keeps-frozen-weights-in-16-bits",
+                    test_fsdp_keeps_frozen_weights_in_16_bits);
     g_test_add_func("/workload/lora/fsdp-scatters-the-adapters-gradients",
                     test_fsdp_scatters_the_adapters_gradients);
     g_test_add_func("/workload/lora/weights-half-is-the-adapters",
