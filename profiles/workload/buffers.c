@@ -284,19 +284,23 @@ workload_build_receives_all(const WorkloadBuild *build, guint i, bool forward)
            (forward ? stage > 0 : stage + 1 < build->n_stages);
 }
 
-/* Those buffers; the one of an input is what its stage keeps of it. */
+/* Those buffers, of all slices of all sequences; the one of an input is what its stage keeps of it. */
 static int64_t
 received_bytes(const WorkloadBuild *build, int32_t rank)
 {
-    const ModelShape shape = workload_build_shape(build, 0, 0);
-    int64_t n = 0;
+    const Plan *plan = build->plan;
+    const int64_t sequences = model_ceil_div(plan->global_batch, plan->degrees.dp);
+    int64_t n = 0, bytes = 0;
 
     for (guint i = 0; i < build->plan->stages->len; i++)
         if (g_array_index(build->plan->stages, PlanStage, i).rank == rank)
             n += workload_build_receives_all(build, i, true) +
                  workload_build_receives_all(build, i, false);
-    return workload_build_mul(n * build->plan->n_micro_batches,
-                              model_boundary_bytes(build->arch, &shape));
+    for (int32_t slice = 0; n > 0 && slice < build->n_slices; slice++) {
+        const ModelShape shape = workload_build_shape(build, 0, slice);
+        workload_build_add(&bytes, model_boundary_bytes(build->arch, &shape));
+    }
+    return workload_build_mul(n, workload_build_mul(sequences, bytes / build->class_sequences[0]));
 }
 
 void

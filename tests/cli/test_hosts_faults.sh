@@ -9,6 +9,9 @@
 # shellcheck source=tests/cli/hosts.sh
 . tests/cli/hosts.sh
 
+# The folders of an Open MPI that is killed stay.
+TMPDIR=$W
+export TMPDIR
 make_hosts "faults on another host"
 if ! unshare --pid --fork --mount-proc true 2>/dev/null; then
     skip "faults on another host" "process name spaces are not permitted"

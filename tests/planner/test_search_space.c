@@ -642,7 +642,7 @@ test_two_kinds_of_devices_equal_full_enumeration(void)
 static void
 test_mixed_stacks_equal_full_enumeration(void)
 {
-    const int n = g_test_slow() ? 2000 : 40;
+    const int n = g_test_slow() ? 2000 : 80;
     const Tally tally = compare_problems(23, n, false, true);
 
     g_assert_cmpint(tally.n_feasible, >, n / 2);
@@ -706,7 +706,7 @@ has_lone_end(const Plan *plan)
 static void
 test_divisions_equal_the_best_of_all(void)
 {
-    const int n_problems = g_test_slow() ? 2000 : 40;
+    const int n_problems = g_test_slow() ? 2000 : 80;
     uint32_t state = 51;
     int n = 0, n_limited = 0, n_uneven = 0, n_lone = 0, n_mtp = 0, n_own = 0;
 
