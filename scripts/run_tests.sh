@@ -65,6 +65,13 @@ finish_one() {
     local pid rc log name ok bad skip tenths
     wait -n -p pid
     rc=$?
+    if [ -z "${pid:-}" ]; then # the shell has told of its end already, as of an abort
+        for pid in "${!name_of[@]}"; do
+            kill -0 "$pid" 2>/dev/null || break
+        done
+        wait "$pid"
+        rc=$?
+    fi
     log=$logs/${log_of[$pid]} name=${name_of[$pid]}
     tenths=$(((${EPOCHREALTIME/./} - ${started_at[$pid]} + 50000) / 100000))
     unset "name_of[$pid]"
