@@ -20,9 +20,12 @@ describe_job(const Job *job)
     g_autofree char *model = text_escape(job->arch->name, 60);
     g_autofree char *cluster = text_escape(job->profile->name, 60);
 
-    output_printf("%s on %s (" INT " of " INT " devices), " INT " x " INT " tokens, %s\n", model,
+    output_printf("%s on %s (" INT " of " INT " devices), " INT " x " INT " tokens, %s", model,
                   cluster, plan_n_devices(plan), model_cluster_n_devices(job->profile->cluster),
                   plan->global_batch, plan->seq_len, dtype_names[plan->dtype]);
+    if (job->arch->lora.rank > 0)
+        output_printf(", adapters of rank " INT, job->arch->lora.rank);
+    output_printf("\n");
 }
 
 char *

@@ -53,6 +53,8 @@ add_about(HtmlPage *page, const View *view)
         g_string_append_printf(text, INT " devices, " INT " x " INT " tokens, %s",
                                plan_n_devices(plan), plan->global_batch, plan->seq_len,
                                dtype_names[plan->dtype]);
+        if (view->job->arch->lora.rank > 0)
+            g_string_append_printf(text, ", adapters of rank " INT, view->job->arch->lora.rank);
         for (size_t i = 0; i < G_N_ELEMENTS(degrees); i++) {
             if (degrees[i].degree > 1 || i < 3)
                 g_string_append_printf(text, ", %s " INT, degrees[i].name, degrees[i].degree);

@@ -110,6 +110,9 @@ runs 0 "layers and vocabulary can be changed" simulate gpt3-13b dgx-a100-80g --g
 json "less is faster" "assert d['iteration_s'] < 1"
 fails 2 '^degas: --lora-rank, --lora-modules: \$.lora: adapters of experts are not modelled: leave linear_fc1 out$' "adapters of experts" \
     simulate mixtral-8x7b dgx-h100 --gpus 8 --global-batch 8 --lora-rank 8
+# 16 bits of 8.03e9 frozen weights, and what some 1e9 bytes of logits take, fit a card of 24 GB.
+runs 0 "adapters on one card" plan llama3-8b rtx-4090 --gpus 1 --global-batch 16 --seq-len 2048 --framework fsdp --lora-rank 16
+has '^llama3-8b on rtx-4090 .*bf16, adapters of rank 16$' "the headline says what is trained"
 fails 2 '^degas: --layers, --mtp, --vocab: \$.experts.first_dense_layers: first_dense_layers 3 is more than the 2 layers$' "fewer layers than dense ones" \
     simulate deepseek-v3 h800 --gpus 8 --global-batch 8 --layers 2
 runs 0 "slices of given lengths" simulate gpt3-13b dgx-a100-80g --global-batch 4 --tp 2 --pp 4 \
