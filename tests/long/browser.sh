@@ -13,7 +13,7 @@ if [ -z "$browser" ]; then
 fi
 # dom URL WIDTH: the page as it is after its scripts, and what the console said
 dom() {
-    HOME=$W "$browser" --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --user-data-dir="$W/profile" \
+    HOME=$W TMPDIR=$W "$browser" --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --user-data-dir="$W/profile" \
         --window-size="$2,900" --virtual-time-budget=20000 --enable-logging=stderr --v=0 --dump-dom "$1" >"$W/dom" 2>"$W/log"
     grep 'CONSOLE' "$W/log" >"$W/console"
 }
