@@ -24,7 +24,7 @@ class Chromium:
         self.process = subprocess.Popen(
             ['bash', '-c', code, 'bash', browser, '--headless', '--no-sandbox', '--disable-gpu', '--disable-dev-shm-usage',
              '--remote-debugging-pipe', '--user-data-dir=' + folder + '/driven'],
-            close_fds=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={**os.environ, 'HOME': folder})
+            close_fds=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={**os.environ, 'HOME': folder, 'TMPDIR': folder})
         os.close(to_read)
         os.close(back_write)
         self.got, self.n, self.trouble, self.session = b'', 0, [], None
