@@ -200,14 +200,15 @@ least_gradients(const PlanSketchInput *input, const PlanSketchStage *stage, Plan
 static int64_t
 least_gathered(const PlanSketchInput *input, const PlanSketchStage *stage, PlanMoment moment)
 {
+    if (!workload_counts_gathered(input->point->zero_stage, &input->request->conventions))
+        return 0;
     const int32_t depth = plan_sketch_prefetch(input->request, input->cost);
     const int64_t n = n_layers_of(stage);
     const int64_t layer = least_gathered_layer(input, stage->n);
     const PlanPartCost *head = &input->cost->parts[PLAN_PART_HEAD];
-    int64_t bytes = times(MIN(n, 1 + depth), layer);
+    const int64_t ahead = 1 + (int64_t)depth;
+    int64_t bytes = times(MIN(n, ahead), layer);
 
-    if (!workload_counts_gathered(input->point->zero_stage, &input->request->conventions))
-        return 0;
     if (moment != PLAN_MOMENT_FORWARD && stage->n[PLAN_PART_HEAD] > 0)
         bytes = plus(apart_bytes(input, head->parameters.dense + input->cost->tied_parameters, 0),
                      times(MIN(n, depth), layer));
@@ -347,20 +348,31 @@ typedef struct {
     int64_t workspace[PLAN_MOMENT_N];
 } SliceBytes;
 
+/* Stages of hybrids whose contents are looked for among those before. */
+#define MAX_CONTENTS 8
+
 /* (owned) [stage * PLAN_RECOMPUTE_N + kind], for the recompute kinds that are allowed; most stages
- * are as the one before. */
+ * are as one before. */
 static SliceBytes *
 slice_bytes_new(const PlanSketch *sketch, const PlanSketchInput *input)
 {
     SliceBytes *slices = g_new(SliceBytes, (size_t)sketch->n_stages * PLAN_RECOMPUTE_N);
+    int64_t known[MAX_CONTENTS];
+    int n_known = 0;
 
     for (int64_t k = 0; k < sketch->n_stages; k++) {
         const PlanSketchStage *stage = &sketch->stages[k];
         SliceBytes *of_stage = &slices[k * PLAN_RECOMPUTE_N];
-        if (k > 0 && plan_sketch_same_contents(stage, stage - 1)) {
-            memcpy(of_stage, of_stage - PLAN_RECOMPUTE_N, PLAN_RECOMPUTE_N * sizeof *of_stage);
+        int like = 0;
+        while (like < n_known && !plan_sketch_same_contents(stage, &sketch->stages[known[like]]))
+            like++;
+        if (like < n_known) {
+            memcpy(of_stage, &slices[known[like] * PLAN_RECOMPUTE_N],
+                   PLAN_RECOMPUTE_N * sizeof *of_stage);
             continue;
         }
+        if (n_known < MAX_CONTENTS)
+            known[n_known++] = k;
         for (int kind = 0; kind < PLAN_RECOMPUTE_N; kind++) {
             if (!plan_request_allows(input->request, kind))
                 continue;

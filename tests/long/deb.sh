@@ -1,6 +1,9 @@
 #!/bin/sh
 # make deb: the Debian packages are sound, the program in them runs, and a program is built and run with the library in them.
 . tests/cli/tap.sh
+# What lintian and dpkg leave.
+TMPDIR=$W
+export TMPDIR
 
 build=$(dirname "$(readlink -f "$DEGAS")")
 plugins=$(cd "$build" && ls degas-*.so 2>/dev/null)
