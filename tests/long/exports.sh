@@ -5,6 +5,9 @@
 # are read, by megatron-core.  PAGE=FILE.md writes the table; N_PLANS=N is how many plans each gets (60).
 . tests/cli/tap.sh
 . tests/cli/frameworks.sh
+# What PyTorch's compiler leaves.
+TMPDIR=$W
+export TMPDIR
 n_plans=${N_PLANS:-60}
 # Megatron's modules of Mamba, delta nets and sinks are not PyTorch's alone.
 # shellcheck disable=SC2034 # of jobs
