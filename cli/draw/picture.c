@@ -3,6 +3,7 @@
 #include <glib/gstdio.h>
 #include <math.h>
 #include <string.h>
+#include <sys/wait.h>
 
 #include "base/embedded.h"
 #include "base/file.h"
@@ -346,7 +347,9 @@ spawn(const Picture *picture, const char *gnuplot, const char *dir, const char *
     if (!g_spawn_check_wait_status(status, NULL)) {
         g_autofree char *why = first_complaint(complaints);
 
-        text = g_strdup_printf("gnuplot failed (%s)", why);
+        text = WIFSIGNALED(status)
+                   ? g_strdup_printf("gnuplot was ended by signal %d", WTERMSIG(status))
+                   : g_strdup_printf("gnuplot failed (%s)", why);
         return leave_data(picture, path, text, error);
     }
     return true;

@@ -143,6 +143,8 @@ printf '#!/bin/sh\necho "\\"script.gp\\" line 7: no such thing" >&2\nexit 1\n' >
 chmod +x "$W/bin/gnuplot"
 fails 6 'gnuplot failed (.*line 7: no such thing); the data is in' "gnuplot fails" \
     plot "$W/one.trace.json" -o "$W/failed.svg"
+printf '#!/bin/sh\nkill -SEGV $$\n' >"$W/bin/gnuplot"
+fails 6 'gnuplot was ended by signal 11; the data is in' "gnuplot crashes" plot "$W/one.trace.json" -o "$W/half.svg"
 # What gnuplot does on a full disk: half a file and status 0.
 printf '#!/bin/sh\nprintf "<svg><path d=" >picture\nexit 0\n' >"$W/bin/gnuplot"
 fails 4 'picture is incomplete' "gnuplot's disk is full" plot "$W/one.trace.json" -o "$W/half.svg"
