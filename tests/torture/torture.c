@@ -522,6 +522,10 @@ main(int argc, char **argv)
     }
     if (chdir(folder) != 0)
         g_error("%s: %s", folder, g_strerror(errno));
+    /* A picture that a signal ends leaves the folder in which gnuplot draws it. */
+    g_mkdir("tmp", 0700);
+    g_autofree char *temporary = g_canonicalize_filename("tmp", NULL);
+    g_setenv("TMPDIR", temporary, TRUE);
     prepare();
     for (size_t i = 0; i < G_N_ELEMENTS(cases); i++) {
         const Case *c = &cases[i];
