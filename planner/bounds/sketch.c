@@ -206,8 +206,7 @@ least_gathered(const PlanSketchInput *input, const PlanSketchStage *stage, PlanM
     const int64_t n = n_layers_of(stage);
     const int64_t layer = least_gathered_layer(input, stage->n);
     const PlanPartCost *head = &input->cost->parts[PLAN_PART_HEAD];
-    const int64_t ahead = 1 + (int64_t)depth;
-    int64_t bytes = times(MIN(n, ahead), layer);
+    int64_t bytes = times(MIN(n, 1 + depth), layer);
 
     if (moment != PLAN_MOMENT_FORWARD && stage->n[PLAN_PART_HEAD] > 0)
         bytes = plus(apart_bytes(input, head->parameters.dense + input->cost->tied_parameters, 0),

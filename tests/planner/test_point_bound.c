@@ -59,6 +59,16 @@ both_s(const Priced *priced, int64_t stage)
            1e-9 * (double)op_of(priced, stage)->time_ns[SCHEDULE_OP_BACKWARD];
 }
 
+/* Both passes of the first stage of @pipe. */
+static double
+alone_s(const Pipe *pipe)
+{
+    g_auto(Priced) alone = {0};
+
+    priced_init(&alone, pipe);
+    return both_s(&alone, 0);
+}
+
 /* What a rank does after its last op. */
 static double
 end_s(const Priced *priced, int64_t rank)
@@ -296,12 +306,7 @@ test_way_through_a_head(void)
                                .vocab = 51200,
                                .micro_batch = 1};
             g_auto(Priced) priced = {0};
-            double all;
-            {
-                g_auto(Priced) alone = {0};
-                priced_init(&alone, &once);
-                all = both_s(&alone, 0);
-            }
+            const double all = alone_s(&once);
             priced_init(&priced, &pipe);
             const PlanPartCost *layer = &priced.job.cost->parts[PLAN_PART_LAYER];
             check_point(&priced, &pipe,
@@ -556,12 +561,7 @@ test_work_alone(void)
                                    .recompute = kind,
                                    .attends = true};
                 g_auto(Priced) priced = {0};
-                double whole;
-                {
-                    g_auto(Priced) alone = {0};
-                    priced_init(&alone, &once);
-                    whole = both_s(&alone, 0);
-                }
+                const double whole = alone_s(&once);
                 priced_init(&priced, &pipe);
                 const Job *job = &priced.job;
                 const PlanPartCost *all = &job->cost->all,
