@@ -1,9 +1,11 @@
 #include "cli/draw/picture.h"
 
-#include <glib/gstdio.h>
+#include <errno.h>
 #include <math.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include "base/embedded.h"
 #include "base/file.h"
@@ -234,65 +236,128 @@ picture_set_range(Picture *picture, const char *axis, double low, double high)
     }
 }
 
-/* --- the private directory --- */
+/* --- gnuplot's files --- */
 
-/* What a script loads, beside what is written for it. */
-static const char *const shared_scripts[] = {"common.gp", "axes.gp", "panels.gp"};
+/* What a script loads, beside what is written for it: "common_gp" is the variable with its path. */
+static const char *const shared_scripts[] = {"common", "axes", "panels"};
+
+/* Descriptors in gnuplot of what it reads: the first, and so on. */
+#define FIRST_DESCRIPTOR 3
+
+/* All that gnuplot reads and writes: files in memory, which end with the last process that has them open.
+ * So whatever ends degas or gnuplot, no file is left. */
+typedef struct {
+    int picture;    /* what gnuplot writes to its stdout; -1: not made yet */
+    int complaints; /* and to its stderr */
+    GArray *read;   /* (owned) int; descriptor FIRST_DESCRIPTOR + i of gnuplot is element i */
+} Files;
 
 static void
-remove_directory(const char *dir)
+close_file(void *fd)
 {
-    g_autoptr(GDir) entries = g_dir_open(dir, 0, NULL);
-    const char *name;
+    close(*(int *)fd);
+}
 
-    while (entries != NULL && (name = g_dir_read_name(entries)) != NULL) {
-        g_autofree char *path = g_build_filename(dir, name, NULL);
+static void
+files_clear(Files *files)
+{
+    g_array_unref(files->read);
+    if (files->picture >= 0)
+        close(files->picture);
+    if (files->complaints >= 0)
+        close(files->complaints);
+}
+G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(Files, files_clear)
 
-        g_unlink(path);
-    }
-    g_rmdir(dir);
+/* A new file in memory with this text; -1 if there is none to be had. */
+static int
+memory_file(const char *text, size_t n_bytes, GError **error)
+{
+    const int fd = memfd_create("degas-plot", MFD_CLOEXEC);
+    const int code = fd < 0 ? errno : file_move(fd, true, (char *)text, n_bytes, 0);
+
+    if (code == 0)
+        return fd;
+    if (fd >= 0)
+        close(fd);
+    cmd_fail(error, CMD_ERROR_IO, "the numbers of a picture cannot be written to memory (%s)",
+             g_strerror(code));
+    return -1;
+}
+
+static char *
+gnuplots_path(guint i)
+{
+    return g_strdup_printf("/dev/fd/%u", FIRST_DESCRIPTOR + i);
+}
+
+/* Adds a file that gnuplot reads.  @settings (nullable): @variable becomes its path there. */
+static bool
+put(Files *files, GString *settings, const char *variable, const char *text, size_t n_bytes,
+    GError **error)
+{
+    const int fd = memory_file(text, n_bytes, error);
+    g_autofree char *path = gnuplots_path(files->read->len);
+
+    if (fd < 0)
+        return false;
+    g_array_append_val(files->read, fd);
+    if (settings != NULL)
+        g_string_append_printf(settings, "%s = '%s'\n", variable, path);
+    return true;
 }
 
 static bool
-put(const char *dir, const char *name, const char *text, size_t n_bytes, GError **error)
-{
-    g_autofree char *path = g_build_filename(dir, name, NULL);
-
-    return g_file_set_contents_full(path, text, (gssize)n_bytes, G_FILE_SET_CONTENTS_NONE, 0600,
-                                    error);
-}
-
-static bool
-put_table(const char *dir, const char *name, const Table *table, GError **error)
+put_table(Files *files, GString *settings, const char *variable, const Table *table, GError **error)
 {
     size_t n;
     const char *text = table == NULL ? NULL : table_text(table, &n);
 
-    return text == NULL || put(dir, name, text, n, error);
+    return text == NULL || put(files, settings, variable, text, n, error);
 }
 
 static bool
-put_script(const char *dir, const char *name, const char *path, GError **error)
+put_script(Files *files, GString *settings, const char *variable, const char *path, GError **error)
 {
     const EmbeddedFile *script = embedded_find(path);
 
     g_assert(script != NULL);
-    return put(dir, name, script->text, (size_t)(script->end - script->text), error);
+    return put(files, settings, variable, script->text, (size_t)(script->end - script->text),
+               error);
 }
 
+/* The last two are the settings, which name the others, and the script. */
 static bool
-put_all(const Picture *picture, const char *script, const char *dir, GError **error)
+put_all(Files *files, const Picture *picture, const char *script, GError **error)
 {
-    for (size_t i = 0; i < G_N_ELEMENTS(shared_scripts); i++) {
-        g_autofree char *path = g_strconcat("cli/plots/", shared_scripts[i], NULL);
+    GString *settings = picture->settings;
 
-        if (!put_script(dir, shared_scripts[i], path, error))
+    files->picture = memory_file("", 0, error);
+    if (files->picture < 0)
+        return false;
+    files->complaints = memory_file("", 0, error);
+    if (files->complaints < 0)
+        return false;
+    for (size_t i = 0; i < G_N_ELEMENTS(shared_scripts); i++) {
+        g_autofree char *path = g_strdup_printf("cli/plots/%s.gp", shared_scripts[i]);
+        g_autofree char *variable = g_strdup_printf("%s_gp", shared_scripts[i]);
+
+        if (!put_script(files, settings, variable, path, error))
             return false;
     }
-    return put_table(dir, "data.tsv", picture->data, error) &&
-           put_table(dir, "labels.tsv", picture->labels, error) &&
-           put(dir, "settings.gp", picture->settings->str, picture->settings->len, error) &&
-           put_script(dir, "script.gp", script, error);
+    return put_table(files, settings, "data_tsv", picture->data, error) &&
+           put_table(files, settings, "labels_tsv", picture->labels, error) &&
+           put(files, NULL, NULL, settings->str, settings->len, error) &&
+           put_script(files, NULL, NULL, script, error);
+}
+
+/* What gnuplot wrote there. */
+static bool
+written(int fd, char **text, size_t *n_bytes, GError **error)
+{
+    g_autofree char *path = g_strdup_printf("/dev/fd/%d", fd);
+
+    return file_read(path, text, n_bytes, error);
 }
 
 /* --- running --- */
@@ -328,34 +393,51 @@ first_complaint(const char *text)
     return text_escape(found, 300);
 }
 
+/* Runs gnuplot to its end.  Returns: whether it could be started.  @status as of waitpid() */
 static bool
-spawn(const Picture *picture, const char *gnuplot, const char *dir, const char *format,
-      const char *path, GError **error)
+spawn(const Files *files, const char *gnuplot, const char *format, int *status, GError **error)
 {
-    const char *argv[] = {gnuplot, "-d", "-c", "script.gp", format, NULL};
-    g_auto(GStrv) environment = g_get_environ();
-    g_autofree char *complaints = NULL, *text = NULL;
-    g_autoptr(GError) failed = NULL;
-    int status = 0;
+    const guint n = files->read->len;
+    g_autofree char *settings = gnuplots_path(n - 2), *script = gnuplots_path(n - 1);
+    const char *argv[] = {gnuplot, "-d", "-c", script, format, settings, NULL};
+    g_auto(GStrv) environment = g_environ_setenv(g_get_environ(), "LC_ALL", "C", TRUE);
+    g_autofree int *targets = g_new(int, n);
+    GPid child;
 
-    environment = g_environ_setenv(environment, "LC_ALL", "C", TRUE);
-    if (!g_spawn_sync(dir, (char **)argv, environment, G_SPAWN_STDOUT_TO_DEV_NULL, NULL, NULL, NULL,
-                      &complaints, &status, &failed)) {
-        text = g_strdup_printf("gnuplot cannot be run (%s)", failed->message);
-        return leave_data(picture, path, text, error);
-    }
-    if (!g_spawn_check_wait_status(status, NULL)) {
-        g_autofree char *why = first_complaint(complaints);
-
-        text = WIFSIGNALED(status)
-                   ? g_strdup_printf("gnuplot was ended by signal %d", WTERMSIG(status))
-                   : g_strdup_printf("gnuplot failed (%s)", why);
-        return leave_data(picture, path, text, error);
-    }
+    for (guint i = 0; i < n; i++)
+        targets[i] = FIRST_DESCRIPTOR + (int)i;
+    if (!g_spawn_async_with_pipes_and_fds(NULL, argv, (const char *const *)environment,
+                                          G_SPAWN_DO_NOT_REAP_CHILD, NULL, NULL, -1, files->picture,
+                                          files->complaints, (const int *)(void *)files->read->data,
+                                          targets, n, &child, NULL, NULL, NULL, error))
+        return false;
+    *status = 0; /* it stays so where whoever started degas ignores SIGCHLD: the picture tells */
+    while (waitpid(child, status, 0) < 0 && errno == EINTR)
+        continue;
     return true;
 }
 
-/* gnuplot exits with 0 on a full disk: only a picture that has its end is one.
+/* Why there is no picture: (owned); NULL if gnuplot says that it drew one. */
+static char *
+draw(const Files *files, const char *gnuplot, const char *format)
+{
+    g_autoptr(GError) failed = NULL;
+    g_autofree char *complaints = NULL;
+    size_t n;
+    int status;
+
+    if (!spawn(files, gnuplot, format, &status, &failed))
+        return g_strdup_printf("gnuplot cannot be run (%s)", failed->message);
+    if (WIFSIGNALED(status))
+        return g_strdup_printf("gnuplot was ended by signal %d", WTERMSIG(status));
+    if (WEXITSTATUS(status) == 0)
+        return NULL;
+    g_autofree char *why =
+        first_complaint(written(files->complaints, &complaints, &n, NULL) ? complaints : "");
+    return g_strdup_printf("gnuplot failed (%s)", why);
+}
+
+/* gnuplot exits with 0 where it cannot write: only a picture that has its end is one.
  * Returns: the bytes of the picture without empty lines after it; 0 if it is incomplete. */
 static size_t
 complete_size(const char *text, size_t n, Format format)
@@ -371,42 +453,29 @@ complete_size(const char *text, size_t n, Format format)
 }
 
 static bool
-draw_in(const Picture *picture, const char *script, const char *gnuplot, const char *dir,
-        Format format, const char *path, GError **error)
-{
-    g_autofree char *drawn = g_build_filename(dir, "picture", NULL);
-    g_autofree char *text = NULL;
-    size_t n = 0;
-
-    if (!put_all(picture, script, dir, error) ||
-        !spawn(picture, gnuplot, dir, suffixes[format] + 1, path, error))
-        return false;
-    if (!file_read(drawn, &text, &n, error))
-        return false;
-    n = complete_size(text, n, format);
-    if (n == 0)
-        return cmd_fail(error, CMD_ERROR_IO,
-                        "gnuplot's picture is incomplete; is the disk of %s full?",
-                        g_get_tmp_dir());
-    return file_write(path, text, n, error);
-}
-
-static bool
 run_gnuplot(const Picture *picture, const char *script, Format format, const char *path,
             GError **error)
 {
     g_autofree char *found = g_find_program_in_path("gnuplot");
-    g_autofree char *gnuplot = NULL, *dir = NULL;
+    g_autofree char *gnuplot = NULL, *why = NULL, *text = NULL;
+    g_auto(Files) files = {-1, -1, g_array_new(FALSE, FALSE, sizeof(int))};
+    size_t n = 0;
 
     if (found == NULL)
         return leave_data(picture, path, "gnuplot not found", error);
     gnuplot = g_canonicalize_filename(found, NULL);
-    dir = g_dir_make_tmp("degas-plot-XXXXXX", error);
-    if (dir == NULL)
+    g_array_set_clear_func(files.read, close_file);
+    if (!put_all(&files, picture, script, error))
         return false;
-    bool done = draw_in(picture, script, gnuplot, dir, format, path, error);
-    remove_directory(dir);
-    return done;
+    why = draw(&files, gnuplot, suffixes[format] + 1);
+    if (why != NULL)
+        return leave_data(picture, path, why, error);
+    if (!written(files.picture, &text, &n, error))
+        return false;
+    n = complete_size(text, n, format);
+    if (n == 0)
+        return cmd_fail(error, CMD_ERROR_IO, "gnuplot's picture is incomplete");
+    return file_write(path, text, n, error);
 }
 
 /* --- all formats --- */

@@ -6,9 +6,9 @@
  * same as text.  Where things lie on the picture and how they look is said in the script.
  *
  * gnuplot executes shell commands in double-quoted strings and at the end of lines in titles, reads
- * the user's start-up files, and exits with 0 when the disk is full.  So: fixed scripts, text from
- * outside only in single quotes, no shell, -d, a private directory, and the picture's end is
- * checked before it replaces the target.
+ * the user's start-up files, and exits with 0 when it cannot write.  So: fixed scripts, text from
+ * outside only in single quotes, no shell, -d, and the picture's end is checked before it replaces
+ * the target.  What it reads and writes are files in memory, so that none is left whatever ends it.
  */
 #pragma once
 
@@ -17,9 +17,9 @@
 
 /* What the script of one picture reads. */
 typedef struct {
-    GString *settings; /* (owned) settings.gp: variables of the script */
-    Table *data;       /* (owned) data.tsv: the numbers, which a reader may want too */
-    Table *labels;     /* (owned, nullable) labels.tsv */
+    GString *settings; /* (owned) variables of the script */
+    Table *data;       /* (owned) the numbers, which a reader may want too: the file data_tsv */
+    Table *labels;     /* (owned, nullable) the file labels_tsv */
 } Picture;
 
 /* A kind of picture of some @content. */

@@ -11,10 +11,10 @@ if (format eq 'svg') {
         font font_name.',12' fontscale 0.75
     unit = 1.0
 }
-set output 'picture'
 set datafile separator tab
 set datafile columnheaders
 set datafile missing 'nan'
+set key noautotitle
 unset key
 ink = '#333333'
 faint = '#777777'

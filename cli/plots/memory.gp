@@ -1,16 +1,16 @@
 # Memory: for each trace bytes over time of its fullest rank, and beside it the peak of every rank.
-# Usage: gnuplot -d -c memory.gp svg|png, beside data.tsv, settings.gp and the scripts that it loads;
-# cli/draw/plot_memory.c writes the settings; the picture is called "picture".
+# Usage: gnuplot -d -c memory.gp svg|png SETTINGS > PICTURE.  cli/draw/plot_memory.c makes the settings;
+# cli/draw/picture.c adds where the numbers and the other scripts are.
 format = ARG1
-load 'settings.gp'
+load ARG2
 width = 1200
 height = panels_end + (footer eq '' ? 30 : 48)
 left = 72
 right = 28
 panel_height = 260
 legend_y = panels_end + 12
-load 'common.gp'
-load 'panels.gp'
+load common_gp
+load panels_gp
 
 set grid ytics lt 1 lw 0.6*unit lc rgb '#dddddd' back
 set style fill solid noborder
@@ -46,7 +46,7 @@ do for [p=1:n_panels] {
         set xtics 0,tic_step font face_11 tc rgb faint
         set xlabel 'time ['.time_unit.']' font face(11) tc rgb faint offset 0,0.3
         # The largest sum first: the next ones cover what is not theirs.
-        plot for [k=n_owners:1:-1] 'data.tsv' \
+        plot for [k=n_owners:1:-1] data_tsv \
             using ($1 == p-1 && strcol(2) eq 'time' ? $4/time_scale : NaN):(total(k)) \
             with filledcurves y1=0 fc rgb owner_color[k] title owner_name[k]
         unset ylabel
@@ -66,11 +66,10 @@ do for [p=1:n_panels] {
     set xrange [-0.5:n_ranks[p]-0.5]
     set xtics 0,rank_step[p] font face_11 tc rgb faint
     set xlabel 'pipeline rank' font face(11) tc rgb faint offset 0,0.3
-    plot for [k=n_owners:1:-1] 'data.tsv' \
+    plot for [k=n_owners:1:-1] data_tsv \
         using ($1 == p-1 && strcol(2) eq 'peak' ? $3 : NaN):(total(k)):(bar_width[p]) \
         with boxes fc rgb owner_color[k] title owner_name[k]
     unset arrow 2
     unset label 3
 }
 unset multiplot
-set output

@@ -1,8 +1,8 @@
 # A trade-off: points, and the front of those that nothing beats in both.
-# Usage: gnuplot -d -c pareto.gp svg|png, beside data.tsv, settings.gp and the scripts that it loads;
-# cli/draw/plot_points.c writes the settings; the picture is called "picture".
+# Usage: gnuplot -d -c pareto.gp svg|png SETTINGS > PICTURE.  cli/draw/plot_points.c makes the settings;
+# cli/draw/picture.c adds where the numbers and the other scripts are.
 format = ARG1
-load 'settings.gp'
+load ARG2
 width = 980
 height = 580
 left = 82
@@ -11,8 +11,8 @@ top = 78
 bottom = 490
 legend_y = 556
 blue = '#0072b2'
-load 'common.gp'
-load 'axes.gp'
+load common_gp
+load axes_gp
 
 set label 100 'on the front: nothing is better in both' at screen x_at(left+20),y_at(legend_y) \
     font face(11) tc rgb ink front
@@ -52,11 +52,10 @@ if (limit > 0 && limit < y_high) {
 # A label stands right above its point, or left below it where it would end outside of the picture.
 share(x) = x_is_log ? log(x/x_low)/log(x_high/x_low) : (x-x_low)/(x_high-x_low)
 fits(x,text) = share(x)*(width-left-right)+5.6*strlen(text) < width-left
-plot 'data.tsv' using ($3 == 1 ? $1 : NaN):2 with steps lw 1.6*unit lc rgb '#9cc3dc', \
-    'data.tsv' using ($3 == 0 ? $1 : NaN):2 with points pt 7 ps 0.7 lc rgb '#bbbbbb', \
-    'data.tsv' using ($3 == 1 ? $1 : NaN):2 with points pt 7 ps 0.9 lc rgb blue, \
-    for [front=0:1] 'data.tsv' using ($4 == 1 && $3 == front && fits($1,strcol(5)) ? $1 : NaN):2:5 \
+plot data_tsv using ($3 == 1 ? $1 : NaN):2 with steps lw 1.6*unit lc rgb '#9cc3dc', \
+    data_tsv using ($3 == 0 ? $1 : NaN):2 with points pt 7 ps 0.7 lc rgb '#bbbbbb', \
+    data_tsv using ($3 == 1 ? $1 : NaN):2 with points pt 7 ps 0.9 lc rgb blue, \
+    for [front=0:1] data_tsv using ($4 == 1 && $3 == front && fits($1,strcol(5)) ? $1 : NaN):2:5 \
         with labels left offset 0.8,0.7 font face(10) tc rgb (front ? ink : faint), \
-    for [front=0:1] 'data.tsv' using ($4 == 1 && $3 == front && !fits($1,strcol(5)) ? $1 : NaN):2:5 \
+    for [front=0:1] data_tsv using ($4 == 1 && $3 == front && !fits($1,strcol(5)) ? $1 : NaN):2:5 \
         with labels right offset -0.8,-0.7 font face(10) tc rgb (front ? ink : faint)
-set output

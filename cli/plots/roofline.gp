@@ -1,8 +1,8 @@
 # A roofline: points below what a device can do.
-# Usage: gnuplot -d -c roofline.gp svg|png, beside data.tsv, settings.gp and the scripts that it loads;
-# cli/draw/plot_points.c writes the settings; the picture is called "picture".
+# Usage: gnuplot -d -c roofline.gp svg|png SETTINGS > PICTURE.  cli/draw/plot_points.c makes the settings;
+# cli/draw/picture.c adds where the numbers and the other scripts are.
 format = ARG1
-load 'settings.gp'
+load ARG2
 width = 980
 height = 600
 left = 82
@@ -10,8 +10,8 @@ right = 40
 top = 78
 bottom = 508
 legend_y = 576
-load 'common.gp'
-load 'axes.gp'
+load common_gp
+load axes_gp
 
 x = left
 do for [k=1:n_series] {
@@ -43,13 +43,12 @@ dy(y, n) = y * ((y_high/y_low)**((n > 0 ? n - 0.4 : n + 0.4) * 19.0 / (bottom-to
 roof(x) = bandwidth > 0 && bandwidth*x < peak ? bandwidth*x : peak
 set samples 400
 plot roof(x) with lines lw 2*unit lc rgb ink, \
-    for [i=0:7] 'data.tsv' using ($6 == i ? $1 : NaN):2:(dx($1, i % 2 == 0 ? 1 : -1)):(dy($2, real(word(lines, i/2+1)))) \
+    for [i=0:7] data_tsv using ($6 == i ? $1 : NaN):2:(dx($1, i % 2 == 0 ? 1 : -1)):(dy($2, real(word(lines, i/2+1)))) \
         with vectors nohead lw 0.8*unit lc rgb '#aaaaaa', \
-    'data.tsv' using 1:3 with points pt 2 ps 0.5 lw 1.2*unit lc rgb faint, \
-    for [k=1:n_series] 'data.tsv' using ($4 == k-1 ? $1 : NaN):2:(0.5 + 1.6*$5) \
+    data_tsv using 1:3 with points pt 2 ps 0.5 lw 1.2*unit lc rgb faint, \
+    for [k=1:n_series] data_tsv using ($4 == k-1 ? $1 : NaN):2:(0.5 + 1.6*$5) \
         with points pt 7 ps variable lc rgb series_color[k], \
-    for [i=0:3] 'data.tsv' using ($6 == 2*i ? $1 : NaN):2:7 \
+    for [i=0:3] data_tsv using ($6 == 2*i ? $1 : NaN):2:7 \
         with labels left offset 1,real(word(lines, i+1)) font face(10) tc rgb ink, \
-    for [i=0:3] 'data.tsv' using ($6 == 2*i+1 ? $1 : NaN):2:7 \
+    for [i=0:3] data_tsv using ($6 == 2*i+1 ? $1 : NaN):2:7 \
         with labels right offset -1,real(word(lines, i+1)) font face(10) tc rgb ink
-set output

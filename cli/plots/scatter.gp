@@ -1,8 +1,8 @@
 # Predicted against measured on logarithmic axes, with the line of equality and a band of 10 %.
-# Usage: gnuplot -d -c scatter.gp svg|png, beside data.tsv, settings.gp and the scripts that it loads;
-# cli/draw/plot_scatter.c writes the settings; the picture is called "picture".
+# Usage: gnuplot -d -c scatter.gp svg|png SETTINGS > PICTURE.  cli/draw/plot_scatter.c makes the settings;
+# cli/draw/picture.c adds where the numbers and the other scripts are.
 format = ARG1
-load 'settings.gp'
+load ARG2
 width = 560
 height = 620
 left = 70
@@ -13,8 +13,8 @@ legend_y = 600
 # Okabe and Ito, 2008.
 raw_color = '#e69f00'
 fitted_color = '#0072b2'
-load 'common.gp'
-load 'axes.gp'
+load common_gp
+load axes_gp
 
 # The legend below the axes, its marks drawn as points outside the plot.
 set label 100 '' at screen x_at(left+6),y_at(legend_y) point pt 6 ps 0.6 lw 1.2*unit lc rgb raw_color
@@ -39,6 +39,5 @@ set object 1 polygon from low,1.1*low to high/1.1,high to high,high to high,0.9*
     to low/0.9,low to low,low to low,1.1*low fc rgb '#eeeeee' fs solid noborder behind
 set samples 2
 plot x with lines lw 1.2*unit lc rgb '#999999', \
-    'data.tsv' using 1:2 with points pt 6 ps 0.6 lw 1.2*unit lc rgb raw_color, \
-    'data.tsv' using 1:(has_fitted ? $3 : NaN) with points pt 7 ps 0.35 lc rgb fitted_color
-set output
+    data_tsv using 1:2 with points pt 6 ps 0.6 lw 1.2*unit lc rgb raw_color, \
+    data_tsv using 1:(has_fitted ? $3 : NaN) with points pt 7 ps 0.35 lc rgb fitted_color

@@ -1,8 +1,8 @@
 # Scaling: throughput with the line of ideal scaling, and beside it the efficiency.
-# Usage: gnuplot -d -c throughput.gp svg|png, beside data.tsv, settings.gp and the scripts that it
-# loads; cli/draw/plot_sweep.c writes the settings; the picture is called "picture".
+# Usage: gnuplot -d -c throughput.gp svg|png SETTINGS > PICTURE.  cli/draw/plot_sweep.c makes the settings;
+# cli/draw/picture.c adds where the numbers and the other scripts are.
 format = ARG1
-load 'settings.gp'
+load ARG2
 width = 1160
 left = 78
 right = 26
@@ -25,8 +25,8 @@ do for [k=1:n_series+2] {
     }
 }
 height = (footer eq '' ? 560 : 578) + 17 * (rows - 1)
-load 'common.gp'
-load 'axes.gp'
+load common_gp
+load axes_gp
 
 set multiplot
 
@@ -70,13 +70,13 @@ set yrange [y_low:y_high]
 do for [k=1:y_n_tics] { set ytics add (y_tic_name[k] y_tic[k]) }
 set ylabel 'tokens/s' font face(11) tc rgb faint offset 0.5,0
 mine(k, c) = ($1 == k-1 ? column(c) : NaN)
-plot for [k=1:n_series] 'data.tsv' using (mine(k,2)):(mine(k,8)) \
+plot for [k=1:n_series] data_tsv using (mine(k,2)):(mine(k,8)) \
         with lines lw 1.2*unit dt (5,4) lc rgb '#999999', \
-    for [k=1:n_series] 'data.tsv' using (mine(k,2)):(mine(k,7)) \
+    for [k=1:n_series] data_tsv using (mine(k,2)):(mine(k,7)) \
         with lines lw 1.2*unit dt (1.5,2.5) lc rgb series_color[k], \
-    for [k=1:n_series] 'data.tsv' using (mine(k,2)):(mine(k,6)) \
+    for [k=1:n_series] data_tsv using (mine(k,2)):(mine(k,6)) \
         with linespoints lw 2.2*unit pt 7 ps 0.7 lc rgb series_color[k], \
-    'data.tsv' using (has_labels ? $2 : NaN):6:12 with labels left offset 0.9,-0.75 \
+    data_tsv using (has_labels ? $2 : NaN):6:12 with labels left offset 0.9,-0.75 \
         font face(9.5) tc rgb faint
 
 do for [k=97:130] {
@@ -92,9 +92,8 @@ set yrange [0:second_high]
 set ytics auto
 set ytics second_step format '%g %%' font face_11 tc rgb faint
 unset ylabel
-plot for [k=1:n_series] 'data.tsv' using (mine(k,2)):(100*mine(k,10)) \
+plot for [k=1:n_series] data_tsv using (mine(k,2)):(100*mine(k,10)) \
         with lines lw 1.2*unit dt (1.5,2.5) lc rgb series_color[k], \
-    for [k=1:n_series] 'data.tsv' using (mine(k,2)):(100*mine(k,9)) \
+    for [k=1:n_series] data_tsv using (mine(k,2)):(100*mine(k,9)) \
         with linespoints lw 2.2*unit pt 7 ps 0.7 lc rgb series_color[k]
 unset multiplot
-set output

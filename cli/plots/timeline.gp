@@ -1,16 +1,16 @@
 # A timeline: one row per pipeline rank, panels above each other on one time axis.
-# Usage: gnuplot -d -c timeline.gp svg|png, beside data.tsv, labels.tsv, settings.gp and the scripts
-# that it loads; cli/draw/plot_timeline.c writes the settings; the picture is called "picture".
+# Usage: gnuplot -d -c timeline.gp svg|png SETTINGS > PICTURE.  cli/draw/plot_timeline.c makes the settings;
+# cli/draw/picture.c adds where the numbers and the other scripts are.
 format = ARG1
-load 'settings.gp'
+load ARG2
 width = 1200
 height = layout_height + (footer eq '' ? 0 : 18)
 left = 64
 right = 28
 legend_y = layout_height - 16
 hatch_color = '#e0e0e0'
-load 'common.gp'
-load 'panels.gp'
+load common_gp
+load panels_gp
 
 # The legend's last box is the bubble, hatched as it is drawn.
 bubble_x = x - 44 - 6.4 * strlen(legend_name[n_legend])
@@ -65,11 +65,11 @@ do for [p=1:n_panels] {
         set label 4 callout_below[p] at end[p],rows[p]/2.0-0.5 left offset 1,-0.9 font face(13) \
             tc rgb faint front
     }
-    plot 'data.tsv' using ($1 == p-1 && $3 == 0 ? $11/time_scale : NaN):($2/every[p]):($9/time_scale):(0):10 \
+    plot data_tsv using ($1 == p-1 && $3 == 0 ? $11/time_scale : NaN):($2/every[p]):($9/time_scale):(0):10 \
             with vectors nohead lw box_px[p]*unit lc rgb variable title 'ops', \
-         'data.tsv' using ($1 == p-1 && $3 == 1 ? $11/time_scale : NaN):($2/every[p]+0.32):($9/time_scale):(0):10 \
+         data_tsv using ($1 == p-1 && $3 == 1 ? $11/time_scale : NaN):($2/every[p]+0.32):($9/time_scale):(0):10 \
             with vectors nohead lw 0.3*box_px[p]*unit lc rgb variable title 'beside', \
-         'labels.tsv' using ($1 == p-1 && copy_left[p] <= 0 ? $3/time_scale : NaN):($2/every[p]):4:5 \
+         labels_tsv using ($1 == p-1 && copy_left[p] <= 0 ? $3/time_scale : NaN):($2/every[p]):4:5 \
             with labels center font face(label_px[p]) tc rgb variable title 'labels'
     unset label 3
     unset label 4
@@ -87,11 +87,11 @@ do for [p=1:n_panels] {
         set xtics autofreq font face_11 tc rgb faint
         set ytics format ''
         copy_px = box_px[p] * copy_height
-        plot 'data.tsv' using ($1 == p-1 && $3 == 0 ? $11/time_scale : NaN):($2/every[p]):($9/time_scale):(0):10 \
+        plot data_tsv using ($1 == p-1 && $3 == 0 ? $11/time_scale : NaN):($2/every[p]):($9/time_scale):(0):10 \
                 with vectors nohead lw copy_px*unit lc rgb variable title 'ops', \
-             'data.tsv' using ($1 == p-1 && $3 == 1 ? $11/time_scale : NaN):($2/every[p]+0.32):($9/time_scale):(0):10 \
+             data_tsv using ($1 == p-1 && $3 == 1 ? $11/time_scale : NaN):($2/every[p]+0.32):($9/time_scale):(0):10 \
                 with vectors nohead lw 0.3*copy_px*unit lc rgb variable title 'beside', \
-             'labels.tsv' using ($1 == p-1 ? $3/time_scale : NaN):($2/every[p]):4:5 \
+             labels_tsv using ($1 == p-1 ? $3/time_scale : NaN):($2/every[p]):4:5 \
                 with labels center font face(label_px[p]) tc rgb variable title 'labels'
         set border 0
         set lmargin at screen x_at(left)
@@ -100,4 +100,3 @@ do for [p=1:n_panels] {
     }
 }
 unset multiplot
-set output

@@ -145,13 +145,23 @@ fails 6 'gnuplot failed (.*line 7: no such thing); the data is in' "gnuplot fail
     plot "$W/one.trace.json" -o "$W/failed.svg"
 printf '#!/bin/sh\nkill -SEGV $$\n' >"$W/bin/gnuplot"
 fails 6 'gnuplot was ended by signal 11; the data is in' "gnuplot crashes" plot "$W/one.trace.json" -o "$W/half.svg"
-# What gnuplot does on a full disk: half a file and status 0.
-printf '#!/bin/sh\nprintf "<svg><path d=" >picture\nexit 0\n' >"$W/bin/gnuplot"
-fails 4 'picture is incomplete' "gnuplot's disk is full" plot "$W/one.trace.json" -o "$W/half.svg"
+# What gnuplot does where it cannot write: half a file and status 0.
+printf '#!/bin/sh\nprintf "<svg><path d="\nexit 0\n' >"$W/bin/gnuplot"
+fails 4 'picture is incomplete' "gnuplot cannot write" plot "$W/one.trace.json" -o "$W/half.svg"
 printf '#!/bin/sh\nexit 0\n' >"$W/bin/gnuplot"
 fails 4 'picture' "gnuplot writes nothing" plot "$W/one.trace.json" -o "$W/half.svg"
 [ ! -e "$W/failed.svg" ] && [ ! -e "$W/half.svg" ]
 report $? "no partial picture"
+# Whatever ends degas while gnuplot draws, no file of gnuplot's is left.
+# shellcheck disable=SC2016
+printf '#!/bin/sh\nkill -s "$SIGNAL" "$PPID"\n' >"$W/bin/gnuplot"
+mkdir "$W/tmp"
+for signal in TERM INT KILL; do
+    SIGNAL=$signal TMPDIR=$W/tmp "$DEGAS" plot "$W/one.trace.json" -o "$W/half.svg" 2>"$W/err"
+    status=$?
+    [ "$(kill -l $((status - 128)))" = "$signal" ] && [ -z "$(ls -A "$W/tmp")" ] && [ ! -e "$W/half.svg" ]
+    report $? "SIG$signal while gnuplot draws leaves nothing" "status $status: $(ls -A "$W/tmp") $(cat "$W/err")"
+done
 DEGAS=$found
 
 # --- pictures ---
@@ -169,11 +179,9 @@ report $? "the legend has what is in it"
 # 1108 pixels are 33 s; rank 3 begins after 3 F: 64 + 3 * 1108 / 33 = 164.73
 grep -q "M164.73,1[0-9.]* L" "$W/a.svg"
 report $? "an op is drawn where it belongs"
-(cd "$W" && TMPDIR=$W "$real" plot one.trace.json -o b.svg)
+(cd "$W" && TMPDIR=$W/no/such/folder "$real" plot one.trace.json -o b.svg)
 cmp -s "$W/a.svg" "$W/b.svg"
-report $? "the same bytes from another directory"
-[ -z "$(find "$W" -name 'degas-plot-*')" ]
-report $? "no temporary files are left"
+report $? "the same bytes from another directory, without a folder of temporary files"
 runs 0 "as PNG" plot "$W/one.trace.json" -o "$W/a.png"
 [ "$(head -c 4 "$W/a.png" | tail -c 3)" = PNG ] && [ "$(tail -c 8 "$W/a.png" | head -c 4)" = IEND ]
 report $? "it is a whole PNG"

@@ -4,7 +4,8 @@
  *
  *   - end by itself, with a status that docs/formats.md has for such a fault, and one line on stderr that
  *     begins with "degas: ", or with status 0 and the same products as without the fault;
- *   - leave each of its files as it was before, or whole and new, and no other file.
+ *   - leave each of its files as it was before, or whole and new, and no other file, nor any in the folder of
+ *     temporary files; not even SIGKILL may leave one there.
  *
  * usage: torture DEGAS FAULTS.so [--few] [--most N] [--commands PATTERN] [--signals N]
  *   --most N     at most N calls of a kind
@@ -294,13 +295,16 @@ typedef struct {
     char *products[MAX_PRODUCTS];
 } Right;
 
-/* Each product is as it was or new and whole, all are new if @done, and nothing else is in out/.
+/* Each product is as it was or new and whole, all are new if @done, and nothing else is in out/ or in tmp/.
  * Returns: (owned, nullable) what is wrong. */
 static char *
 wrong_files(const Case *c, const Right *right, bool done, bool may_leave)
 {
+    g_autoptr(GDir) temporary = g_dir_open("tmp", 0, NULL);
+    const char *temporary_file = g_dir_read_name(temporary);
     GDir *dir = g_dir_open("out", 0, NULL);
-    g_autofree char *wrong = NULL;
+    g_autofree char *wrong =
+        temporary_file == NULL ? NULL : g_strdup_printf("tmp/%s is left", temporary_file);
 
     for (const char *name; wrong == NULL && (name = g_dir_read_name(dir)) != NULL;) {
         const bool is_state =
@@ -313,6 +317,7 @@ wrong_files(const Case *c, const Right *right, bool done, bool may_leave)
             wrong = g_strdup_printf("out/%s is left", name);
     }
     g_dir_close(dir);
+    empty("tmp");
     for (int i = 0; wrong == NULL && i < MAX_PRODUCTS && c->products[i] != NULL; i++) {
         g_autofree char *path = g_build_filename("out", c->products[i], NULL);
         g_autofree char *text = NULL;
@@ -522,7 +527,6 @@ main(int argc, char **argv)
     }
     if (chdir(folder) != 0)
         g_error("%s: %s", folder, g_strerror(errno));
-    /* A picture that a signal ends leaves the folder in which gnuplot draws it. */
     g_mkdir("tmp", 0700);
     g_autofree char *temporary = g_canonicalize_filename("tmp", NULL);
     g_setenv("TMPDIR", temporary, TRUE);
