@@ -151,11 +151,32 @@ g_cond_broadcast(GCond *cond)
     pthread_cond_broadcast(cond_of(cond));
 }
 
-/* --- queues and pools of threads --- */
+/* --- what is made once, queues and pools of threads --- */
 
 /* Of the sanitizer: what is done before a release of @address happens before what follows an acquire. */
 void __tsan_acquire(void *address);
 void __tsan_release(void *address);
+
+/* What is made once: GLib's macro reads @location by an atomic of the program, before it calls these. */
+gboolean(g_once_init_enter)(volatile void *location)
+{
+    gboolean (*enter)(volatile void *);
+
+    *(void **)&enter = dlsym(RTLD_NEXT, "g_once_init_enter");
+    const gboolean is_first = enter(location);
+    if (!is_first) /* it waited for the one who made it */
+        __tsan_acquire((void *)location);
+    return is_first;
+}
+
+void(g_once_init_leave)(volatile void *location, gsize result)
+{
+    void (*leave)(volatile void *, gsize);
+
+    *(void **)&leave = dlsym(RTLD_NEXT, "g_once_init_leave");
+    __tsan_release((void *)location);
+    leave(location, result);
+}
 
 void
 g_async_queue_push(GAsyncQueue *queue, gpointer data)

@@ -3,10 +3,13 @@
 #include "executor/run/rank.h"
 
 #include <glib/gstdio.h>
+#include <pthread.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "executor/run/shared.h"
+#include "tests/executor/combo.h"
 #include "tests/executor/job.h"
 
 /* Each direction between two ranks has a message for each virtual micro-batch: a receiver that
@@ -90,29 +93,55 @@ test_bubble_is_what_ranks_idle(void)
         1 - busy / 8 / result.step_s[result.traced_step - result.first_step], 1e-9);
 }
 
+/* Peaks of the four ranks of @job with ZeRO 3, which gather @depth layers ahead. */
+static void
+peaks_of(const ModelArch *arch, const Job *job, int32_t depth, int64_t peaks[4])
+{
+    g_autoptr(Plan) plan = plan_of(job, arch->n_layers);
+    g_autoptr(GError) error = NULL;
+    g_auto(ExecRunResult) result = {0};
+    ExecRunOptions options = options_of(arch, plan, fast_device());
+
+    plan->zero_stage = 3;
+    plan->prefetch_layers = depth;
+    g_assert_true(exec_run(&options, &result, &error));
+    g_assert_no_error(error);
+    for (int r = 0; r < 4; r++)
+        peaks[r] = g_array_index(result.peak_memory_bytes, int64_t, r);
+}
+
 /* With ZeRO 3 a rank gathers the next op's layer while one is at work, and so holds a layer
- * more; a rank in the middle whose only layer is the first of its units, too. */
+ * more; a rank in the middle whose only layer is the first of its units, too, and one whose second stage alone
+ * has experts, which are the most of its largest layer. */
 static void
 test_a_layer_is_gathered_ahead(void)
 {
-    const ModelArch arch = model(true);
-    const Job job = {"1f1b", 2, 4, 1, 4, 1, "30", SCHEDULE_PLACEMENT_LOOP};
-    int64_t peaks[2] = {0};
+    static const Job jobs[] = {
+        {"1f1b", 2, 4, 1, 4, 1, "30", SCHEDULE_PLACEMENT_LOOP},
+        {"interleaved", 2, 2, 2, 4, 1, "30", SCHEDULE_PLACEMENT_LOOP},
+    };
 
-    for (int32_t depth = 0; depth <= 1; depth++) {
-        g_autoptr(Plan) plan = plan_of(&job, arch.n_layers);
-        g_autoptr(GError) error = NULL;
-        g_auto(ExecRunResult) result = {0};
-        ExecRunOptions options = options_of(&arch, plan, fast_device());
-        plan->zero_stage = 3;
-        plan->prefetch_layers = depth;
-        g_assert_true(exec_run(&options, &result, &error));
-        g_assert_no_error(error);
-        peaks[depth] = g_array_index(result.peak_memory_bytes, int64_t, 3);
+    for (int i = 0; i < 2; i++) {
+        ModelArch arch = model(true);
+        int64_t peaks[2][4];
+
+        if (i == 1) {
+            arch.family = MODEL_FAMILY_LLAMA;
+            arch.qkv_bias = false;
+            arch.experts = (ModelExperts){.n_experts = 8,
+                                          .top_k = 2,
+                                          .ffn_hidden = 100,
+                                          .first_dense_layers = 2,
+                                          .router_scale = 1};
+        }
+        for (int32_t depth = 0; depth <= 1; depth++)
+            peaks_of(&arch, &jobs[i], depth, peaks[depth]);
+        const int64_t layer =
+            4 * model_part_parameters(&arch, MODEL_PART_LAYER, arch.n_layers - 1, 1, 1, 1, false);
+        /* Half of it is the rank's own shard. */
+        for (int r = 0; r < 4; r++)
+            g_assert_cmpint(peaks[1][r] - peaks[0][r], >, layer / 3);
     }
-    const int64_t layer = 4 * model_part_parameters(&arch, MODEL_PART_LAYER, 0, 1, 1, 1, false);
-    /* Half of it is the rank's own shard. */
-    g_assert_cmpint(peaks[1] - peaks[0], >, layer / 3);
 }
 
 static void
@@ -199,6 +228,101 @@ test_what_a_rank_does(void)
     exec_shared_unref(shared);
 }
 
+/* --- memory that ends in a merged pair --- */
+
+/* The thread with this name gets no large piece of memory; NULL: all get it. */
+static const char *_Atomic no_memory_for;
+static size_t large_bytes;
+
+/* Stands before the C library's: the memory of a backend comes from here. */
+void *
+aligned_alloc(size_t alignment, size_t n)
+{
+    const char *whom = atomic_load(&no_memory_for);
+    char thread[16];
+    void *memory;
+
+    if (whom != NULL && n >= large_bytes &&
+        pthread_getname_np(pthread_self(), thread, sizeof thread) == 0 && strcmp(thread, whom) == 0)
+        return NULL;
+    return posix_memalign(&memory, alignment, n) == 0 ? memory : NULL;
+}
+
+typedef struct {
+    ScheduleOpKind first, second; /* of each pair */
+    const char *thread;           /* of the backward */
+} Pairing;
+
+/* From rank 3's first pair on. */
+static bool
+refuse(int32_t rank, int64_t step, ScheduleOp op, void *user_data, GError **error)
+{
+    const Pairing *pairing = user_data;
+
+    if (rank == 3 && op.kind == pairing->second &&
+        op.micro_batch == (op.kind == SCHEDULE_OP_FORWARD ? 2 : 0))
+        atomic_store(&no_memory_for, pairing->thread);
+    return true;
+}
+
+/* Pairs each op of @first with the next one, of @second and another micro-batch. */
+static void
+pair_up(Schedule *schedule, const Pairing *pairing)
+{
+    const ScheduleOp *ops = schedule->ops;
+
+    g_array_set_size(schedule->overlap_pairs, 0);
+    for (int32_t r = 0; r < schedule->n_ranks; r++)
+        for (int64_t at = schedule->rank_begin[r]; at + 1 < schedule->rank_begin[r + 1]; at++) {
+            if (ops[at].kind != pairing->first || ops[at + 1].kind != pairing->second ||
+                ops[at].micro_batch == ops[at + 1].micro_batch)
+                continue;
+            g_array_append_val(schedule->overlap_pairs, at);
+            at++;
+        }
+}
+
+/* The last rank of 1F1B runs F0 F1 B0 F2 B1 F3 B2 B3 where passes are merged: B0 is the second op of a pair with
+ * F1, or the first of one with F2.  It recomputes and gets no memory for that: it is named, not the other op. */
+static void
+test_memory_ends_in_a_pair(void)
+{
+    static const Pairing pairings[] = {
+        {SCHEDULE_OP_FORWARD, SCHEDULE_OP_BACKWARD, "second op"},
+        {SCHEDULE_OP_BACKWARD, SCHEDULE_OP_FORWARD, "rank 3"},
+    };
+    Combo c = combo_default();
+
+    c.family = MODEL_FAMILY_LLAMA;
+    c.n_experts = 4;
+    c.ep = c.dp = c.pp = 2;
+    c.n_micro_batches = 4;
+    c.merges = true;
+    c.recompute = PLAN_RECOMPUTE_FULL;
+    const ModelArch arch = combo_arch(&c);
+    g_autoptr(Plan) plan = combo_plan(&c);
+    /* More than the input of a layer, which a forward keeps. */
+    large_bytes = 2 * (size_t)(plan->seq_len * arch.hidden) * sizeof(float);
+    for (size_t i = 0; i < G_N_ELEMENTS(pairings); i++) {
+        g_autoptr(GError) error = NULL;
+        g_autoptr(Schedule) schedule = plan_build_schedule(plan, NULL, &error);
+        g_auto(ExecRunResult) result = {0};
+        ExecRunOptions options = combo_options(&c, &arch, plan);
+
+        g_assert_no_error(error);
+        pair_up(schedule, &pairings[i]);
+        options.device = "reference";
+        options.schedule = schedule;
+        options.before_op = refuse;
+        options.before_op_data = (void *)&pairings[i];
+        g_assert_false(exec_run(&options, &result, &error));
+        atomic_store(&no_memory_for, NULL);
+        g_assert_error(error, EXEC_ERROR, EXEC_ERROR_MEMORY);
+        g_test_message("%s", error->message);
+        g_assert_nonnull(strstr(error->message, "failed in B0.0 of step 0: no memory for"));
+    }
+}
+
 int
 main(int argc, char **argv)
 {
@@ -207,6 +331,7 @@ main(int argc, char **argv)
     g_test_add_func("/executor/rank/collectives-tell-their-bytes",
                     test_collectives_tell_their_bytes);
     g_test_add_func("/executor/rank/what-a-rank-does", test_what_a_rank_does);
+    g_test_add_func("/executor/rank/memory-ends-in-a-pair", test_memory_ends_in_a_pair);
     g_test_add_func("/executor/rank/a-layer-is-gathered-ahead", test_a_layer_is_gathered_ahead);
     g_test_add_func("/executor/rank/narrow-weights-come-back", test_narrow_weights_come_back);
     g_test_add_func("/executor/rank/bubble-is-what-ranks-idle", test_bubble_is_what_ranks_idle);
