@@ -5,8 +5,8 @@
  * access that one of them guards would be reported as a race.  Functions of the program go before
  * those of a library, so these are what the program's own locks are; GLib's inner ones stay its
  * own. For the same reason G_SLICE=always-malloc must be in the environment (run_tests.sh): slices
- * go from thread to thread under an inner lock.  What a queue or a pool of
- * threads hands on does too: the sanitizer is told so.
+ * go from thread to thread under an inner lock.  So does what a queue or a pool of threads hands on, and
+ * what is made once: the sanitizer is told.
  */
 #include <dlfcn.h>
 #include <glib.h>

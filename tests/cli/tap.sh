@@ -15,6 +15,11 @@ preloaded() {
     echo "${sanitizer:+$sanitizer:}$1"
 }
 
+# whether the program is one of a sanitizer that needs all of the address space
+is_sanitized() {
+    grep -q '__[at]san_init' "$DEGAS" 2>/dev/null
+}
+
 # report STATUS NAME [OUTPUT]: 0 is a pass
 report() {
     n=$((n + 1))

@@ -50,8 +50,8 @@ fails 5 "$limit (pp 1000000, vpp 1, microbatches 1000000" "more ops than the lim
     schedule 1f1b --pp 1000000 --microbatches 1000000
 fails 2 "$limit (pp 96, vpp 1, microbatches 1000000000" "more micro-batches than the limit" \
     simulate gpt3-175b dgx-a100-80g --global-batch 1000000000 --pp 96 --tp 8
-if grep -q __asan_init "$DEGAS" 2>/dev/null; then
-    skip "more ops than memory" "AddressSanitizer needs all of the address space"
+if is_sanitized; then
+    skip "more ops than memory" "a sanitizer needs all of the address space"
 else
     (
         # shellcheck disable=SC3045
