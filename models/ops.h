@@ -32,8 +32,13 @@ typedef struct {
     bool flash_attention; /* attention is one kernel: scores never reach memory */
     ModelFlash flash;     /* ... and this one */
     bool dropout;         /* dropout masks are kept (frameworks of 2019 to 2022) */
-    bool eager;       /* rotary embedding, SwiGLU and loss are PyTorch's operations one by one */
-    bool eager_norms; /* ... and so is RMSNorm */
+    bool eager;          /* rotary embedding, SwiGLU and loss are PyTorch's operations one by one */
+    bool eager_norms;    /* ... and so is RMSNorm */
+    bool complex_rotary; /* queries and keys are rotated as complex numbers in fp32, of which
+                          * torch.compile makes no kernel */
+    /* Scattered sums of tp after products, forward: the ranks send one another their parts while they compute, and
+     * each adds up those of its rows. */
+    bool sums_parts;
     /* Gradients of biases, and of LayerNorm's vectors, are summed by kernels that read the rows'
      * gradients again; else by the kernels that made these. */
     bool sums_biases, sums_norms;
@@ -255,7 +260,8 @@ bool model_shape_check(const ModelArch *arch, const ModelShape *shape, GError **
  *              attention_input_again, qk_norm, qk_norm_sum, rope, kv_exchange,
  *              kv_gradient_exchange, kv_order, attention, attention_merge, proj, attention_output,
  *              residual1, norm2, and (post norms: post_norm1 after attention_output and post_norm2
- *              before residual2, besides or in place of norm1 and norm2)
+ *              before residual2, besides or in place of norm1 and norm2); parts_sum after each output
+ *              (..._output) whose parts the ranks add up themselves
  *   - dense    mlp_input, mlp_up (separate matrices: mlp_up, mlp_gate, mlp_input_sum), mlp_input_again,
  *              mlp_activation, mlp_down, mlp_output, residual2
  *   - experts  router, route, count, maps, probabilities, experts_split, permute, dispatch,

@@ -41,7 +41,8 @@ keep_qkv(const OpsList *list, ModelOp *op, double q_width, double kv_width)
  * Rotates queries and keys.  Fused: read once, written once, each way.  Eager, forward: negate and
  * join the halves (2 e, 2 e), two products with tables (2 e each), their sum (3 e): 10 e an
  * element; backward: two products (2 e each), the halves' gradients padded and added (4 e), the sum
- * (3 e).
+ * (3 e).  As complex numbers, compiled or not: a cast to fp32 (e + 4), the product (8), and a cast back
+ * (4 + e), of queries and of keys, each way  [torchtitan, apply_rotary_emb()].
  */
 static void
 add_rope(OpsList *list, const Heads *heads)
@@ -51,10 +52,15 @@ add_rope(OpsList *list, const Heads *heads)
     const double part =
         arch->rotary_dim > 0 ? (double)arch->rotary_dim / (double)arch->head_dim : 1.0;
     double elements = list->rows * (heads->q_width + heads->k_width) * part;
+    const double complex_bytes = elements * (2.0 * list->e + 16.0);
     /* Eager: the rotated copies are new tensors; the values, a view, keep all that "qkv" wrote. */
-    if (list->eager)
-        ops_add_memory(list, "rope", 10.0 * elements * list->e, 11.0 * elements * list->e,
-                       elements * list->e, 10, 12);
+    const double kept = list->eager ? elements * list->e : 0.0;
+    /* torchtitan's models with norms of queries and keys (Qwen 3) have tables of cosines and sines. */
+    if (list->shape->complex_rotary && !arch->qk_norm)
+        ops_add_memory(list, "rope", complex_bytes, complex_bytes, kept, 6, 6);
+    else if (list->eager)
+        ops_add_memory(list, "rope", 10.0 * elements * list->e, 11.0 * elements * list->e, kept, 10,
+                       12);
     else
         ops_add_memory(list, "rope", 2.0 * elements * list->e, 2.0 * elements * list->e, 0.0, 2, 2);
 }

@@ -188,6 +188,9 @@ ops_add_collective(OpsList *list, const char *name, ModelGroup group, ModelComm 
     return op;
 }
 
+/* Added up by the ranks themselves: see ops_add_tp_output(). */
+static const char parts_sum[] = "parts_sum";
+
 /* --- selective recompute --- */
 
 /* What the op-level policy keeps of an op's results; @n_products of the ones before it are counted. */
@@ -206,6 +209,8 @@ kept_by_policy(const OpsList *list, ModelOp *op, int64_t *n_products)
         op->again_fraction = 0.0;
         return list->local_rows * (double)list->arch->hidden * list->e;
     }
+    if (strcmp(op->name, parts_sum) == 0) /* it makes what the scatter keeps */
+        op->again_fraction = 0.0;
     /* One kernel for all experts' products is none of the policy's list. */
     if (op->kind != MODEL_OP_GEMM || op->count > 1)
         return 0.0;
@@ -297,6 +302,11 @@ ops_add_tp_input_again(OpsList *list, const char *name, int64_t width)
     list->splits_columns = false;
 }
 
+/*
+ * With sums_parts the product writes its tp parts, each is copied to the rank of its rows, and a kernel reads the tp
+ * parts that came and writes their sum  [PyTorch's _fused_matmul_reduce_scatter(): stacked_partials, reduce_fn].
+ * The sums of an embedding are no product's.
+ */
 void
 ops_add_tp_output(OpsList *list, const char *name, int64_t width, ModelOp *gemm)
 {
@@ -313,4 +323,7 @@ ops_add_tp_output(OpsList *list, const char *name, int64_t width, ModelOp *gemm)
         ops_add_collective(list, name, MODEL_GROUP_TP, sum,
                            sp ? MODEL_COMM_ALL_GATHER : MODEL_COMM_NONE, elements * list->e);
     }
+    if (gemm != NULL && sp && list->shape->sums_parts && list->shape->tp > 1)
+        ops_add_memory(list, parts_sum, (elements + list->local_rows * (double)width) * list->e,
+                       0.0, 0.0, 1, 0);
 }

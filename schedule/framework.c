@@ -360,6 +360,7 @@ static const PlanFrameworkFacts frameworks[PLAN_FRAMEWORK_N] = {
             .name = "torchtitan",
             .rules = &rules_of_torchtitan,
             .exporter = "torchtitan",
+            .complex_rotary = true,
             FACTS_OF_FSDP,
         },
     /* Its plans are exported to torchtitan, where that has the model. */

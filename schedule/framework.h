@@ -428,6 +428,8 @@ typedef struct {
     /* Collectives of tensor parallelism that overlap do so in forwards alone (torch.compile's pass
      * gains 29 % of a forward and 8 % of a step [asynctp]). */
     bool overlaps_tp_forward;
+    /* Its models rotate queries and keys as complex numbers (models/ops.h: complex_rotary). */
+    bool complex_rotary;
     /* Unless overlap_tp hides more, and the stack lacks PLAN_FEATURE_SUMS_BESIDE: the backward of products
      * that tp ranks split by columns gathers their input again while it computes the input's gradient,
      * and sums that while it computes the weights'. */

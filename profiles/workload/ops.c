@@ -29,6 +29,8 @@ workload_set_conventions(const PlanConventions *conventions, const ProfileParame
                                                                      : MODEL_FLASH_FASTEST;
     shape->eager = conventions->kernels != PLAN_KERNELS_FUSED;
     shape->eager_norms = conventions->kernels == PLAN_KERNELS_EAGER;
+    shape->complex_rotary = facts->complex_rotary;
+    shape->sums_parts = conventions->overlap_tp && facts->overlaps_tp_forward;
     shape->dropout = conventions->dropout;
     shape->all_to_all = conventions->cp_comm == PLAN_CP_A2A;
     shape->gathered_kv = !shape->all_to_all && facts->gathers_kv;

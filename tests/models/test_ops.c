@@ -192,6 +192,33 @@ test_eager_modules_move_every_intermediate(void)
     g_assert_cmpint(op->forward_bytes, ==, 20 * rows * qk);
 }
 
+/* 2 + 4 bytes of the cast, 8 of the product, 4 + 2 of the cast back, each way, of queries and of keys; what is not
+ * compiled keeps the results besides those of the product.  Models with norms of both have tables instead. */
+static void
+test_complex_rotation_is_not_compiled(void)
+{
+    g_autoptr(ModelArch) arch = load("llama3-8b");
+    g_autoptr(ModelArch) normed = load("qwen3-32b");
+    ModelShape shape = plain_shape(2, 512);
+    const int64_t elements = 1024 * (4096 + 1024), of_normed = 1024 * (64 + 8) * 128;
+    ModelOp ops[MODEL_MAX_OPS];
+    const ModelOp *op;
+
+    shape.dtype = DTYPE_BF16;
+    shape.complex_rotary = true;
+    for (int eager = 0; eager < 2; eager++) {
+        shape.eager = eager == 1;
+        op = find_in_layer(arch, 0, &shape, "rope", ops);
+        g_assert_cmpint(op->forward_bytes, ==, 20 * elements);
+        g_assert_cmpint(op->backward_bytes, ==, 20 * elements);
+        g_assert_cmpint(op->saved_bytes, ==, eager * 2 * elements);
+        g_assert_cmpint(op->n_kernels_forward, ==, 6);
+    }
+    shape.eager = false;
+    op = find_in_layer(normed, 0, &shape, "rope", ops);
+    g_assert_cmpint(op->forward_bytes, ==, 4 * of_normed);
+}
+
 /* 14 bytes per logit forward, 22 backward, 10 kept, two gradients in fp32: of the whole vocabulary
  * on every tp rank, where the logits of all ranks are gathered, or of its share. */
 static void
@@ -652,6 +679,7 @@ main(int argc, char **argv)
     ADD("flash-attention-keeps-no-scores", test_flash_attention_keeps_no_scores);
     ADD("llama-activations", test_llama_activations);
     ADD("eager-modules-move-every-intermediate", test_eager_modules_move_every_intermediate);
+    ADD("complex-rotation-is-not-compiled", test_complex_rotation_is_not_compiled);
     ADD("eager-loss-is-split-where-told", test_eager_loss_is_split_where_told);
     ADD("whole-loss-of-torch", test_whole_loss_of_torch);
     ADD("eager-softmax", test_eager_softmax);

@@ -142,6 +142,43 @@ test_quantised_shards_are_gathered(void)
     }
 }
 
+/*
+ * Parts of sums that tp ranks send one another: each reads the 8 parts of its eighth of the rows, which are as many
+ * bytes as the whole result, and writes its rows: 9/8 of 8192 rows of 4096 in bf16, behind both halves of the layer.
+ * The policy over ops keeps the sum; without sequence parallelism every rank needs all rows, and none adds up.
+ */
+static void
+test_parts_of_sums_are_added_up(void)
+{
+    g_autoptr(ModelArch) arch = load("llama3-8b");
+    ModelShape shape = plain_shape(1, 8192);
+    ModelOp ops[MODEL_MAX_OPS];
+    int n_sums = 0;
+
+    shape.dtype = DTYPE_BF16;
+    shape.tp = 8;
+    shape.sums_parts = shape.sequence_parallel = true;
+    shape.recompute_modules = UINT32_C(1) << MODEL_MODULE_OPS;
+    const size_t n = model_ops(arch, MODEL_PART_LAYER, 0, &shape, ops);
+    for (size_t i = 0; i < n; i++) {
+        if (strcmp(ops[i].name, "parts_sum") != 0)
+            continue;
+        n_sums++;
+        g_assert_cmpint(ops[i - 1].forward_comm, ==, MODEL_COMM_REDUCE_SCATTER);
+        g_assert_cmpint(ops[i].forward_bytes, ==, 9 * 8192 / 8 * 4096 * 2);
+        g_assert_cmpint(ops[i].backward_bytes, ==, 0);
+        g_assert_cmpint(ops[i].n_kernels_forward, ==, 1);
+        g_assert_cmpfloat(ops[i].again_fraction, ==, 0.0);
+    }
+    g_assert_cmpint(n_sums, ==, 2);
+    const size_t n_embedding = model_ops(arch, MODEL_PART_EMBEDDING, 0, &shape, ops);
+    for (size_t i = 0; i < n_embedding; i++)
+        g_assert_cmpstr(ops[i].name, !=, "parts_sum");
+    shape.sequence_parallel = false;
+    find_in_layer(arch, 0, &shape, "proj", ops);
+    g_assert_null(find(ops, MODEL_MAX_OPS, "parts_sum"));
+}
+
 /* Context parallelism divides tokens; K and V of all tokens pass the ring. */
 static void
 test_context_parallelism_divides_tokens(void)
@@ -425,6 +462,7 @@ main(int argc, char **argv)
     ADD("collectives-are-megatrons", test_collectives_are_megatrons);
     ADD("collectives-carry-whole-activations", test_collectives_carry_whole_activations);
     ADD("quantised-shards-are-gathered", test_quantised_shards_are_gathered);
+    ADD("parts-of-sums-are-added-up", test_parts_of_sums_are_added_up);
     ADD("context-parallelism-divides-tokens", test_context_parallelism_divides_tokens);
     ADD("gathered-keys-are-put-in-order", test_gathered_keys_are_put_in_order);
     ADD("rings-merge-results", test_rings_merge_results);

@@ -1,6 +1,7 @@
 /* Tests of profiles/workload/workload.h: what experts, the optimizer and buckets cost, by hand. */
 #include "profiles/workload/workload.h"
 
+#include "profiles/workload/ops.h"
 #include "tests/profiles/workload_case.h"
 
 /* 512 tokens to 2 experts each, [1024] in fp16, there and back: half of it to the other rank. */
@@ -171,6 +172,34 @@ test_buckets(void)
     }
 }
 
+/* torchtitan's models rotate by complex numbers, a user's own under FSDP do not; both let tp ranks add up parts where
+ * torch.compile overlaps them, which Megatron's overlap does not. */
+static void
+test_compiled_programs(void)
+{
+    static const struct {
+        PlanFramework framework;
+        bool overlap, rotary, parts;
+    } cases[] = {
+        {PLAN_FRAMEWORK_TORCHTITAN, true, true, true},
+        {PLAN_FRAMEWORK_TORCHTITAN, false, true, false},
+        {PLAN_FRAMEWORK_FSDP, true, false, true},
+        {PLAN_FRAMEWORK_MEGATRON_CORE, true, false, false},
+    };
+    g_autoptr(Profile) profile = fixture_profile();
+
+    for (size_t i = 0; i < G_N_ELEMENTS(cases); i++) {
+        const PlanConventions conventions = {.framework = cases[i].framework,
+                                             .overlap_tp = cases[i].overlap};
+        ModelShape shape = {0};
+
+        g_test_message("%zu", i);
+        workload_set_conventions(&conventions, &profile->parameters, &shape);
+        g_assert_cmpint(shape.complex_rotary, ==, cases[i].rotary);
+        g_assert_cmpint(shape.sums_parts, ==, cases[i].parts);
+    }
+}
+
 int
 main(int argc, char **argv)
 {
@@ -180,6 +209,7 @@ main(int argc, char **argv)
     ADD("optimizer-step", test_optimizer_step);
     ADD("megatron-core-step", test_megatron_core_step);
     ADD("buckets", test_buckets);
+    ADD("compiled-programs", test_compiled_programs);
     ADD("own-executor-gathers-keys", test_own_executor_gathers_keys);
 #undef ADD
     return g_test_run();
