@@ -28,9 +28,10 @@ append_rank(const SimProgram *program, int32_t rank, GArray *all, SimBeside *bes
 
     for (int gathers = 0; gathers < 2; gathers++)
         for (int64_t at = rank * n_chunks; at < (rank + 1) * n_chunks; at++) {
+            /* Every chunk has both. */
             const int64_t step = (gathers ? program->first_forward : program->last_backward)[at];
             const SimSpecial special = {.step = (uint32_t)step, .gathers = gathers};
-            if (step >= 0 && runs_beside(program->workload, rank, gathers))
+            if (runs_beside(program->workload, rank, gathers))
                 g_array_append_val(specials, special);
         }
     g_array_sort(specials, compare_steps);

@@ -592,7 +592,6 @@ allocate(Walk *walk)
     program->first = g_new(int64_t, n_ranks);
     memset(program->first, 0xff, n_ranks * sizeof(int64_t));
     memset(program->first_forward, 0xff, n_ranks * (size_t)schedule->n_chunks * sizeof(int64_t));
-    memset(program->last_backward, 0xff, n_ranks * (size_t)schedule->n_chunks * sizeof(int64_t));
     walk->links = g_new(Link, n_ranks * (size_t)schedule->n_chunks);
     walk->ranks = g_new0(RankState, n_ranks + 1);
     walk->ready = g_new(int32_t, n_ranks);

@@ -308,16 +308,17 @@ exec_shared_fail(ExecShared *shared, int32_t rank, GError *error)
 {
     ExecTransport transport = exec_shared_endpoint(shared, rank);
     g_autofree char *doing = exec_shared_doing(shared, rank);
+    g_autofree char *why = g_strdup_printf("rank %d failed in %s: %s", rank, doing, error->message);
 
     g_mutex_lock(&shared->mutex);
     const bool first = shared->error == NULL;
     if (first)
-        shared->error = g_error_new(EXEC_ERROR, outer_code(error), "rank %d failed in %s: %s", rank,
-                                    doing, error->message);
+        shared->error = g_error_new_literal(EXEC_ERROR, outer_code(error), why);
     g_cond_broadcast(&shared->changed);
     g_mutex_unlock(&shared->mutex);
+    /* By now the watcher may have put another error in its place. */
     if (first && transport.ops != NULL)
-        transport.ops->abort(&transport, shared->error->message);
+        transport.ops->abort(&transport, why);
     g_error_free(error);
 }
 

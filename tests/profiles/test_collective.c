@@ -161,10 +161,12 @@ test_rings_between_sockets(void)
         {{.stride = 2, .n = 4}, 3.0 / 4, 8e9},
         {{.stride = 4, .n = 2}, 1.0 / 2, 4e9},
         {{.stride = 1, .n = 4}, 3.0 / 4, 100e9},
+        {{.stride = 1, .n = 16}, 15.0 / 16, 8e9},
+        {{.stride = 8, .n = 2}, 1.0 / 2, 1e9},
     };
     g_autoptr(Profile) profile = fixture_parse(
         FIXTURE_HEAD "{\"name\":\"c\",\"devices\":[" FIXTURE_DEVICE
-                     "],\"nodes\":[{\"device\":\"D\",\"n_devices\":8,\"n_nodes\":1}],\"levels\":["
+                     "],\"nodes\":[{\"device\":\"D\",\"n_devices\":8,\"n_nodes\":2}],\"levels\":["
                      "{\"name\":\"in\",\"group_devices\":4,\"bytes_per_s\":100e9,\"latency_s\":0},"
                      "{\"name\":\"sockets\",\"group_devices\":8,\"bytes_per_s\":10e9,"
                      "\"shared_bytes_per_s\":16e9,\"latency_s\":0},"

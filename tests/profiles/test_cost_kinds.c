@@ -294,6 +294,19 @@ test_hosts_wait_for_counts(void)
     query.host_kernel_s = query.host_backward_kernel_s = 0.0;
     const ProfileCost cost = profile_cost_part(profile, &query, PROFILE_PASS_FORWARD);
     assert_near(cost.host_s, profile_cost_device_s(&cost), 1e-12);
+    /* A quick one launches what follows the wait later than the device is done, and then is ahead of it: on one rank
+     * that is the first of the four experts' products, which have 1 ns together; of one copy a row the permutation. */
+    query.host_kernel_s = 1e-9;
+    query.shape.ep = 1;
+    for (int one_copy = 0; one_copy <= 1; one_copy++) {
+        query.shape.one_copy = one_copy == 1;
+        const ProfileCost quick = profile_cost_part(profile, &query, PROFILE_PASS_FORWARD);
+        assert_near(quick.host_s - profile_cost_device_s(&quick), one_copy == 1 ? 1e-9 : 1e-9 / 4,
+                    1e-5);
+    }
+    query.shape.one_copy = false;
+    query.shape.ep = 2;
+    query.host_kernel_s = 0.0;
     query.shape.graphs = (int)MODEL_SCOPE_ITERATION;
     g_assert_cmpfloat(profile_cost_part(profile, &query, PROFILE_PASS_FORWARD).host_s, ==, 0.0);
     query.shape.graphs = 0;

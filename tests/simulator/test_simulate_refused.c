@@ -110,6 +110,77 @@ test_refuses(void)
     }
 }
 
+/* Each number of an op and of its messages alone: below 0, and what may not be as long beyond 2^59 ns. */
+static void
+test_refuses_each_number(void)
+{
+    for (int i = 0;; i++) {
+        g_autoptr(Schedule) schedule = build("zb-h1", 4, 8, 1);
+        g_autoptr(Workload) workload = plain_workload(schedule, unit_times, 1);
+        WorkloadOp *op = &workload->ops[3];
+        const struct {
+            int64_t *number;
+            bool is_time;
+        } numbers[] = {
+            {&op->time_ns[SCHEDULE_OP_FORWARD], true},
+            {&op->time_ns[SCHEDULE_OP_BACKWARD_INPUT], true},
+            {&op->time_ns[SCHEDULE_OP_BACKWARD_WEIGHT], true},
+            {&op->forward_message.ns, true},
+            {&op->backward_message.ns, true},
+            {&op->forward_message.buffered_ns, false},
+            {&op->backward_message.buffered_ns, false},
+            {&op->forward_message.bytes, false},
+            {&op->backward_message.bytes, false},
+            {&op->part_ns[SCHEDULE_OP_FORWARD][PROFILE_PART_TP], false},
+            {&op->part_ns[SCHEDULE_OP_BACKWARD_WEIGHT][PROFILE_PART_N - 1], false},
+        };
+        if (i == G_N_ELEMENTS(numbers))
+            break;
+        const int64_t spoilt[] = {-1, (INT64_C(1) << 59) + 1};
+        for (int k = 0; k < (numbers[i].is_time ? 2 : 1); k++) {
+            g_autoptr(GError) error = NULL;
+            g_auto(SimResult) result = {0};
+            const int64_t right = *numbers[i].number;
+
+            *numbers[i].number = spoilt[k];
+            g_assert_false(sim_run(schedule, workload, NULL, &result, &error));
+            g_assert_error(error, SCHEDULE_ERROR, SCHEDULE_ERROR_LIMIT);
+            *numbers[i].number = right;
+        }
+        g_autoptr(GError) error = NULL;
+        g_auto(SimResult) result = {0};
+        g_assert_true(sim_run(schedule, workload, NULL, &result, &error));
+        g_assert_no_error(error);
+    }
+}
+
+/* An op or a message may take an eighth of the longest sum. */
+static void
+test_longest_time(void)
+{
+    for (int i = 0; i < 4; i++) {
+        g_autoptr(Schedule) schedule = build("gpipe", 4, 1, 1);
+        g_autoptr(Workload) workload = plain_workload(schedule, unit_times, 1);
+        WorkloadOp *op = &workload->ops[2];
+        int64_t *const numbers[] = {
+            &op->time_ns[SCHEDULE_OP_FORWARD],
+            &op->time_ns[SCHEDULE_OP_BACKWARD],
+            &op->forward_message.ns,
+            &op->backward_message.ns,
+        };
+        const int64_t longest = (INT64_C(1) << 59) - 1;
+
+        for (int more = 0; more <= 1; more++) {
+            g_autoptr(GError) error = NULL;
+            g_auto(SimResult) result = {0};
+
+            *numbers[i] = longest + more;
+            g_assert_true(sim_run(schedule, workload, NULL, &result, &error) == (more == 0));
+            g_assert_true((error == NULL) == (more == 0));
+        }
+    }
+}
+
 static void
 test_deadlock_is_an_error(void)
 {
@@ -178,6 +249,8 @@ main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
     g_test_add_func("/simulator/simulate/refuses", test_refuses);
+    g_test_add_func("/simulator/simulate/refuses-each-number", test_refuses_each_number);
+    g_test_add_func("/simulator/simulate/longest-time", test_longest_time);
     g_test_add_func("/simulator/simulate/deadlock-is-an-error", test_deadlock_is_an_error);
     g_test_add_func("/simulator/simulate/agrees-with-checker", test_agrees_with_checker);
     return g_test_run();
