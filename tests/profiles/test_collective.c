@@ -149,7 +149,8 @@ test_steps_on_levels_of_a_node(void)
 }
 
 /* Two sockets of 4 devices: a device sends 10 GB/s to the other, all together 16.  One ring crosses
- * from one device to one; two rings (of 2 in a socket) share the way, and so do four. */
+ * from one device to one; two rings (of 2 in a socket) share the way, and so do four.  Out of the machine each
+ * device sends 1 GB/s, and a ring leaves from all of its devices at once. */
 static void
 test_rings_between_sockets(void)
 {
