@@ -15,13 +15,15 @@
 #include <time.h>
 
 /* What GLib does inside, under locks of its own, is not watched.  Nor is the number of an error domain, which
- * G_DEFINE_QUARK() keeps in a variable q without a lock: whoever comes first or second stores the same. */
+ * G_DEFINE_QUARK() keeps in a variable q without a lock: whoever comes first or second stores the same.  Open MPI's
+ * transport of TCP takes two locks in either order while one thread opens it. */
 const char *__tsan_default_suppressions(void);
 
 const char *
 __tsan_default_suppressions(void)
 {
     return "called_from_lib:libglib-2.0.so\n"
+           "deadlock:mca_btl_tcp.so\n"
            "race:_quark\n"
            "race:^q.\n";
 }

@@ -224,7 +224,8 @@ http_start(uint16_t *port, HttpFunc func, void *user_data, GError **error)
                                  fd, OPTION_CONNECTION_LIMIT, (unsigned)HTTP_MAX_CONNECTIONS,
                                  OPTION_CONNECTION_TIMEOUT, (unsigned)TIMEOUT_S, OPTION_END);
         if (server->daemon == NULL) {
-            cmd_fail(error, CMD_ERROR_IO, "serve: libmicrohttpd cannot start");
+            cmd_fail(error, CMD_ERROR_LIMIT,
+                     "serve: libmicrohttpd cannot start: no thread or no memory for it");
             close(fd);
         }
     }

@@ -7,6 +7,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "executor/run/shared.h"
 #include "tests/executor/combo.h"
@@ -234,6 +235,60 @@ test_what_a_rank_does(void)
     exec_shared_unref(shared);
 }
 
+/* --- what ends and what is left --- */
+
+/* Cuts the file of the data while step 0 is at work: its tokens are there already. */
+static bool
+cut_data(int32_t rank, int64_t step, ScheduleOp op, void *user_data, GError **error)
+{
+    g_assert_cmpint(truncate(user_data, 5), ==, 0);
+    return true;
+}
+
+/* Data that ends during a run ends the run, and the rank that reads it is named. */
+static void
+test_data_that_end(void)
+{
+    const ModelArch arch = model(true);
+    g_autoptr(Plan) plan = plan_of(&one_device, arch.n_layers);
+    g_autoptr(GError) error = NULL;
+    g_auto(ExecRunResult) result = {0};
+    g_autofree char *bytes = g_strnfill(1000, 'x'), *path = NULL;
+    const int fd = g_file_open_tmp("data-XXXXXX", &path, &error);
+    ExecRunOptions options = options_of(&arch, plan, fast_device());
+
+    g_assert_no_error(error);
+    g_assert_cmpint(write(fd, bytes, 1000), ==, 1000);
+    close(fd);
+    options.data_path = path;
+    options.n_steps = 3;
+    options.before_op = cut_data;
+    options.before_op_data = path;
+    g_assert_false(exec_run(&options, &result, &error));
+    g_assert_error(error, EXEC_ERROR, EXEC_ERROR_DATA);
+    g_assert_nonnull(strstr(error->message, "rank 0 failed in reading the data of step 1"));
+    g_unlink(path);
+}
+
+/* Times of collectives that a profile asks for come with the result. */
+static void
+test_collectives_are_timed(void)
+{
+    const ModelArch arch = model(true);
+    const Job job = {"gpipe", 2, 1, 1, 1, 1, "30", SCHEDULE_PLACEMENT_LOOP};
+    g_autoptr(Plan) plan = plan_of(&job, arch.n_layers);
+    g_autoptr(GError) error = NULL;
+    g_auto(ExecRunResult) result = {0};
+    ExecRunOptions options = options_of(&arch, plan, "reference");
+
+    options.collectives_s = 0.02;
+    options.collectives_bytes = 4096;
+    g_assert_true(exec_run(&options, &result, &error));
+    g_assert_no_error(error);
+    g_assert_nonnull(result.collectives);
+    g_assert_nonnull(strstr(result.collectives, "all_reduce"));
+}
+
 /* --- memory that ends in a merged pair --- */
 
 /* The thread with this name gets no large piece of memory; NULL: all get it. */
@@ -337,6 +392,8 @@ main(int argc, char **argv)
     g_test_add_func("/executor/rank/collectives-tell-their-bytes",
                     test_collectives_tell_their_bytes);
     g_test_add_func("/executor/rank/what-a-rank-does", test_what_a_rank_does);
+    g_test_add_func("/executor/rank/data-that-end", test_data_that_end);
+    g_test_add_func("/executor/rank/collectives-are-timed", test_collectives_are_timed);
     g_test_add_func("/executor/rank/memory-ends-in-a-pair", test_memory_ends_in_a_pair);
     g_test_add_func("/executor/rank/a-layer-is-gathered-ahead", test_a_layer_is_gathered_ahead);
     g_test_add_func("/executor/rank/narrow-weights-come-back", test_narrow_weights_come_back);

@@ -87,6 +87,35 @@ test_sigma_zero_is_the_run_itself(void)
     }
 }
 
+/* Likewise with overlapped pairs, which take as long as the longer of them, or as all pairs do. */
+static void
+test_sigma_zero_keeps_pairs(void)
+{
+    int n_pairs = 0;
+
+    for (uint64_t seed = 0; seed < 1000; seed++) {
+        uint64_t state = seed ^ 0x9a15;
+        g_autoptr(Schedule) schedule = random_schedule(&state);
+        random_pairs(&state, schedule);
+        g_autoptr(Workload) workload = random_workload(&state, schedule, seed % 2 ? 6 : 1000000);
+        const SimJitter jitter = {.n_runs = 2, .n_replicas = 1, .seed = seed};
+        const SimOptions options = {.jitter = &jitter};
+        g_auto(SimResult) result = {0};
+        g_autoptr(GError) error = NULL;
+
+        workload->blocking_messages = false;
+        workload->pair_ns = seed % 3 == 0 ? random_in(&state, 1, 8) : 0;
+        if (!sim_run(schedule, workload, &options, &result, &error)) {
+            g_assert_error(error, SCHEDULE_ERROR, SCHEDULE_ERROR_DEADLOCK);
+            continue; /* pairs that wait for each other */
+        }
+        for (int i = 0; i < 3; i++)
+            g_assert_cmpint(result.report->jitter.iteration_ns[i], ==, result.report->iteration_ns);
+        n_pairs += (int)schedule->overlap_pairs->len;
+    }
+    g_assert_cmpint(n_pairs, >, 500);
+}
+
 /* What follows a rank's last op is its own, whichever rank has most of it. */
 static void
 test_sigma_zero_keeps_what_follows(void)
@@ -157,6 +186,29 @@ test_percentiles_are_those_of_the_distribution(void)
     assert_near(ops.iteration_ns[0], 400 * (mean - Z90 * spread), 5e-4);
     assert_near(ops.iteration_ns[1], 400 * mean, 5e-4);
     assert_near(ops.iteration_ns[2], 400 * (mean + Z90 * spread), 5e-4);
+}
+
+/* Each message varies by itself, also those of the two ops of a pair: the second rank does F1 and B0 at once, then
+ * B1, and the first rank waits for the later of both messages.  Of two draws the larger one is below x with
+ * P(x)^2: z of the roots of 0.1, 0.5 and 0.9. */
+static void
+test_messages_of_a_pair_vary_alone(void)
+{
+    static const char *const ranks[] = {"F0.0 F1.0 B0.0 B1.0", "F0.0 F1.0 B0.0 B1.0"};
+    static const ScheduleShape shape = {2, 1, 2, 1, 0, NULL};
+    static const int64_t times[SCHEDULE_OP_N] = {1, 1, 0, 0};
+    const SimJitter jitter = {.op_sigma = 0.1, .n_runs = 100000, .seed = 1};
+    g_autoptr(Schedule) schedule = schedule_from_text(&shape, SCHEDULE_PLACEMENT_LOOP, ranks);
+    g_autoptr(Workload) workload = plain_workload(schedule, times, 0);
+    const int64_t pair = schedule->rank_begin[1] + 1;
+
+    schedule->overlap_pairs = g_array_new(FALSE, FALSE, sizeof(int64_t));
+    g_array_append_val(schedule->overlap_pairs, pair);
+    workload->ops[1].backward_message.ns = 1000000000;
+    const ReportJitter result = vary(schedule, workload, &jitter, NULL, NULL);
+    assert_near(result.iteration_ns[0], exp(-0.4783 * 0.1), 2e-3);
+    assert_near(result.iteration_ns[1], exp(0.5450 * 0.1), 2e-3);
+    assert_near(result.iteration_ns[2], exp(1.6322 * 0.1), 2e-3);
 }
 
 /* Where sigma goes by durations these are means: the sum of many is what it is without jitter. */
@@ -433,6 +485,9 @@ main(int argc, char **argv)
     g_test_add_func("/simulator/vary/parts-of-speeds-add-up", test_parts_of_speeds_add_up);
     g_test_add_func("/simulator/vary/replicas-end-with-the-slowest",
                     test_replicas_end_with_the_slowest);
+    g_test_add_func("/simulator/vary/sigma-zero-keeps-pairs", test_sigma_zero_keeps_pairs);
+    g_test_add_func("/simulator/vary/messages-of-a-pair-vary-alone",
+                    test_messages_of_a_pair_vary_alone);
     g_test_add_func("/simulator/vary/means-stay", test_means_stay);
     g_test_add_func("/simulator/vary/members-wait-for-the-slowest",
                     test_members_wait_for_the_slowest);

@@ -30,6 +30,7 @@
 #define OLD "what was here before\n"
 #define MAX_PRODUCTS 4
 #define LIMIT_S 60
+#define SERVED_US 300000
 
 /* Arguments are separated by spaces; in/ has the files that were prepared, out/ gets the products. */
 typedef struct {
@@ -39,6 +40,7 @@ typedef struct {
     bool varies;                        /* two runs do not give the same bytes: they measure */
     const char *few;                    /* kinds of calls of --few */
     const char *leaves;                 /* in out/: what formats.md says is left when it fails */
+    bool serves;                        /* it ends by SIGINT, which it gets after SERVED_US */
 } Case;
 
 static const char *const kinds[] = {"open",   "read",   "write",  "fsync",  "rename", "mmap",
@@ -153,6 +155,11 @@ static const Case cases[] = {
     {"completion", "completion bash", {NULL}},
     {"doctor", "doctor", {NULL}, .varies = true},
     {"schema", "schema degas-plan", {NULL}},
+    {"serve",
+     "serve in/tiny.json in/cluster.json --gpus 2 --global-batch 4 --port 0",
+     {NULL},
+     .varies = true,
+     .serves = true},
 };
 
 static const char *degas, *faults;
@@ -347,7 +354,8 @@ wrong_answer(const Case *c, const Right *right, const char *kind, const Answer *
     if (answer->status == 0) {
         if (!c->varies && g_strcmp0(answer->out, right->out) != 0)
             return g_strdup("status 0, but another text on stdout");
-    } else if (answer->status == 128 + SIGTERM && documented(kind, answer->status)) {
+    } else if ((answer->status == 128 + SIGTERM && documented(kind, answer->status)) ||
+               (c->serves && answer->status == 128 + SIGINT)) { /* it came before it served */
         return wrong_files(c, right, false, false);
     } else {
         /* notes as without the fault, and the error */
@@ -407,7 +415,7 @@ torture(const Case *c, const Right *right, const char *kind, int64_t most)
             break;
         g_remove("hit");
         lay_old_products(c);
-        Answer answer = execute(c->arguments, environment, 0, -1);
+        Answer answer = execute(c->arguments, environment, SIGINT, c->serves ? SERVED_US : -1);
         const bool struck = is_short || g_file_test("hit", G_FILE_TEST_EXISTS);
         g_autofree char *wrong = NULL;
         if (is_short && answer.status != 0)
@@ -540,7 +548,7 @@ main(int argc, char **argv)
             continue;
         lay_old_products(c);
         const gint64 begin = g_get_monotonic_time();
-        Answer answer = execute(c->arguments, NULL, 0, -1);
+        Answer answer = execute(c->arguments, NULL, SIGINT, c->serves ? SERVED_US : -1);
         const gint64 took_us = g_get_monotonic_time() - begin;
         right.out = g_steal_pointer(&answer.out);
         right.err = g_strdup(answer.err);
