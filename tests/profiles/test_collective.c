@@ -158,12 +158,9 @@ test_rings_between_sockets(void)
         ProfileGroup group;
         double sent, bytes_per_s;
     } cases[] = {
-        {{.stride = 1, .n = 8}, 7.0 / 8, 10e9},
-        {{.stride = 2, .n = 4}, 3.0 / 4, 8e9},
-        {{.stride = 4, .n = 2}, 1.0 / 2, 4e9},
-        {{.stride = 1, .n = 4}, 3.0 / 4, 100e9},
-        {{.stride = 1, .n = 16}, 15.0 / 16, 8e9},
-        {{.stride = 8, .n = 2}, 1.0 / 2, 1e9},
+        {{.stride = 1, .n = 8}, 7.0 / 8, 10e9},   {{.stride = 2, .n = 4}, 3.0 / 4, 8e9},
+        {{.stride = 4, .n = 2}, 1.0 / 2, 4e9},    {{.stride = 1, .n = 4}, 3.0 / 4, 100e9},
+        {{.stride = 1, .n = 16}, 15.0 / 16, 8e9}, {{.stride = 8, .n = 2}, 1.0 / 2, 1e9},
     };
     g_autoptr(Profile) profile = fixture_parse(
         FIXTURE_HEAD "{\"name\":\"c\",\"devices\":[" FIXTURE_DEVICE
