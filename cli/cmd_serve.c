@@ -393,11 +393,16 @@ run(Options *options, GError **error)
     if (serve.first == NULL)
         return -1;
     const int *interrupted = cmd_interrupt_watch();
+    /* What an answer prints goes to its page: the first one waits until the address is printed. */
+    g_mutex_lock(&serve.lock);
     HttpServer *server = http_start(&port, answer, &serve, error);
+    if (server != NULL) {
+        output_printf("http://127.0.0.1:%d/\n", port);
+        output_flush();
+    }
+    g_mutex_unlock(&serve.lock);
     if (server == NULL)
         return -1;
-    output_printf("http://127.0.0.1:%d/\n", port);
-    output_flush();
     while (g_atomic_int_get(interrupted) == 0)
         g_usleep(G_USEC_PER_SEC / 20);
     g_mutex_lock(&serve.who);

@@ -16,7 +16,8 @@
 
 /* What GLib does inside, under locks of its own, is not watched.  Nor is the number of an error domain, which
  * G_DEFINE_QUARK() keeps in a variable q without a lock: whoever comes first or second stores the same.  Open MPI's
- * transport of TCP takes two locks in either order while one thread opens it. */
+ * transport of TCP takes two locks in either order while one thread opens it, and its launcher's threads share what
+ * no lock of the program guards. */
 const char *__tsan_default_suppressions(void);
 
 const char *
@@ -24,6 +25,8 @@ __tsan_default_suppressions(void)
 {
     return "called_from_lib:libglib-2.0.so\n"
            "deadlock:mca_btl_tcp.so\n"
+           "race:libpmix.so\n"
+           "race:libopen-pal.so\n"
            "race:_quark\n"
            "race:^q.\n";
 }
