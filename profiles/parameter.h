@@ -46,6 +46,13 @@
       "share of peak, fused attention, forward")                                                   \
     X(attention_backward_fraction, 0.45, 0.01, 1.0, TIME, 0.20,                                    \
       "share of peak, fused attention, backward")                                                  \
+    X(attention_forward_keys, 0.0, 0.0, 65536.0, FIXED, 0.0,                                       \
+      "keys of a query that take as long as what fused attention does once a block, forward")      \
+    X(attention_backward_keys, 0.0, 0.0, 65536.0, FIXED, 0.0,                                      \
+      "queries of a key likewise, backward")                                                       \
+    X(attention_forward_narrow_fraction, 1.0, 0.05, 1.0, FIXED, 0.0,                               \
+      "rate of fused attention at a head size of 64 against 128, forward")                         \
+    X(attention_backward_narrow_fraction, 1.0, 0.05, 1.0, FIXED, 0.0, "the same backward")         \
     X(flash1_fraction, 0.5, 0.05, 1.0, TIME, 0.20,                                                 \
       "rate of FlashAttention's first version against attention_..._fraction")                     \
     X(flash2_fraction, 1.0, 0.05, 1.0, TIME, 0.20,                                                 \

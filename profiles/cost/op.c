@@ -419,15 +419,51 @@ kernel_rate(const ProfileParameters *p, const ModelOp *op, bool backward)
     g_return_val_if_reached(1.0);
 }
 
+/* Head size from which on kernels reach their rate; narrower heads have more exponentials for each
+ * operation.  Of FlashAttention 2 at 64, forward and backward: 299 of 335 and 291 of 322 TFLOP/s  [shah2024,
+ * figures 5 and 6]. */
+#define FUSED_HEAD_SIZE 128.0
+#define SECOND_FORWARD_NARROW 0.89
+#define SECOND_BACKWARD_NARROW 0.90
+
+/* The rate of @op's kernel at its head size against that at FUSED_HEAD_SIZE: as much less at each halving. */
+static double
+narrow_rate(const ProfileParameters *p, const ModelOp *op, bool backward)
+{
+    const double fastest =
+        backward ? p->attention_backward_narrow_fraction : p->attention_forward_narrow_fraction;
+    const double second = backward ? SECOND_BACKWARD_NARROW : SECOND_FORWARD_NARROW;
+    const double halvings = log2(FUSED_HEAD_SIZE / real_max(1.0, (double)op->k));
+
+    if (halvings <= 0.0 || fastest >= 1.0)
+        return 1.0;
+    return pow(op->flash == MODEL_FLASH_FASTEST ? fastest : real_max(fastest, second), halvings);
+}
+
+/*
+ * What a block of a fused kernel does once, however few keys (backward: queries) it meets, against what
+ * it does with those: loads its rows, fills the pipeline, writes results, and computes whole tiles on the
+ * diagonal  [shah2024; cost-model.md 2.2].
+ */
+static double
+block_share(const ProfileParameters *p, const ModelOp *op, bool backward)
+{
+    const double met = (backward ? (double)op->m : (double)op->n) * op->needed_fraction;
+    const double once = backward ? p->attention_backward_keys : p->attention_forward_keys;
+
+    return once / real_max(1.0, met);
+}
+
 static double
 fused_attention_s(const Profile *profile, const ModelDevice *device, const ModelOp *op,
                   bool backward, Dtype dtype, bool sliced)
 {
     const ProfileParameters *p = &profile->parameters;
-    double fraction = kernel_rate(p, op, backward) *
+    double fraction = kernel_rate(p, op, backward) * narrow_rate(p, op, backward) *
                       (backward ? p->attention_backward_fraction : p->attention_forward_fraction);
-    double flops =
-        op->forward_flops * op->causal_fraction * (backward ? FUSED_BACKWARD_PRODUCTS : 1.0);
+    double flops = op->forward_flops * op->causal_fraction *
+                   (backward ? FUSED_BACKWARD_PRODUCTS : 1.0) *
+                   (1.0 + block_share(p, op, backward));
     /* Backward is split over keys, forward over queries. */
     double rows = backward ? (double)op->n : (double)op->m;
     double blocks = (double)op->count * ceil(rows / FUSED_BLOCK_ROWS);
