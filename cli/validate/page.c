@@ -552,6 +552,60 @@ append_residuals(GString *text, const Validation *validation, const ValidationSe
     g_string_append_c(text, '\n');
 }
 
+typedef struct {
+    const char *id; /* (borrowed) */
+    double error;
+} RowError;
+
+/* The largest error first; of equal ones in the order of ids. */
+static int
+compare_row_errors(const void *a, const void *b)
+{
+    const RowError *x = a, *y = b;
+    const double more = fabs(y->error) - fabs(x->error);
+
+    return more != 0.0 ? (more > 0.0) - (more < 0.0) : strcmp(x->id, y->id);
+}
+
+/* Rows that are named, at most. */
+#define MAX_NAMED 4
+
+/* In how many rows half of the sum of raw errors is, and the largest of them. */
+static void
+append_largest(GString *text, const Validation *validation, const ValidationSet *set)
+{
+    g_autoptr(GArray) rows = g_array_new(FALSE, FALSE, sizeof(RowError));
+    double sum = 0.0, half = 0.0;
+    guint n = 0;
+
+    for (guint i = 0; i < validation->runs.cases->len; i++) {
+        const ValidationCase *one = validation->runs.cases->pdata[i];
+        if (!validation_set_has(set, one->row))
+            continue;
+        const RowError row = {one->row->id,
+                              validation_error_of((ValidationQuantity)set->quantity, one->row,
+                                                  &validation->predictions[i])};
+        if (isnan(row.error))
+            continue;
+        sum += fabs(row.error);
+        g_array_append_val(rows, row);
+    }
+    g_array_sort(rows, compare_row_errors);
+    while (n < rows->len && half < sum / 2.0)
+        half += fabs(g_array_index(rows, RowError, n++).error);
+    if (n == 0)
+        return;
+    g_string_append_printf(text, "Half of the error is in %u of %u rows; the largest: ", n,
+                           rows->len);
+    for (guint i = 0; i < MIN(n, MAX_NAMED); i++) {
+        const RowError *row = &g_array_index(rows, RowError, i);
+        g_autofree char *id = text_markdown(row->id, 80);
+        g_string_append_printf(text, "%s%s %s", i == 0 ? "" : ", ", id,
+                               output_percent(row->error).text);
+    }
+    g_string_append(text, ".\n\n");
+}
+
 static bool
 is_missed(const ValidationSet *set, const ValidationScore *score, const CalibrationFolds *folds)
 {
@@ -618,9 +672,11 @@ validation_page_write(const Validation *validation, const char *path, GError **e
         g_string_append_printf(text,
                                "## %s, %s\n\n![predicted against measured](pictures/%s.svg)\n\n",
                                set->name, quantity_titles[set->quantity], slug);
-        if (!is_missed(set, &score, validation_folds(validation, set)))
-            continue;
-        append_residuals(text, validation, set);
+        append_largest(text, validation, set);
+        if (is_missed(set, &score, validation_folds(validation, set)))
+            append_residuals(text, validation, set);
+        if (set->left != NULL)
+            g_string_append_printf(text, "What is left, and why: %s.\n\n", set->left);
         if (set->lacks != NULL)
             g_string_append_printf(text, "What the rows do not say: %s.\n\n", set->lacks);
     }

@@ -129,6 +129,7 @@ static const JsonField set_fields[] = {
     {"raw_goal", SET(raw_goal), 0.0, 1e15, JSON_OPTIONAL},
     {"calibrated_goal", SET(calibrated_goal), 0.0, 1e15, JSON_OPTIONAL},
     {"others", SET(others), .flags = JSON_OPTIONAL},
+    {"left", SET(left), .flags = JSON_OPTIONAL},
     {"lacks", SET(lacks), .flags = JSON_OPTIONAL},
     {.key = NULL},
 };

@@ -132,6 +132,7 @@ typedef struct {
      * recall; 0: none. */
     double raw_goal, calibrated_goal;
     const char *others; /* (nullable) published errors of others on the same rows */
+    const char *left;   /* (nullable) which errors are left, and why as far as is known */
     const char *lacks;  /* (nullable) what the rows do not say and the errors depend on */
 } ValidationSet;
 

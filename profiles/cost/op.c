@@ -420,8 +420,9 @@ kernel_rate(const ProfileParameters *p, const ModelOp *op, bool backward)
 }
 
 /* Head size from which on kernels reach their rate; narrower heads have more exponentials for each
- * operation.  Of FlashAttention 2 at 64, forward and backward: 299 of 335 and 291 of 322 TFLOP/s  [shah2024,
- * figures 5 and 6]. */
+ * operation.  Of FlashAttention 2 at 64, forward and backward: 299 of 335 and 291 of 322 TFLOP/s; of
+ * Triton's, 363 of 378 and 403 of 395: its products, like those of the first version, are slow enough
+ * [shah2024, figures 5 and 6]. */
 #define FUSED_HEAD_SIZE 128.0
 #define SECOND_FORWARD_NARROW 0.89
 #define SECOND_BACKWARD_NARROW 0.90
@@ -432,12 +433,14 @@ narrow_rate(const ProfileParameters *p, const ModelOp *op, bool backward)
 {
     const double fastest =
         backward ? p->attention_backward_narrow_fraction : p->attention_forward_narrow_fraction;
-    const double second = backward ? SECOND_BACKWARD_NARROW : SECOND_FORWARD_NARROW;
     const double halvings = log2(FUSED_HEAD_SIZE / real_max(1.0, (double)op->k));
 
-    if (halvings <= 0.0 || fastest >= 1.0)
+    if (halvings <= 0.0 || op->flash == MODEL_FLASH_FIRST || op->flash == MODEL_FLASH_TRITON)
         return 1.0;
-    return pow(op->flash == MODEL_FLASH_FASTEST ? fastest : real_max(fastest, second), halvings);
+    if (op->flash == MODEL_FLASH_FASTEST)
+        return pow(fastest, halvings);
+    return pow(real_max(fastest, backward ? SECOND_BACKWARD_NARROW : SECOND_FORWARD_NARROW),
+               halvings);
 }
 
 /*

@@ -170,7 +170,7 @@ op_of(const ImportSample *sample)
         op.kind = MODEL_OP_ATTENTION;
         op.forward_flops =
             4.0 * (double)sample->count * (double)sample->m * (double)sample->n * (double)sample->k;
-        op.causal_fraction = sample->causal_fraction;
+        op.causal_fraction = op.needed_fraction = sample->causal_fraction;
         op.n_kernels_backward = 3; /* as model_ops() has them */
     }
     return op;

@@ -349,6 +349,9 @@ P
     has '^| vtrain_single | iteration time | 12 | 25.0 % | -25.0 % | 50.0 % | 15.0 % |' \
         "the table: half of the rows are off by half"
     has '^| tp | 100 % | 1: 6, 0.0 %, -*0.0 %; 2: 6, 50.0 %, -50.0 % |$' "tp explains all of it"
+    # Six errors of a half and six of nothing: three or, as doubles round, four make half of the sum.
+    has '^Half of the error is in [34] of 12 rows; the largest: 2-[124]-[0-9]* -50.0 %, ' "the rows that make half of the error"
+    has '^What is left, and why: layers that wait for the device' "what is left of the set, and why"
     # Each hidden size and micro-batch was measured at tp 1 and 2: one job of 12 rows, the fastest of
     # which (tp 1) is 100 % of the best.
     has '^| vtrain_single | 1 | 12 |' "the choice"

@@ -262,6 +262,12 @@ test_a_block_of_fused_attention_has_a_constant(void)
     profile->parameters.flash2_fraction = 1.0;
     assert_near(op_s(profile, &op, PROFILE_PASS_FORWARD), s / 0.89, 1e-12);
     assert_near(op_s(profile, &op, PROFILE_PASS_BACKWARD), 2.5 * s / 0.90, 1e-12);
+    /* Triton's kernels lose nothing, nor those of the first version. */
+    op.flash = MODEL_FLASH_TRITON;
+    assert_near(op_s(profile, &op, PROFILE_PASS_FORWARD), 1.4 * s, 1e-12);
+    op.flash = MODEL_FLASH_FIRST;
+    profile->parameters.flash1_fraction = 1.0;
+    assert_near(op_s(profile, &op, PROFILE_PASS_FORWARD), s, 1e-12);
 }
 
 /* Kernels of the layer: norms 1 and 2, four products 1 and 3 (one adds up the bias's gradient),
