@@ -177,6 +177,12 @@ assert (m["hidden"], m["n_heads"], m["n_kv_heads"], m["ffn_hidden"], m["head_dim
 assert d["grad_dtype"] == "bf16" and d["loss"] == "compiled", d
 assert sorted(d["overlap"].split(",")) == ["dp", "pp"], d
 '
+stated LLAMA3_70B 8 4 2 dp_overlap,notes 'false,section Pre-Training Performance'
+json "sums that are not overlapped" 'assert "dp" not in d["overlap"].split(","), d'
+stated LLAMA3_70B 8 4 2 dp_overlap,notes 'false,section SFT Performance'
+json "are, whatever a recipe of fine-tuning says, since its comm_overlap sets it" '
+assert "dp" in d["overlap"].split(","), d
+'
 ep=2
 stated Qwen3 8 4 2 moe_experts,moe_topk,dispatcher,ep_overlap,cuda_graphs 16,4,hybridep,true,attn+moe_router+moe_preprocess
 json "what carries rows to experts, what hides, what is captured" '
