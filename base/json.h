@@ -8,7 +8,7 @@
  *
  *     model.json:3:17: $.hiden: unknown key; did you mean "hidden"?
  *
- * Reading (json.c) is sticky: getters never fail at the call; the first thing wrong is remembered
+ * Reading (json.c; documents json_build.c; errors, object ends json_tree.c) is sticky: getters never fail at the call; the first thing wrong is remembered
  * in the document and json_doc_finish() reports it; of missing keys all that were asked for.  A parser is thus a plain list of getters:
  *
  *     g_autoptr(JsonDoc) doc = json_doc_load(path, error);
@@ -49,7 +49,7 @@ typedef enum {
 #define JSON_MAX_VALUES 5000000
 #define JSON_MAX_INT (INT64_C(1) << 53) /* integer getters refuse what is beyond, either way */
 
-/* A parsed document.  Opaque; see json.c. */
+/* A parsed document.  Opaque; see json_tree.h. */
 typedef struct JsonDoc JsonDoc;
 /* One value in it; (borrowed) from the document. */
 typedef struct JsonValue JsonValue;
