@@ -17,7 +17,7 @@ static const OptionInfo options_table[] = {
     {"device", "NAME", "measure this device: cpu (default), reference or cuda",
      .list = exec_device_names, .common = true},
     {"seq-len", "N", "make sequences of N tokens; default: the model's"},
-    {"batches", "LIST", "time micro-batches of so many sequences; default: 1,4, on GPUs 1,2,4"},
+    {"batches", "LIST", "time micro-batches of so many sequences; default: 1,4, on GPUs 1,2,4,8"},
     {"slices", "LIST",
      "time slices of so many tokens; default: the sequence, its half, a quarter and so on, as "
      "needed"},

@@ -18,7 +18,7 @@ export LC_ALL
 
 # The sections in their order, with the seconds that each may take of 540.
 first="environment:20 ops:60 utilization:85 kinds:65 ceilings:45 probes:35 wgmma:110 pipeline:40 nccl:30 sanitizer:50"
-second="models:50 profile:130 steps:190 pipelines:80 slicing:90"
+second="models:40 profile:220 steps:140 pipelines:70 slicing:70"
 
 usage() {
     echo "usage: gpu_check.sh [--first | --second] [--small] [--budget S] [--sections LIST] FOLDER OUT" >&2
@@ -257,7 +257,7 @@ if [ "$small" = 1 ]; then
     model one gpt 1 16 1 16 16 16
     model four gpt 4 16 1 16 16 16
     gpt2=$W/one.json gpt3=$W/one.json pipe_model=$W/four.json
-    check_seq=16 gpt2_seq=16 gpt3_seq=16 pipe_seq=16 steps=1 profile_s=1 kinds_s=1 pipe_n=4
+    check_seq=16 gpt2_seq=16 gpt3_seq=16 pipe_seq=16 steps=1 shape_steps=1 profile_s=1 kinds_s=1 pipe_n=4
     gpt2_batch=1 gpt3_batch=1 pipe_batch=1 shape_batches="1 2" shape_seqs="8 16" slicings="off 2"
     grid="--slices 16 --batches 1" layers=1
 else
@@ -266,7 +266,7 @@ else
     model check-windows llama 2 64 2 128 256 128 "$windows"
     model check-latent llama 2 128 4 256 512 128 "$latent"
     gpt2=gpt2-124m gpt3=gpt3-1b pipe_model=gpt2-124m
-    check_seq=128 gpt2_seq=1024 gpt3_seq=2048 pipe_seq=1024 steps=8 profile_s=45 kinds_s=15 pipe_n=8
+    check_seq=128 gpt2_seq=1024 gpt3_seq=2048 pipe_seq=1024 steps=8 shape_steps=30 profile_s=45 kinds_s=15 pipe_n=8
     gpt2_batch=16 gpt3_batch=4 pipe_batch=4 shape_batches="1 2 4 8" shape_seqs="256 384 512 768 1024"
     slicings="off 2 4 8" grid="" layers=2
 fi
@@ -599,12 +599,15 @@ told_by_profile() {
     done <"$W/t.told"
 }
 
-# profile MODEL SEQ FLAG...: in the file of the part's name
+# profile MODEL SEQ FLAG...: in the file of the part's name.  What is begun within the budget takes half as long again.
 profile() {
-    profiled=$1 seq=$2
+    profiled=$1 seq=$2 budget_s=$(((deadline - $(date +%s)) * 2 / 3))
     shift 2
+    [ "$budget_s" -le "$profile_s" ] || budget_s=$profile_s
+    reason="no time left"
+    [ "$budget_s" -gt 0 ] || return 1
     # shellcheck disable=SC2086
-    degas profile "$profiled" --device cuda --dtype bf16 --seq-len "$seq" --quick --budget "$profile_s" $grid "$@" \
+    degas profile "$profiled" --device cuda --dtype bf16 --seq-len "$seq" --quick --budget "$budget_s" $grid "$@" \
         -o "$W/$name.json" || return 1
     told_by_profile "$name"
 }
@@ -635,14 +638,17 @@ step() {
     off 0.03
 }
 
+# A step of a small shape is short, and the second of a run still makes graphs.
 section_steps() {
     [ "$small" = 1 ] || part "GPT-3 1.3B" step "$gpt3" gpt3-1b "$gpt3_batch" "$gpt3_seq"
     part "GPT-2 124M" step "$gpt2" device "$gpt2_batch" "$gpt2_seq"
+    usual=$steps steps=$shape_steps
     for batch in $shape_batches; do
         for seq in $shape_seqs; do
             part "$batch x $seq" step "$gpt2" device "$batch" "$seq"
         done
     done
+    steps=$usual
 }
 
 stages() {
@@ -689,7 +695,10 @@ finished() {
 # Attention by wgmma once the first call has seen that it is right and fast, or where none has looked, unless the
 # caller says which.
 attention=mma
-if [ "$table" = "$second" ] && ! grep -q '^wgmma	' "$W/items.tsv"; then attention=wgmma; fi
+case " $table" in
+*" wgmma:"*) ;;
+*) grep -q '^wgmma	' "$W/items.tsv" || attention=wgmma ;;
+esac
 if wgmma_is_right && grep -q '^wgmma	attention by mma over attention by wgmma	.*	pass	' "$W/items.tsv"; then attention=wgmma; fi
 attention=${DEGAS_CUDA_ATTENTION:-$attention}
 DEGAS_CUDA_ATTENTION=$attention

@@ -211,12 +211,27 @@ release_host(ExecBackend *backend, void *memory)
 /*
  * --- graphs ---
  *
- * What the slots queue between begin_graph() and end_graph() is captured and launched at once.  A
- * graph is kept per key and its arguments are changed where they differ (another micro-batch's
- * memory), which costs the host about as much as launching and saves the device the gaps between
- * short kernels.  Ranks that share a context launch their work as it comes: a kernel that one of them
- * loads waits for the whole context, and that ends the other's capture.
+ * What the slots queue between begin_graph() and end_graph() is captured and launched in pieces, at
+ * each cut and at the end.  A graph is kept per key and piece, and its arguments are changed where they
+ * differ (another micro-batch's memory), which costs the host about as much as launching and saves the
+ * device the gaps between short kernels.  Ranks that share a context launch their work as it comes: a
+ * kernel that one of them loads waits for the whole context, and that ends the other's capture.
  */
+
+/* Pieces of one op; what comes after the last cut of so many is one piece. */
+#define MAX_PIECES 1024
+
+static void
+begin_piece(ExecBackend *backend)
+{
+    ExecCudaGraphs *graphs = &exec_cuda_state(backend)->graphs;
+    /* Relaxed: other ranks' threads, and this one's memory, may call what a capture forbids. */
+    const cudaError_t status =
+        cudaStreamBeginCapture(exec_cuda_stream(backend), cudaStreamCaptureModeRelaxed);
+
+    exec_cuda_check(exec_cuda_state(backend), status, "cudaStreamBeginCapture", __FILE__, __LINE__);
+    graphs->captures = status == cudaSuccess;
+}
 
 static void
 begin_graph(ExecBackend *backend, int64_t key)
@@ -231,12 +246,9 @@ begin_graph(ExecBackend *backend, int64_t key)
     }
     if (graphs->side == NULL)
         QUEUE(backend, cudaStreamCreateWithFlags(&graphs->side, cudaStreamNonBlocking));
-    graphs->key = key;
-    /* Relaxed: other ranks' threads, and this one's memory, may call what a capture forbids. */
-    const cudaError_t status =
-        cudaStreamBeginCapture(exec_cuda_stream(backend), cudaStreamCaptureModeRelaxed);
-    exec_cuda_check(exec_cuda_state(backend), status, "cudaStreamBeginCapture", __FILE__, __LINE__);
-    graphs->captures = status == cudaSuccess;
+    graphs->key = (int64_t)((uint64_t)key * MAX_PIECES);
+    graphs->n_pieces = 1;
+    begin_piece(backend);
 }
 
 /* The kept graph with new arguments, or a new one where work of this key has changed its shape. */
@@ -262,13 +274,11 @@ exec_of(ExecBackend *backend, cudaGraph_t graph)
 }
 
 static void
-end_graph(ExecBackend *backend)
+end_piece(ExecBackend *backend)
 {
     ExecCudaGraphs *graphs = &exec_cuda_state(backend)->graphs;
     cudaGraph_t graph = NULL;
 
-    if (!graphs->captures)
-        return;
     QUEUE(backend, cudaStreamEndCapture(exec_cuda_stream(backend), &graph));
     graphs->captures = false;
     if (graph != NULL) {
@@ -280,6 +290,26 @@ end_graph(ExecBackend *backend)
     for (guint i = 0; i < graphs->to_release->len; i++)
         exec_cuda_release(backend, graphs->to_release->pdata[i]);
     g_ptr_array_set_size(graphs->to_release, 0);
+}
+
+static void
+cut_graph(ExecBackend *backend)
+{
+    ExecCudaGraphs *graphs = &exec_cuda_state(backend)->graphs;
+
+    if (!graphs->captures || graphs->n_pieces == MAX_PIECES)
+        return;
+    end_piece(backend);
+    graphs->key++;
+    graphs->n_pieces++;
+    begin_piece(backend);
+}
+
+static void
+end_graph(ExecBackend *backend)
+{
+    if (exec_cuda_state(backend)->graphs.captures)
+        end_piece(backend);
 }
 
 static void
@@ -489,9 +519,9 @@ cross_entropy(ExecBackend *backend, const ExecCrossEntropy *e)
 SLOT(sum_squares, (ExecBackend * backend, int64_t n, const float *x, ExecClip *c), n, x, c)
 SLOT(clip, (ExecBackend * backend, int64_t n, double limit, ExecClip *c), n, limit, c)
 SLOT(adamw,
-     (ExecBackend * backend, int64_t n, float *master, void *weights, float *grad, float *m,
-      float *v, const ExecAdamw *constants),
-     n, master, backend->storage, weights, grad, m, v, constants)
+     (ExecBackend * backend, int64_t n_parts, const ExecAdamwPart *parts,
+      const ExecAdamw *constants),
+     n_parts, parts, constants)
 
 /* --- experts --- */
 
@@ -598,12 +628,12 @@ close_cuda(ExecBackend *backend)
         .embedding_forward = embedding_forward, .embedding_backward = embedding_backward,          \
         .route = route, .route_backward = route_backward, .gather_rows = gather_rows,              \
         .sum_rows = sum_rows, .scale_rows = scale_rows, .dot_rows = dot_rows,                      \
-        .begin_graph = begin_graph, .end_graph = end_graph, .stamp = stamp, .occupy = occupy,      \
-        .post = exec_cuda_post, .fetch = exec_cuda_fetch, .begin_aside = begin_aside,              \
-        .end_aside = end_aside, .join = join, .await = await, .forget = forget,                    \
-        .alloc_host = alloc_host, .release_host = release_host, .describe = describe,              \
-        .attention_kernel = attention_kernel, .workspace_bytes = workspace_bytes,                  \
-        .close = close_cuda,                                                                       \
+        .begin_graph = begin_graph, .end_graph = end_graph, .cut_graph = cut_graph,                \
+        .stamp = stamp, .occupy = occupy, .post = exec_cuda_post, .fetch = exec_cuda_fetch,        \
+        .begin_aside = begin_aside, .end_aside = end_aside, .join = join, .await = await,          \
+        .forget = forget, .alloc_host = alloc_host, .release_host = release_host,                  \
+        .describe = describe, .attention_kernel = attention_kernel,                                \
+        .workspace_bytes = workspace_bytes, .close = close_cuda,                                   \
     }
 
 static const ExecBackendOps fp32_ops = OPS(0);

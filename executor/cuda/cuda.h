@@ -134,7 +134,8 @@ typedef struct {
 typedef struct {
     GHashTable *execs; /* (owned, nullable) key -> cudaGraphExec_t */
     bool captures;     /* work is being captured now, as a graph of the key below */
-    int64_t key;
+    int64_t key;       /* of the piece at work; the op's pieces have keys that follow each other */
+    int n_pieces;      /* of the op, the one at work included */
     GPtrArray *to_release; /* (owned) memory that was released during the capture */
     cudaStream_t side;     /* (owned) in which memory is taken during a capture */
 } ExecCudaGraphs;

@@ -57,8 +57,8 @@ cudaError_t kernels_bias_residual(Dtype storage, int64_t rows, int64_t cols, con
 /* --- kernels_optimizer.cu --- */
 cudaError_t kernels_sum_squares(int64_t n, const float *x, ExecClip *clip, cudaStream_t stream);
 cudaError_t kernels_clip(int64_t n, double limit, ExecClip *clip, cudaStream_t stream);
-cudaError_t kernels_adamw(int64_t n, float *master, Dtype storage, void *weights, float *grad,
-                          float *m, float *v, const ExecAdamw *constants, cudaStream_t stream);
+cudaError_t kernels_adamw(int64_t n_parts, const ExecAdamwPart *parts, const ExecAdamw *constants,
+                          cudaStream_t stream);
 
 /* --- kernels_rows.cu: norms and column sums --- */
 cudaError_t kernels_norm_forward(Dtype storage, const ExecNorm *norm, void *y, cudaStream_t stream);

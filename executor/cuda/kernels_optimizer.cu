@@ -68,23 +68,34 @@ kernels_clip(int64_t n, double limit, ExecClip *clip, cudaStream_t stream)
 /* --- AdamW: clipping, the step and zeroing in one pass --- */
 
 #define ADAMW_THREADS 256
+/* Parts of one launch: their table is in the kernel's arguments, which may have 4 KiB. */
+#define ADAMW_PARTS 56
 
-struct Adamw {
+struct AdamwPart {
     float *master;
     Bf16 *weights; /* NULL: the master weights are the weights */
     float *grad, *m, *v;
+    int64_t n;
+    float decay;
+    bool aligned;        /* 16 bytes of each array may be moved at once, and 8 of bf16 */
+    unsigned first, end; /* of the launch's blocks */
+};
+
+struct Adamw {
+    AdamwPart parts[ADAMW_PARTS];
+    int n_parts;
     const float *factor;
-    float rate, beta1, beta2, epsilon, decay, correct1, correct2;
+    float rate, beta1, beta2, epsilon, correct1, correct2;
 };
 
 /* Elements [i, i + N). */
 template <int N>
 __device__ __forceinline__ void
-adamw_few(const Adamw &c, float factor, int64_t i)
+adamw_few(const Adamw &c, const AdamwPart &part, float factor, int64_t i)
 {
     typedef Pack<float, N> Floats;
-    Floats p = *(Floats *)(c.master + i), m = *(Floats *)(c.m + i), v = *(Floats *)(c.v + i);
-    Floats g = *(Floats *)(c.grad + i);
+    Floats p = *(Floats *)(part.master + i), m = *(Floats *)(part.m + i);
+    Floats v = *(Floats *)(part.v + i), g = *(Floats *)(part.grad + i);
     Pack<Bf16, N> rounded;
 
 #pragma unroll
@@ -93,60 +104,106 @@ adamw_few(const Adamw &c, float factor, int64_t i)
         m.v[j] = c.beta1 * m.v[j] + (1.0f - c.beta1) * clipped;
         v.v[j] = c.beta2 * v.v[j] + (1.0f - c.beta2) * clipped * clipped;
         const float step = m.v[j] / c.correct1 / (sqrtf(v.v[j] / c.correct2) + c.epsilon);
-        p.v[j] = p.v[j] - c.rate * c.decay * p.v[j] - c.rate * step;
+        p.v[j] = p.v[j] - c.rate * part.decay * p.v[j] - c.rate * step;
         rounded.v[j] = from_float<Bf16>(p.v[j]);
         g.v[j] = 0.0f;
     }
-    *(Floats *)(c.master + i) = p;
-    *(Floats *)(c.m + i) = m;
-    *(Floats *)(c.v + i) = v;
-    *(Floats *)(c.grad + i) = g;
-    if (c.weights != NULL)
-        *(Pack<Bf16, N> *)(c.weights + i) = rounded;
+    *(Floats *)(part.master + i) = p;
+    *(Floats *)(part.m + i) = m;
+    *(Floats *)(part.v + i) = v;
+    *(Floats *)(part.grad + i) = g;
+    if (part.weights != NULL)
+        *(Pack<Bf16, N> *)(part.weights + i) = rounded;
 }
 
 /* N elements for each thread; the last n % N by one. */
 template <int N>
+__device__ __forceinline__ void
+adamw_block(const Adamw &c, const AdamwPart &part, float factor)
+{
+    int64_t i = ((int64_t)(blockIdx.x - part.first) * ADAMW_THREADS + threadIdx.x) * N;
+
+    if (i + N <= part.n)
+        adamw_few<N>(c, part, factor, i);
+    else
+        for (; i < part.n; i++)
+            adamw_few<1>(c, part, factor, i);
+}
+
+/* A block belongs to one part, which it finds by halves. */
 __global__ void
-adamw(int64_t n, Adamw c)
+adamw(const __grid_constant__ Adamw c)
 {
     const float factor = c.factor != NULL ? *c.factor : 1.0f;
-    int64_t i = ((int64_t)blockIdx.x * ADAMW_THREADS + threadIdx.x) * N;
+    int low = 0, high = c.n_parts - 1;
 
-    if (i + N <= n)
-        adamw_few<N>(c, factor, i);
+    while (low < high) {
+        const int middle = (low + high) / 2;
+        if (blockIdx.x < c.parts[middle].end)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    if (c.parts[low].aligned)
+        adamw_block<4>(c, c.parts[low], factor);
     else
-        for (; i < n; i++)
-            adamw_few<1>(c, factor, i);
+        adamw_block<1>(c, c.parts[low], factor);
+}
+
+/* The next parts from @part on of one launch, as many as there is room for. */
+static const ExecAdamwPart *
+add_parts(Adamw *c, const ExecAdamwPart *part, const ExecAdamwPart *end, float weight_decay)
+{
+    unsigned n_blocks = 0;
+
+    for (c->n_parts = 0; part < end && c->n_parts < ADAMW_PARTS; part++) {
+        const bool aligned = ((uintptr_t)part->master | (uintptr_t)part->grad | (uintptr_t)part->m |
+                              (uintptr_t)part->v) %
+                                     16 ==
+                                 0 &&
+                             (uintptr_t)part->weights % 8 == 0;
+        const unsigned blocks = blocks_for(part->n, aligned ? 4 * ADAMW_THREADS : ADAMW_THREADS);
+        if (part->n == 0)
+            continue;
+        c->parts[c->n_parts++] = AdamwPart{
+            part->master,
+            (Bf16 *)part->weights,
+            part->grad,
+            part->m,
+            part->v,
+            part->n,
+            part->decays ? weight_decay : 0.0f,
+            aligned,
+            n_blocks,
+            n_blocks + blocks,
+        };
+        n_blocks += blocks;
+    }
+    return part;
 }
 
 cudaError_t
-kernels_adamw(int64_t n, float *master, Dtype storage, void *weights, float *grad, float *m,
-              float *v, const ExecAdamw *constants, cudaStream_t stream)
+kernels_adamw(int64_t n_parts, const ExecAdamwPart *parts, const ExecAdamw *constants,
+              cudaStream_t stream)
 {
-    const Adamw c = {
-        master,
-        storage == DTYPE_FP32 ? (Bf16 *)NULL : (Bf16 *)weights,
-        grad,
-        m,
-        v,
+    Adamw c = {
+        {},
+        0,
         constants->factor,
         constants->learning_rate,
         constants->beta1,
         constants->beta2,
         constants->epsilon,
-        constants->weight_decay,
         (float)(1.0 - pow((double)constants->beta1, (double)constants->step)),
         (float)(1.0 - pow((double)constants->beta2, (double)constants->step)),
     };
-    /* 16 bytes of each, and 8 of bf16. */
-    const bool aligned =
-        ((uintptr_t)master | (uintptr_t)grad | (uintptr_t)m | (uintptr_t)v) % 16 == 0 &&
-        (uintptr_t)c.weights % 8 == 0;
+    cudaError_t status = cudaSuccess;
 
-    if (n == 0)
-        return cudaSuccess;
-    return launch(aligned ? adamw<4> : adamw<1>,
-                  blocks_for(n, aligned ? 4 * ADAMW_THREADS : ADAMW_THREADS), ADAMW_THREADS, 0,
-                  stream, n, c);
+    for (const ExecAdamwPart *part = parts, *end = parts + n_parts;
+         part < end && status == cudaSuccess;) {
+        part = add_parts(&c, part, end, constants->weight_decay);
+        if (c.n_parts > 0)
+            status = launch(adamw, c.parts[c.n_parts - 1].end, ADAMW_THREADS, 0, stream, c);
+    }
+    return status;
 }

@@ -371,6 +371,16 @@ typedef struct {
     const float *factor; /* (nullable) in the backend's memory; the gradient is multiplied by it */
 } ExecAdamw;
 
+/* Elements that one AdamW step updates, each array of @n. */
+typedef struct {
+    int64_t n;
+    float *master; /* becomes the new weights */
+    void *weights; /* (nullable) becomes @master, rounded; NULL where the storage is fp32 */
+    float *grad;   /* becomes 0 */
+    float *m, *v;  /* both moments */
+    bool decays;   /* by the constants' weight_decay */
+} ExecAdamwPart;
+
 typedef struct {
     unsigned fuses; /* EXEC_FUSES_* */
 
@@ -472,10 +482,10 @@ typedef struct {
     /* clip->squares[0] becomes the sum of the first @n of them, and clip->factor what makes the
      * norm of a gradient with this sum of squares @limit, or 1 if it is no longer than that. */
     void (*clip)(ExecBackend *backend, int64_t n, double limit, ExecClip *clip);
-    /* Updates @master, and writes it rounded to @weights, which is NULL where the storage is fp32;
-     * @grad becomes 0. */
-    void (*adamw)(ExecBackend *backend, int64_t n, float *master, void *weights, float *grad,
-                  float *m, float *v, const ExecAdamw *constants);
+    /* Steps each of @parts, which do not overlap.  All come in one call, because a device takes longer
+     * to launch a kernel than to step a small tensor. */
+    void (*adamw)(ExecBackend *backend, int64_t n_parts, const ExecAdamwPart *parts,
+                  const ExecAdamw *constants);
 
     /* --- experts (optional; all NULL: models with experts are refused on this device) --- */
 
@@ -548,6 +558,10 @@ typedef struct {
      * only alloc and release may be called in between. */
     void (*begin_graph)(ExecBackend *backend, int64_t key);
     void (*end_graph)(ExecBackend *backend);
+    /* (with begin_graph) What has been queued since begin_graph(), or the cut before, is given to the
+     * device now, so that it works while the host queues the rest.  Nothing between begin_graph() and
+     * end_graph() only. */
+    void (*cut_graph)(ExecBackend *backend);
 
     /* *ns becomes the time, on exec_now_ns()'s clock, at which the work of all slots called so far
      * was done.  It is there after the next synchronize(), so @ns must stay valid until then. */
@@ -635,7 +649,7 @@ typedef struct {
     /* Opens a backend that stores fp32 in host memory. */
     ExecBackend *(*open)(const ExecBackendOptions *options, GError **error);
     bool is_gpu;      /* has memory of its own, and every process takes another device */
-    bool has_graphs;  /* can launch the work of a whole op at once */
+    bool has_graphs;  /* can launch the work of a whole layer at once */
     bool has_nccl;    /* NCCL carries its tensors */
     bool has_threads; /* several threads may compute for one rank */
     bool plain_only;  /* lacks slots of unusual layers and of states: executor/model/lacks.h */

@@ -503,11 +503,11 @@ cross_entropy(ExecBackend *backend, const ExecCrossEntropy *e)
 }
 
 static void
-adamw(ExecBackend *backend, int64_t n, float *master, void *weights, float *grad, float *m,
-      float *v, const ExecAdamw *constants)
+adamw(ExecBackend *backend, int64_t n_parts, const ExecAdamwPart *parts, const ExecAdamw *constants)
 {
-    INNER(adamw, n, master, NULL, grad, m, v, constants);
-    to_storage(backend, n, master, weights);
+    INNER(adamw, n_parts, parts, constants);
+    for (const ExecAdamwPart *p = parts; p < parts + n_parts; p++)
+        to_storage(backend, p->n, p->master, p->weights);
 }
 
 /* --- experts --- */

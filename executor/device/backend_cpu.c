@@ -407,14 +407,15 @@ cross_entropy(ExecBackend *backend, const ExecCrossEntropy *e)
 
 /* Plain loop: square root and division are one instruction each when vectorised. */
 EXEC_CLONES EXEC_VECTORIZE static void
-adamw(ExecBackend *backend, int64_t n, float *restrict param, void *weights, float *restrict grad,
-      float *restrict m, float *restrict v, const ExecAdamw *c)
+adamw_elements(int64_t n, float *restrict param, float *restrict grad, float *restrict m,
+               float *restrict v, bool decays, const ExecAdamw *c)
 {
+    const double decay = decays ? (double)c->weight_decay : 0.0;
     const float beta1 = c->beta1, beta2 = c->beta2, epsilon = c->epsilon;
     const float scale1 = (float)(1.0 / (1.0 - pow((double)beta1, (double)c->step)));
     const float scale2 = (float)(1.0 / (1.0 - pow((double)beta2, (double)c->step)));
     const float rate = c->learning_rate * scale1;
-    const float keep = (float)(1.0 - (double)c->learning_rate * (double)c->weight_decay);
+    const float keep = (float)(1.0 - (double)c->learning_rate * decay);
     const float factor = c->factor != NULL ? *c->factor : 1.0f;
 
     for (int64_t i = 0; i < n; i++) {
@@ -424,6 +425,13 @@ adamw(ExecBackend *backend, int64_t n, float *restrict param, void *weights, flo
         param[i] = param[i] * keep - rate * m[i] / (sqrtf(v[i] * scale2) + epsilon);
         grad[i] = 0;
     }
+}
+
+static void
+adamw(ExecBackend *backend, int64_t n_parts, const ExecAdamwPart *parts, const ExecAdamw *constants)
+{
+    for (const ExecAdamwPart *p = parts; p < parts + n_parts; p++)
+        adamw_elements(p->n, p->master, p->grad, p->m, p->v, p->decays, constants);
 }
 
 /* --- products --- */

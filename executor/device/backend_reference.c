@@ -331,7 +331,7 @@ cross_entropy(ExecBackend *backend, const ExecCrossEntropy *e)
 }
 
 typedef struct {
-    float *master, *grad, *m, *v;
+    const ExecAdamwPart *part;
     const ExecAdamw *constants;
 } Update;
 
@@ -340,38 +340,32 @@ adamw_elements(int64_t begin, int64_t end, void *user_data)
 {
     const Update *u = user_data;
     const ExecAdamw *c = u->constants;
-    float *master = u->master, *m = u->m, *v = u->v;
+    float *master = u->part->master, *grad = u->part->grad, *m = u->part->m, *v = u->part->v;
+    const double decay = u->part->decays ? (double)c->weight_decay : 0.0;
     const double correct1 = 1.0 - pow((double)c->beta1, (double)c->step);
     const double correct2 = 1.0 - pow((double)c->beta2, (double)c->step);
     const double rate = (double)c->learning_rate;
     const float factor = c->factor != NULL ? *c->factor : 1.0f;
 
     for (int64_t i = begin; i < end; i++) {
-        const float clipped = factor * u->grad[i];
+        const float clipped = factor * grad[i];
         const double g = (double)clipped;
         const double m_new = (double)c->beta1 * (double)m[i] + (1.0 - (double)c->beta1) * g;
         const double v_new = (double)c->beta2 * (double)v[i] + (1.0 - (double)c->beta2) * g * g;
         const double step = m_new / correct1 / (sqrt(v_new / correct2) + (double)c->epsilon);
         const double old = (double)master[i];
-        master[i] = (float)(old - rate * (double)c->weight_decay * old - rate * step);
+        master[i] = (float)(old - rate * decay * old - rate * step);
         m[i] = (float)m_new;
         v[i] = (float)v_new;
-        u->grad[i] = 0;
+        grad[i] = 0;
     }
 }
 
 static void
-adamw(ExecBackend *backend, int64_t n, float *master, void *weights, float *grad, float *m,
-      float *v, const ExecAdamw *constants)
+adamw(ExecBackend *backend, int64_t n_parts, const ExecAdamwPart *parts, const ExecAdamw *constants)
 {
-    exec_share_out(backend->n_threads, n, adamw_elements,
-                   &(Update){
-                       .master = master,
-                       .m = m,
-                       .v = v,
-                       .grad = grad,
-                       .constants = constants,
-                   });
+    for (const ExecAdamwPart *p = parts; p < parts + n_parts; p++)
+        exec_share_out(backend->n_threads, p->n, adamw_elements, &(Update){p, constants});
 }
 
 /* --- attention as its definition says, row by row --- */

@@ -34,13 +34,13 @@ end_link(ExecMeasureRank *rank)
 static bool
 optimize(ExecModel *model, GError **error)
 {
-    const ExecAdamw constants = {1e-5f, 0.9f, 0.95f, 1e-8f, 0, 1, &model->clip->factor};
+    const ExecAdamw constants = {
+        1e-5f, 0.9f, 0.95f, 1e-8f, EXEC_WEIGHT_DECAY, 1, &model->clip->factor};
 
     model->backend->ops->zero(model->backend, sizeof *model->clip, model->clip);
-    for (guint i = 0; i < exec_model_n_parameters(model); i++)
-        exec_model_sum_squares(model, exec_model_parameter(model, i));
+    exec_model_sum_squares(model, NULL, NULL);
     model->backend->ops->clip(model->backend, EXEC_PARTIAL_SUMS, 1, model->clip);
-    return exec_model_adamw(model, &constants, EXEC_WEIGHT_DECAY, error);
+    return exec_model_adamw(model, &constants, error);
 }
 
 bool

@@ -18,9 +18,13 @@
 #include "profiles/cost/measured.h"
 
 /* The default grid: at most so many slice lengths, halved from the sequence's length; none shorter
- * than MIN_SLICE, below which overheads dominate whatever the shape. */
+ * than the least, below which overheads dominate whatever the shape. */
 #define MAX_SLICES 6
 #define MIN_SLICE 16
+/* On GPUs also three quarters of each, because between powers of two their time is a staircase; below a
+ * tile of a product it is flat. */
+#define MAX_SLICES_GPU 12
+#define MIN_SLICE_GPU 128
 
 /* Defaults of the budget (docs/formats.md). */
 #define BUDGET_S 60
@@ -71,7 +75,7 @@ exec_measure_tiny_plan(Dtype dtype, int64_t n_stages, int64_t n_replicas, int64_
 
 /* Lists that were not given; they must outlive the options. */
 typedef struct {
-    int64_t batches[3], slices[MAX_SLICES], tps[1];
+    int64_t batches[4], slices[MAX_SLICES_GPU], tps[1];
     size_t n_batches;
 } Defaults;
 
@@ -87,7 +91,7 @@ fill_defaults(ExecMeasureOptions *o, Defaults *defaults)
     /* On CPUs time is nearly linear in the batch: between 1 and 4 layers are 1 % off, while a shape
      * costs seconds.  On GPUs it is not, and a shape costs little. */
     static const Defaults of_cpus = {.batches = {1, 4}, .n_batches = 2, .tps = {1}};
-    static const Defaults of_gpus = {.batches = {1, 2, 4}, .n_batches = 3, .tps = {1}};
+    static const Defaults of_gpus = {.batches = {1, 2, 4, 8}, .n_batches = 4, .tps = {1}};
 
     *defaults = is_gpu(o) ? of_gpus : of_cpus;
     if (o->seq_len == 0)
@@ -105,12 +109,17 @@ fill_defaults(ExecMeasureOptions *o, Defaults *defaults)
         o->n_tps = 1;
     }
     if (o->slices == NULL) {
+        const size_t most = is_gpu(o) ? MAX_SLICES_GPU : MAX_SLICES;
+        const int64_t least = is_gpu(o) ? MIN_SLICE_GPU : MIN_SLICE;
         o->n_slices = 0;
         o->slices = defaults->slices;
         for (int64_t tokens = o->seq_len;
-             o->n_slices < MAX_SLICES && (tokens >= MIN_SLICE || o->n_slices == 0);
-             tokens = (tokens + 1) / 2)
+             o->n_slices < most && (tokens >= least || o->n_slices == 0);
+             tokens = (tokens + 1) / 2) {
             defaults->slices[o->n_slices++] = tokens;
+            if (is_gpu(o) && o->n_slices < most && tokens % 4 == 0 && tokens / 2 >= least)
+                defaults->slices[o->n_slices++] = tokens / 4 * 3;
+        }
     }
 }
 

@@ -288,6 +288,16 @@ layer_forward(const ExecStageOp *op, int64_t l, const int32_t *tokens)
     return true;
 }
 
+/* A device begins with what there is of the op, before the host has queued the next part. */
+static void
+cut(const ExecStageOp *op)
+{
+    ExecBackend *backend = op->run->o.comm->backend;
+
+    if (backend->ops->cut_graph != NULL)
+        backend->ops->cut_graph(backend);
+}
+
 static void
 head_forward(const ExecStageOp *op, const ExecLayer *common, const int32_t *tokens, double *losses)
 {
@@ -324,7 +334,8 @@ exec_stage_forward(ExecStageRun *run, int32_t micro_batch, int32_t slice, const 
         exec_units_close(&open);
     }
     for (int64_t l = 0; l < stage->n_layers && layer_forward(&op, l, tokens); l++)
-        continue;
+        if (l + 1 < stage->n_layers || stage->head)
+            cut(&op);
     if (stage->head)
         head_forward(&op, &common, tokens, losses);
     exec_stage_op_end(&op);
@@ -498,8 +509,11 @@ exec_stage_backward(ExecStageRun *run, int32_t micro_batch, int32_t slice, const
     const ExecLayer common = exec_stage_op_layer(&op, stage->n_layers, NULL);
     if (stage->head)
         head_backward(&op, split, &common);
-    for (int64_t l = stage->n_layers - 1; l >= 0 && run->o.comm->error == NULL; l--)
+    for (int64_t l = stage->n_layers - 1; l >= 0 && run->o.comm->error == NULL; l--) {
+        if (l + 1 < stage->n_layers || stage->head)
+            cut(&op);
         layer_backward(&op, l, tokens, split);
+    }
     exec_pool_give(run->o.pool, &op.blocks->again);
     if (stage->embedding && open_part(&op, EMBEDDING, EXEC_OPEN_GRADIENTS, &open)) {
         const ExecEmbeddingActivations embedding = exec_stage_op_embedding(&op);
@@ -556,6 +570,7 @@ exec_stage_backward_weight(ExecStageRun *run, int32_t micro_batch, int32_t slice
         exec_stage_op_give_products(run, op.state, stage->n_layers);
     }
     for (int64_t l = stage->n_layers - 1; l >= 0 && layer_weight(&op, l); l--)
-        continue;
+        if (l > 0)
+            cut(&op);
     exec_stage_op_end(&op);
 }

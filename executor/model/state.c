@@ -142,23 +142,30 @@ exec_model_write_weights(ExecModel *model, const ExecParameter *p, int64_t i, in
 /* --- steps --- */
 
 void
-exec_model_sum_squares(ExecModel *model, const ExecParameter *p)
+exec_model_sum_squares(ExecModel *model, bool (*counts)(guint parameter, void *user_data),
+                       void *user_data)
 {
-    int64_t begin;
-    const int64_t n = exec_model_own_elements(model, p, &begin);
+    ExecBackend *backend = model->backend;
+    const float *run = NULL;
+    int64_t n_run = 0;
 
-    if (n > 0)
-        model->backend->ops->sum_squares(model->backend, n,
-                                         exec_model_own_gradients(model, p, begin), model->clip);
-}
-
-static ExecAdamw
-constants_of(const ExecParameter *p, const ExecAdamw *constants, float weight_decay)
-{
-    ExecAdamw c = *constants;
-
-    c.weight_decay = p->decays ? weight_decay : 0.0f;
-    return c;
+    for (guint i = 0; i < exec_model_n_parameters(model); i++) {
+        const ExecParameter *p = exec_model_parameter(model, i);
+        int64_t begin;
+        const int64_t n = exec_model_own_elements(model, p, &begin);
+        if (n == 0 || (counts != NULL && !counts(i, user_data)))
+            continue;
+        const float *gradients = exec_model_own_gradients(model, p, begin);
+        if (run == NULL || gradients != run + n_run) {
+            if (run != NULL)
+                backend->ops->sum_squares(backend, n_run, run, model->clip);
+            run = gradients;
+            n_run = 0;
+        }
+        n_run += n;
+    }
+    if (run != NULL)
+        backend->ops->sum_squares(backend, n_run, run, model->clip);
 }
 
 /* Sets to zero gradients [begin, end) of @p, which is whole on this rank. */
@@ -183,15 +190,17 @@ exec_model_zero_gradients(ExecModel *model, const ExecParameter *p)
 }
 
 static void
-step_on_device(ExecModel *model, const ExecAdamw *constants, float weight_decay)
+step_on_device(ExecModel *model, const ExecAdamw *constants)
 {
+    const guint n_parameters = exec_model_n_parameters(model);
+    g_autofree ExecAdamwPart *parts = g_new(ExecAdamwPart, n_parameters);
     ExecBackend *backend = model->backend;
     const bool narrow = backend->storage != DTYPE_FP32;
     float *moments1 = model->moments1.data;
+    int64_t n_parts = 0;
 
-    for (guint i = 0; i < exec_model_n_parameters(model); i++) {
+    for (guint i = 0; i < n_parameters; i++) {
         const ExecParameter *p = exec_model_parameter(model, i);
-        const ExecAdamw c = constants_of(p, constants, weight_decay);
         int64_t begin;
         const int64_t n = exec_model_own_elements(model, p, &begin);
         const int64_t state = exec_model_parameter_at(model, EXEC_CONTENT_OPTIMIZER, p, begin);
@@ -200,22 +209,28 @@ step_on_device(ExecModel *model, const ExecAdamw *constants, float weight_decay)
         void *weights = exec_at(backend, model->weights.data,
                                 exec_model_parameter_at(model, EXEC_CONTENT_WEIGHTS, p, begin));
         if (n > 0)
-            backend->ops->adamw(backend, n, narrow ? (float *)model->master.data + state : weights,
-                                narrow ? weights : NULL, exec_model_own_gradients(model, p, begin),
-                                moments1 + state, moment2_at(model, p, begin), &c);
+            parts[n_parts++] = (ExecAdamwPart){
+                .n = n,
+                .master = narrow ? (float *)model->master.data + state : weights,
+                .weights = narrow ? weights : NULL,
+                .grad = exec_model_own_gradients(model, p, begin),
+                .m = moments1 + state,
+                .v = moment2_at(model, p, begin),
+                .decays = p->decays,
+            };
         /* What other replicas step. */
         if (!region_of(model, p)->sharded[EXEC_CONTENT_GRADIENTS]) {
             zero_gradients(model, p, 0, begin);
             zero_gradients(model, p, begin + n, p->n);
         }
     }
+    backend->ops->adamw(backend, n_parts, parts, constants);
 }
 
 /* A step of state that is off the device; pieces come in the order of the layout. */
 typedef struct {
     ExecModel *model;
     const ExecAdamw *constants;
-    float weight_decay;
     guint parameter;   /* the first that may have elements in the piece */
     float *gradients;  /* (owned) of one piece */
     float *weights;    /* (owned) of one piece */
@@ -232,7 +247,6 @@ step_elements(OffloadStep *s, ExecBackend *host, const ExecParameter *p, int64_t
     const bool narrow = backend->storage != DTYPE_FP32, off = region_of(model, p)->weights_off;
     const bool has_master = has_master_array(model);
     const size_t n_bytes = (size_t)n * sizeof(float);
-    const ExecAdamw c = constants_of(p, s->constants, s->weight_decay);
     void *weights = off ? NULL
                         : exec_at(backend, model->weights.data,
                                   exec_model_parameter_at(model, EXEC_CONTENT_WEIGHTS, p, begin));
@@ -248,8 +262,11 @@ step_elements(OffloadStep *s, ExecBackend *host, const ExecParameter *p, int64_t
         backend->ops->download(backend, n_bytes, weights, s->weights);
     if (!backend->ops->synchronize(backend, error))
         return false;
-    host->ops->adamw(host, n, master, rounded, s->gradients, (float *)arrays[has_master] + at,
-                     (float *)arrays[has_master + 1] + at, &c);
+    host->ops->adamw(host, 1,
+                     &(ExecAdamwPart){n, master, rounded, s->gradients,
+                                      (float *)arrays[has_master] + at,
+                                      (float *)arrays[has_master + 1] + at, p->decays},
+                     s->constants);
     if (off)
         return true;
     backend->ops->upload(backend, n_bytes, master, narrow ? s->staging.data : weights);
@@ -285,11 +302,11 @@ step_piece(ExecBackend *host, int64_t at, int64_t n, void *const *arrays, void *
 }
 
 static bool
-step_off_device(ExecModel *model, const ExecAdamw *constants, float weight_decay, GError **error)
+step_off_device(ExecModel *model, const ExecAdamw *constants, GError **error)
 {
     ExecBackend *backend = model->backend;
     ExecAdamw on_host = *constants;
-    OffloadStep s = {.model = model, .constants = &on_host, .weight_decay = weight_decay};
+    OffloadStep s = {.model = model, .constants = &on_host};
     const size_t n = EXEC_OFFLOAD_PIECE;
     float factor = 1.0f;
 
@@ -314,10 +331,10 @@ step_off_device(ExecModel *model, const ExecAdamw *constants, float weight_decay
 }
 
 bool
-exec_model_adamw(ExecModel *model, const ExecAdamw *constants, float weight_decay, GError **error)
+exec_model_adamw(ExecModel *model, const ExecAdamw *constants, GError **error)
 {
     if (model->offload != NULL)
-        return step_off_device(model, constants, weight_decay, error);
-    step_on_device(model, constants, weight_decay);
+        return step_off_device(model, constants, error);
+    step_on_device(model, constants);
     return true;
 }

@@ -14,8 +14,10 @@
 /* GPT-3's [Brown et al. 2005.14165 appendix B]. */
 #define EXEC_WEIGHT_DECAY 0.1f
 
-/* Adds the squares of the own gradients of @p to model->clip. */
-void exec_model_sum_squares(ExecModel *model, const ExecParameter *p);
+/* Adds the squares of the own gradients of the parameters that count (@counts nullable: of all) to
+ * model->clip.  Gradients that follow each other in memory are one sum, and one launch of a device. */
+void exec_model_sum_squares(ExecModel *model, bool (*counts)(guint parameter, void *user_data),
+                            void *user_data);
 
 /* Sets all gradients of @p to zero that this rank keeps. */
 void exec_model_zero_gradients(ExecModel *model, const ExecParameter *p);
@@ -23,10 +25,8 @@ void exec_model_zero_gradients(ExecModel *model, const ExecParameter *p);
 /* Whether Muon steps @p. */
 bool exec_model_is_muon(const ExecModel *model, const ExecParameter *p);
 
-/* One AdamW step of all own elements but Muon's; then their gradients are zero.  The decay in @constants is not
- * read: parameters that decay have @weight_decay, the others 0. */
-bool exec_model_adamw(ExecModel *model, const ExecAdamw *constants, float weight_decay,
-                      GError **error);
+/* One AdamW step of all own elements but Muon's; then their gradients are zero. */
+bool exec_model_adamw(ExecModel *model, const ExecAdamw *constants, GError **error);
 
 /* What a checkpoint keeps of every parameter. */
 typedef enum {

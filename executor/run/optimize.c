@@ -224,6 +224,12 @@ exec_learning_rate(const ExecRunOptions *options, int64_t step)
 
 /* --- clipping --- */
 
+static bool
+counts(guint parameter, void *user_data)
+{
+    return exec_rank_speaks_for(user_data, parameter);
+}
+
 /* Computes how the model's whole gradient is clipped, whose elements are counted once each; ranks
  * are added in order.  Where there are several, *squares becomes the sum of squares. */
 static bool
@@ -237,9 +243,7 @@ clip(ExecRank *rank, double *squares, GError **error)
     g_autofree double *parts = g_new0(double, (size_t)everyone.n);
 
     backend->ops->zero(backend, sizeof *model->clip, model->clip);
-    for (guint i = 0; i < exec_model_n_parameters(model); i++)
-        if (exec_rank_speaks_for(rank, i))
-            exec_model_sum_squares(model, exec_model_parameter(model, i));
+    exec_model_sum_squares(model, counts, rank);
     backend->ops->clip(backend, EXEC_PARTIAL_SUMS, limit, model->clip);
     if (everyone.n == 1)
         return true;
@@ -283,6 +287,7 @@ exec_rank_optimize(ExecRank *rank, GError **error)
         .beta1 = 0.9f,
         .beta2 = 0.95f,
         .epsilon = 1e-8f,
+        .weight_decay = EXEC_WEIGHT_DECAY,
         .step = rank->step + 1,
     };
     const bool steps = rank->shared->plan->conventions.optimizer_step;
@@ -300,7 +305,7 @@ exec_rank_optimize(ExecRank *rank, GError **error)
     if (!steps)
         backend->ops->zero(backend, (size_t)rank->model->gradients.n_bytes,
                            rank->model->gradients.data);
-    else if (!exec_model_adamw(rank->model, &constants, EXEC_WEIGHT_DECAY, error) ||
+    else if (!exec_model_adamw(rank->model, &constants, error) ||
              !step_matrices(rank, &constants, error))
         return false;
     exec_backend_stamp(backend, &end);

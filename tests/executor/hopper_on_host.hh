@@ -21,8 +21,6 @@
 
 #include <stdint.h>
 
-#define __grid_constant__
-
 namespace gpu_on_host
 {
 

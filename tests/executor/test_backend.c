@@ -188,8 +188,18 @@ test_adamw_equals_reference(void)
     for (int64_t i = 0; i < n; i++)
         v[i] = v[i] * v[i];
     g_autofree float *v2 = copy_of(v, n), *g2 = copy_of(g, n);
-    cpu->ops->adamw(cpu, n, p, NULL, g, m, v, &constants);
-    reference->ops->adamw(reference, n, q, NULL, g2, m2, v2, &constants);
+    /* Two parts; only one of them decays. */
+    const int64_t first = n / 3;
+    cpu->ops->adamw(cpu, 2,
+                    (const ExecAdamwPart[]){
+                        {first, p, NULL, g, m, v, true},
+                        {n - first, p + first, NULL, g + first, m + first, v + first, false}},
+                    &constants);
+    reference->ops->adamw(reference, 2,
+                          (const ExecAdamwPart[]){{first, q, NULL, g2, m2, v2, true},
+                                                  {n - first, q + first, NULL, g2 + first,
+                                                   m2 + first, v2 + first, false}},
+                          &constants);
     for (int64_t i = 0; i < n; i++) {
         g_assert_cmpfloat((double)g[i], ==, 0);
         g_assert_cmpfloat((double)g2[i], ==, 0);
@@ -212,7 +222,7 @@ test_adamw_first_step_is_the_sign(void)
         g_autoptr(ExecBackend) backend = open_or_skip(names[i]);
         if (backend == NULL)
             return;
-        backend->ops->adamw(backend, 3, p, NULL, g, m, v, &constants);
+        backend->ops->adamw(backend, 1, &(ExecAdamwPart){3, p, NULL, g, m, v, true}, &constants);
         g_assert_cmpfloat(fabs((double)p[0] - 0.875), <=, 2e-6);
         g_assert_cmpfloat(fabs((double)p[1] - 1.125), <=, 2e-6);
         g_assert_cmpfloat(fabs((double)p[2] - 0.875), <=, 2e-6);
@@ -244,8 +254,10 @@ test_adamw_clips(void)
                 for (int k = 0; k < 3; k++)
                     state[i][k][j] = (float)(j % 7) + (float)k;
             }
-            backend->ops->adamw(backend, N, state[i][0], NULL, g, state[i][1], state[i][2],
-                                i == 0 ? &scaled : &clipped);
+            backend->ops->adamw(
+                backend, 1,
+                &(ExecAdamwPart){N, state[i][0], NULL, g, state[i][1], state[i][2], true},
+                i == 0 ? &scaled : &clipped);
         }
         g_assert_cmpint(memcmp(state[0], state[1], sizeof state[0]), ==, 0);
     }

@@ -110,7 +110,8 @@ test_small_steps_add_up(void)
     for (int64_t step = 1; step <= 100; step++) {
         const ExecAdamw constants = {1e-4f, 0.9f, 0.95f, 1e-8f, 0, step, NULL};
         gradient = -1;
-        narrow->ops->adamw(narrow, 1, &master, &weight, &gradient, &m, &v, &constants);
+        narrow->ops->adamw(
+            narrow, 1, &(ExecAdamwPart){1, &master, &weight, &gradient, &m, &v, true}, &constants);
     }
     narrow->ops->from_storage(narrow, 1, &weight, &seen);
     g_assert_cmpfloat(fabs((double)master - 1.01), <, 1e-5);

@@ -41,7 +41,7 @@ bytes_with_threads(int n_threads)
     ops->gelu_forward(backend, m * n, c, v);
     ops->gelu_backward(backend, m * n, c, v);
     ops->cross_entropy(backend, &entropy);
-    ops->adamw(backend, m * k, a, NULL, b, c, v, &adam);
+    ops->adamw(backend, 1, &(ExecAdamwPart){m * k, a, NULL, b, c, v, true}, &adam);
     attention_run(backend, &t);
     g_byte_array_append(bytes, (const guint8 *)a, (guint)(m * k * 4));
     g_byte_array_append(bytes, (const guint8 *)c, (guint)(m * n * 4));

@@ -290,14 +290,15 @@ check_swiglu_and_rope(Both *both)
     check_pair(both, turned, true, 1e-6);
 }
 
-/* @n elements, @shift after where 16 bytes may be moved at once. */
+/* @n_parts parts in one call, each of one more element than the one before it, from @n on; all begin
+ * @shift after where 16 bytes may be moved at once, and every other one decays. */
 static void
-check_adamw(Both *both, int64_t n, int64_t shift, bool clips)
+check_adamw(Both *both, int64_t n_parts, int64_t n, int64_t shift, bool clips)
 {
-    const int64_t all = n + shift;
+    const int64_t pitch = (n + n_parts + 3) / 4 * 4, all = n_parts * pitch + shift;
     const float clip = 0.3f;
 
-    if (!both_shape(both, "AdamW", n, shift, clips))
+    if (!both_shape(both, "AdamW", n_parts, n, shift, clips))
         return;
     const Pair *master = pair_fp32(both, "p", all, 1), *weights = pair_stored(both, "w", all, 1);
     const Pair *grad = pair_fp32(both, "g", all, 1), *m = pair_fp32(both, "m", all, 1);
@@ -310,6 +311,7 @@ check_adamw(Both *both, int64_t n, int64_t shift, bool clips)
 
     EACH(both, i, backend)
     {
+        g_autofree ExecAdamwPart *parts = g_new(ExecAdamwPart, n_parts);
         const ExecAdamw constants = {.learning_rate = 0.1f,
                                      .beta1 = 0.9f,
                                      .beta2 = 0.95f,
@@ -317,15 +319,24 @@ check_adamw(Both *both, int64_t n, int64_t shift, bool clips)
                                      .weight_decay = 0.1f,
                                      .step = 3,
                                      .factor = clips ? factor->of[i] : NULL};
-        backend->ops->adamw(backend, n, (float *)master->of[i] + shift,
-                            both->storage == DTYPE_FP32 ? NULL
-                                                        : exec_at(backend, weights->of[i], shift),
-                            (float *)grad->of[i] + shift, (float *)m->of[i] + shift,
-                            (float *)v->of[i] + shift, &constants);
+        for (int64_t part = 0; part < n_parts; part++) {
+            const int64_t at = part * pitch + shift;
+            parts[part] = (ExecAdamwPart){
+                .n = n + part,
+                .master = (float *)master->of[i] + at,
+                .weights =
+                    both->storage == DTYPE_FP32 ? NULL : exec_at(backend, weights->of[i], at),
+                .grad = (float *)grad->of[i] + at,
+                .m = (float *)m->of[i] + at,
+                .v = (float *)v->of[i] + at,
+                .decays = part % 2 == 0,
+            };
+        }
+        backend->ops->adamw(backend, n_parts, parts, &constants);
     }
     check_pair(both, master, false, 1e-6);
     check_pair(both, weights, true, 1e-6);
-    check_pair(both, grad, false, 0); /* zeros, but for those before the first */
+    check_pair(both, grad, false, 0); /* zeros, but for those between the parts */
     check_pair(both, m, false, 1e-6);
     check_pair(both, v, false, 1e-6);
 }
@@ -338,8 +349,10 @@ check_elements(Both *both)
     check_elements_of(both, 600, 3);
     check_swiglu_and_rope(both);
     for (int64_t shift = 0; shift <= 1; shift++) {
-        check_adamw(both, 3, shift, false);
-        check_adamw(both, 2051, shift, true);
+        check_adamw(both, 1, 3, shift, false);
+        check_adamw(both, 1, 2051, shift, true);
+        check_adamw(both, 130, 0, shift, true); /* more than one launch has room for */
+        check_adamw(both, 3, 1500, shift, false);
     }
 }
 

@@ -225,6 +225,35 @@ test_graphs_run_at_their_end(void)
     g_unsetenv("FAKE_CUDA");
 }
 
+/* What comes before a cut is done before the end, and each piece has a graph of its own. */
+static void
+test_graphs_are_cut(void)
+{
+    g_autoptr(GError) error = NULL;
+    const float ones[8] = {1, 1, 1, 1, 1, 1, 1, 1};
+
+    if (!emulated_gpu_or_skip())
+        return;
+    g_autoptr(ExecBackend) backend = exec_backend_open("cuda", 0, DTYPE_FP32, &error);
+    float *x = backend->ops->alloc(backend, sizeof ones, "x", &error);
+    backend->ops->upload(backend, sizeof ones, ones, x);
+    backend->ops->cut_graph(backend); /* between none: nothing */
+    for (int step = 1; step <= 2; step++) {
+        const float before = *x; /* the emulated device's memory is the host's */
+        backend->ops->begin_graph(backend, 1);
+        backend->ops->add(backend, 8, x, x);
+        g_assert_cmpfloat((double)*x, ==, (double)before);
+        backend->ops->cut_graph(backend);
+        g_assert_cmpfloat((double)*x, ==, 2 * (double)before);
+        backend->ops->add(backend, 8, x, x);
+        backend->ops->add(backend, 8, x, x);
+        backend->ops->end_graph(backend);
+        g_assert_true(backend->ops->synchronize(backend, &error));
+        g_assert_cmpfloat((double)*x, ==, 8 * (double)before);
+    }
+    backend->ops->release(backend, x);
+}
+
 /* --- time and messages --- */
 
 static void
@@ -329,6 +358,7 @@ main(int argc, char **argv)
     g_test_add_func("/executor/cuda/clocks-that-drift-are-corrected",
                     test_clocks_that_drift_are_corrected);
     g_test_add_func("/executor/cuda/graphs-run-at-their-end", test_graphs_run_at_their_end);
+    g_test_add_func("/executor/cuda/graphs-are-cut", test_graphs_are_cut);
     g_test_add_func("/executor/cuda/parcels-are-copies", test_parcels_are_copies);
     return g_test_run();
 }

@@ -472,7 +472,13 @@ static void
 test_padding_of_tables_stays_zero(void)
 {
     const ExecAdamw adamw = {
-        .learning_rate = 0.1f, .beta1 = 0.9f, .beta2 = 0.95f, .epsilon = 1e-8f, .step = 1};
+        .learning_rate = 0.1f,
+        .beta1 = 0.9f,
+        .beta2 = 0.95f,
+        .epsilon = 1e-8f,
+        .weight_decay = 0.1f,
+        .step = 1,
+    };
     const int64_t whole = SEQ;
 
     for (int tied = 0; tied < 2; tied++) {
@@ -491,7 +497,7 @@ test_padding_of_tables_stays_zero(void)
             for (int step = 0; step < 2; step++) {
                 losses[i] = run_stage(&both[i], &whole, 1, step > 0, NULL);
                 if (step == 0)
-                    g_assert_true(exec_model_adamw(both[i].model, &adamw, 0.1f, NULL));
+                    g_assert_true(exec_model_adamw(both[i].model, &adamw, NULL));
             }
         }
         g_assert_cmpfloat(fabs(losses[1] - losses[0]), <=, 1e-6 * losses[0]);

@@ -27,12 +27,12 @@ clip(ExecBackend *backend, int64_t n, double limit, ExecClip *c)
 }
 
 static void
-adamw(ExecBackend *backend, int64_t n, float *master, void *weights, float *grad, float *m,
-      float *v, const ExecAdamw *constants)
+adamw(ExecBackend *backend, int64_t n_parts, const ExecAdamwPart *parts, const ExecAdamw *constants)
 {
     g_assert_nonnull(constants->factor);
-    n_stepped += n;
-    inner->adamw(backend, n, master, weights, grad, m, v, constants);
+    for (int64_t i = 0; i < n_parts; i++)
+        n_stepped += parts[i].n;
+    inner->adamw(backend, n_parts, parts, constants);
 }
 
 /* --- tests --- */
