@@ -695,10 +695,10 @@ finished() {
 # Attention by wgmma once the first call has seen that it is right and fast, or where none has looked, unless the
 # caller says which.
 attention=mma
-case " $table" in
-*" wgmma:"*) ;;
-*) grep -q '^wgmma	' "$W/items.tsv" || attention=wgmma ;;
-esac
+grep -q '^wgmma	' "$W/items.tsv" || attention=wgmma
+for row in $table; do
+    case " $first " in *" $row "*) attention=mma ;; esac
+done
 if wgmma_is_right && grep -q '^wgmma	attention by mma over attention by wgmma	.*	pass	' "$W/items.tsv"; then attention=wgmma; fi
 attention=${DEGAS_CUDA_ATTENTION:-$attention}
 DEGAS_CUDA_ATTENTION=$attention
