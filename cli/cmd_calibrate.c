@@ -85,7 +85,7 @@ fit_rows(Fit *fit, double holdout)
 {
     const size_t n = fit->rows.cases->len;
     g_autofree bool *in_training = g_new(bool, MAX(1, n));
-    const ProfilePoint prior = {0};
+    const ProfilePoint prior[PROFILE_CALIBRATE_MAX_MACHINES] = {0};
 
     if (n == 0)
         return;
@@ -95,8 +95,8 @@ fit_rows(Fit *fit, double holdout)
         in_training[i] = profile_row_share(one->row->id) >= holdout;
     }
     fit->fitted = calibration_fit(&fit->rows, in_training);
-    g_autofree double *before = calibration_errors(&fit->rows, &prior);
-    g_autofree double *after = calibration_errors(&fit->rows, &fit->fitted.point);
+    g_autofree double *before = calibration_errors(&fit->rows, prior);
+    g_autofree double *after = calibration_errors(&fit->rows, fit->fitted.point);
     for (int part = 0; part < N_PARTS; part++) {
         fit->before[part] = errors_of(before, in_training, part == TRAINING, n, NULL);
         fit->after[part] =
@@ -145,7 +145,7 @@ deviation(const Work *work, const Fit *fit, int i)
                             ? profile_parameter(&work->profile->parameters, i) * info->spread
                             : info->spread;
 
-    return unit * fit->fitted.spread[i];
+    return unit * fit->fitted.spread[0][i];
 }
 
 /* (owned) the names of the rows' sources. */
@@ -168,14 +168,14 @@ static Profile *
 fitted_profile(const Work *work, const char *name)
 {
     Profile *profile = profile_copy(work->profile);
-    ProfilePoint point = work->time.fitted.point;
+    ProfilePoint point = work->time.fitted.point[0]; /* all rows are of this one machine */
 
     for (int i = 0; i < PROFILE_PARAMETERS_N; i++) {
         const Fit *fit = fit_of(work, i);
 
         if (fit == NULL)
             continue;
-        point.step[i] = fit->fitted.point.step[i];
+        point.step[i] = fit->fitted.point[0].step[i];
         g_autofree char *sources = sources_of(fit);
         g_free(profile->parameter_sources[i]);
         profile->parameter_sources[i] =
@@ -335,9 +335,9 @@ draw_scatter(const void *content, const char *path, GError **error)
 {
     const Scattered *one = content;
     const Calibration *rows = &one->fit->rows;
-    const ProfilePoint prior = {0};
-    g_autofree double *before = calibration_errors(rows, &prior);
-    g_autofree double *after = calibration_errors(rows, &one->fit->fitted.point);
+    const ProfilePoint prior[PROFILE_CALIBRATE_MAX_MACHINES] = {0};
+    g_autofree double *before = calibration_errors(rows, prior);
+    g_autofree double *after = calibration_errors(rows, one->fit->fitted.point);
     g_autoptr(GArray) points = g_array_new(FALSE, FALSE, sizeof(PlotScatterPoint));
     g_autofree char *subtitle =
         g_strdup_printf("%s of %u rows, before the fit and after it; line: equal, band: 10 %%",

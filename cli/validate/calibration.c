@@ -15,8 +15,8 @@
 typedef struct {
     const ValidationCase *one;
     ValidationQuantity quantity;
-    const ProfilePoint *points;
-    size_t n_points;
+    const ProfilePoint *points; /* of its machine, @n_machines apart */
+    size_t n_points, n_machines;
     double *residuals; /* one for each point, @stride apart */
     size_t stride;
 } Work;
@@ -27,8 +27,8 @@ evaluate_case(int64_t i, void *user_data)
     const Work *work = (const Work *)user_data + i;
 
     for (size_t p = 0; p < work->n_points; p++) {
-        const ProfileParameters parameters =
-            profile_point_parameters(&work->points[p], &work->one->job->profile->parameters);
+        const ProfileParameters parameters = profile_point_parameters(
+            &work->points[p * work->n_machines], &work->one->job->profile->parameters);
         const double residual = validation_residual(work->one, work->quantity, &parameters);
 
         work->residuals[p * work->stride] = isfinite(residual) ? residual : 0.0;
@@ -44,18 +44,50 @@ evaluate(const ProfilePoint *points, size_t n, double *residuals, void *user_dat
     g_autofree Work *work = g_new(Work, MAX(1, cases->len));
 
     for (guint i = 0; i < cases->len; i++)
-        work[i] =
-            (Work){cases->pdata[i], calibration->quantity, points, n, &residuals[i], cases->len};
+        work[i] = (Work){cases->pdata[i],
+                         calibration->quantity,
+                         points + calibration->machine[i],
+                         n,
+                         (size_t)MAX(1, calibration->n_machines),
+                         &residuals[i],
+                         cases->len};
     parallel_each(cases->len, calibration->n_threads, evaluate_case, work);
 }
 
 /* --- rows --- */
 
+static const char *
+cluster_of(const Calibration *calibration, guint i)
+{
+    return ((const ValidationCase *)calibration->cases->pdata[i])->job->profile->cluster->name;
+}
+
+/* Numbers the clusters of the cases. */
+static void
+set_machines(Calibration *calibration)
+{
+    const guint n = calibration->cases->len;
+    guint firsts[PROFILE_CALIBRATE_MAX_MACHINES]; /* a case of each */
+
+    calibration->machine = g_new(int, MAX(1, n));
+    for (guint i = 0; i < n; i++) {
+        int m = 0;
+
+        while (m < calibration->n_machines &&
+               strcmp(cluster_of(calibration, firsts[m]), cluster_of(calibration, i)) != 0)
+            m++;
+        if (m == calibration->n_machines && m < PROFILE_CALIBRATE_MAX_MACHINES)
+            firsts[calibration->n_machines++] = i;
+        calibration->machine[i] = MIN(m, PROFILE_CALIBRATE_MAX_MACHINES - 1);
+    }
+}
+
 void
 calibration_init(Calibration *calibration, const GPtrArray *all, const ValidationSet *set,
                  ValidationQuantity quantity, int64_t n_threads)
 {
-    *calibration = (Calibration){g_ptr_array_new(), quantity, n_threads};
+    *calibration =
+        (Calibration){.cases = g_ptr_array_new(), .quantity = quantity, .n_threads = n_threads};
     for (guint i = 0; i < all->len; i++) {
         ValidationCase *one = all->pdata[i];
 
@@ -64,12 +96,14 @@ calibration_init(Calibration *calibration, const GPtrArray *all, const Validatio
             isfinite(validation_residual(one, quantity, NULL)))
             g_ptr_array_add(calibration->cases, one);
     }
+    set_machines(calibration);
 }
 
 void
 calibration_clear(Calibration *calibration)
 {
     g_clear_pointer(&calibration->cases, g_ptr_array_unref);
+    g_clear_pointer(&calibration->machine, g_free);
 }
 
 /* --- fits --- */
@@ -80,6 +114,8 @@ problem_of(const Calibration *calibration, const bool *in_training)
     return (ProfileCalibration){
         .n_rows = calibration->cases->len,
         .in_training = in_training,
+        .machine = calibration->machine,
+        .n_machines = calibration->n_machines,
         .fit = calibration->quantity == VALIDATION_TIME ? PROFILE_FIT_TIME : PROFILE_FIT_MEMORY,
         /* Rows that are told right have no error, and so no derivative by which it could be chosen. */
         .sigma = calibration->quantity == VALIDATION_OOM ? PROFILE_CALIBRATE_SIGMA : 0.0,
@@ -186,13 +222,11 @@ calibration_folds_clear(CalibrationFolds *folds)
     g_clear_pointer(&folds->errors, g_free);
 }
 
-/* Scores the rows of one fold. */
-static ValidationScore
-score_fold(const Calibration *calibration, const double *errors, const bool *in_training)
+/* How well the rows of one fold are told to run out of memory. */
+static ValidationOom
+oom_of_fold(const Calibration *calibration, const double *errors, const bool *in_training)
 {
-    g_autofree double *held_out = g_new(double, MAX(1, calibration->cases->len));
-    ValidationScore score = {0};
-    size_t n = 0;
+    ValidationOom oom = {0};
 
     for (guint i = 0; i < calibration->cases->len; i++) {
         const ValidationCase *one = calibration->cases->pdata[i];
@@ -202,20 +236,18 @@ score_fold(const Calibration *calibration, const double *errors, const bool *in_
 
         if (in_training[i])
             continue;
-        held_out[n++] = errors[i];
-        score.oom.n_oom += happened;
-        score.oom.n_predicted += predicted;
-        score.oom.n_right += happened && predicted;
+        oom.n_oom += happened;
+        oom.n_predicted += predicted;
+        oom.n_right += happened && predicted;
     }
-    score.errors = validation_errors(held_out, n);
-    score.oom.precision = (double)score.oom.n_right / (double)score.oom.n_predicted;
-    score.oom.recall = (double)score.oom.n_right / (double)score.oom.n_oom;
-    return score;
+    oom.precision = (double)oom.n_right / (double)oom.n_predicted;
+    oom.recall = (double)oom.n_right / (double)oom.n_oom;
+    return oom;
 }
 
 /* The median of the finite numbers among those that lie @offset bytes into each score. */
 static double
-median_over(const ValidationScore *scores, int64_t n, size_t offset)
+median_over(const ValidationOom *scores, int64_t n, size_t offset)
 {
     double values[CALIBRATION_MAX_FOLDS];
     size_t n_values = 0;
@@ -232,16 +264,18 @@ median_over(const ValidationScore *scores, int64_t n, size_t offset)
     return (values[(n_values - 1) / 2] + values[n_values / 2]) / 2.0;
 }
 
+/* The errors of the rows that some fit has not seen: as many rows, and each as often, as without a fit. */
 static ValidationErrors
-median_errors(const ValidationScore *scores, int64_t n_folds, size_t n)
+errors_of_held_out(const double *errors, size_t n)
 {
-    return (ValidationErrors){
-        .n = n,
-        .mape = median_over(scores, n_folds, offsetof(ValidationScore, errors.mape)),
-        .bias = median_over(scores, n_folds, offsetof(ValidationScore, errors.bias)),
-        .median = median_over(scores, n_folds, offsetof(ValidationScore, errors.median)),
-        .worst = median_over(scores, n_folds, offsetof(ValidationScore, errors.worst)),
-    };
+    g_autofree double *held_out = g_new(double, MAX(1, n));
+    size_t n_held_out = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        if (isfinite(errors[i]))
+            held_out[n_held_out++] = errors[i];
+    }
+    return validation_errors(held_out, n_held_out);
 }
 
 CalibrationFolds
@@ -252,7 +286,8 @@ calibration_cross_validate(const Calibration *calibration, int64_t n_folds)
     g_autofree double *first = g_new(double, (1 + PROFILE_PARAMETERS_N) * (size_t)n + 1);
     bool has_first = false;
     g_autofree ProfileLikeness *rows = likenesses(calibration->cases);
-    ValidationScore scores[CALIBRATION_MAX_FOLDS], alike[CALIBRATION_MAX_FOLDS];
+    g_autofree double *alike = g_new(double, MAX(1, n)); /* what is left of each row's error */
+    ValidationOom scores[CALIBRATION_MAX_FOLDS];
     CalibrationFolds folds = {0};
 
     g_return_val_if_fail(n_folds >= 2 && n_folds <= CALIBRATION_MAX_FOLDS, folds);
@@ -260,7 +295,7 @@ calibration_cross_validate(const Calibration *calibration, int64_t n_folds)
     folds.cases = g_ptr_array_ref(calibration->cases);
     folds.errors = g_new(double, MAX(1, n));
     for (guint i = 0; i < n; i++)
-        folds.errors[i] = NAN;
+        folds.errors[i] = alike[i] = NAN;
     for (int64_t f = 0; f < n_folds; f++) {
         ProfileCalibration problem = problem_of(calibration, in_training);
         guint n_held_out = 0;
@@ -277,18 +312,19 @@ calibration_cross_validate(const Calibration *calibration, int64_t n_folds)
         problem.first = first;
         problem.has_first = &has_first;
         ProfileCalibrated fitted = profile_calibrate(&problem);
-        g_autofree double *errors = calibration_errors(calibration, &fitted.point);
+        g_autofree double *errors = calibration_errors(calibration, fitted.point);
         g_autofree double *left = errors_less_expected(rows, n, in_training, errors);
-        alike[folds.n_folds] = score_fold(calibration, left, in_training);
-        scores[folds.n_folds++] = score_fold(calibration, errors, in_training);
+        scores[folds.n_folds++] = oom_of_fold(calibration, errors, in_training);
         for (guint i = 0; i < n; i++) {
-            if (!in_training[i])
-                folds.errors[i] = errors[i];
+            if (in_training[i])
+                continue;
+            folds.errors[i] = errors[i];
+            alike[i] = left[i];
         }
     }
-    folds.median = median_errors(scores, folds.n_folds, n);
-    folds.alike = median_errors(alike, folds.n_folds, n);
-    folds.precision = median_over(scores, folds.n_folds, offsetof(ValidationScore, oom.precision));
-    folds.recall = median_over(scores, folds.n_folds, offsetof(ValidationScore, oom.recall));
+    folds.held_out = errors_of_held_out(folds.errors, n);
+    folds.alike = errors_of_held_out(alike, n);
+    folds.precision = median_over(scores, folds.n_folds, offsetof(ValidationOom, precision));
+    folds.recall = median_over(scores, folds.n_folds, offsetof(ValidationOom, recall));
     return folds;
 }

@@ -7,8 +7,8 @@
  * them, and less the error that rows like it had.
  *
  * It connects profiles/fit/calibrate.h, which fits residuals, with the simulator, which predicts: a
- * row's residual is validation_residual().  All rows share one point of parameters: each cluster's
- * parameters lie at the same distance from its own prior.
+ * row's residual is validation_residual().  Each cluster has a point of parameters of its own, correlated with
+ * the others' (calibrate.h), which say something about one that has no rows in the fit.
  *
  * Deterministic: several threads predict rows, but each row has a place of its own.
  */
@@ -20,6 +20,9 @@
 /* The rows to fit. */
 typedef struct {
     GPtrArray *cases;            /* of (borrowed) ValidationCase */
+    int *machine;                /* [case] (owned) which of the machines it is of */
+    int n_machines;              /* different clusters, in the order of their first cases; those
+                                    beyond PROFILE_CALIBRATE_MAX_MACHINES count as the last */
     ValidationQuantity quantity; /* of all rows the same */
     int64_t n_threads;
 } Calibration;
@@ -34,18 +37,18 @@ G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(Calibration, calibration_clear)
 /* Fits the parameters to the rows whose @in_training is true; NULL: to all. */
 ProfileCalibrated calibration_fit(const Calibration *calibration, const bool *in_training);
 
-/* Returns: (owned) the signed relative errors of all rows at @point, as validation_residual() has
- * them. */
+/* Returns: (owned) the signed relative errors of all rows at @point, one of each machine, as
+ * validation_residual() has them. */
 double *calibration_errors(const Calibration *calibration, const ProfilePoint *point);
 
 /* The errors of rows, each predicted by a fit that has not seen it. */
 typedef struct {
-    int64_t n_folds;          /* how many folds have rows */
-    ValidationErrors median;  /* each number's median over the folds; n: the rows of all folds */
-    ValidationErrors alike;   /* ... of what is left when rows like it are asked, too */
-    double precision, recall; /* medians over the folds, for VALIDATION_OOM */
-    GPtrArray *cases;         /* (owned) the rows */
-    double *errors;           /* (owned) of each row; NaN: there was no fit without it */
+    int64_t n_folds;           /* how many folds have rows */
+    ValidationErrors held_out; /* of the rows of all folds together, so beside what they are raw */
+    ValidationErrors alike;    /* ... of what is left when rows like them are asked, too */
+    double precision, recall;  /* medians over the folds, for VALIDATION_OOM */
+    GPtrArray *cases;          /* (owned) the rows */
+    double *errors;            /* (owned) of each row; NaN: there was no fit without it */
 } CalibrationFolds;
 
 void calibration_folds_clear(CalibrationFolds *folds);

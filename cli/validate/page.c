@@ -69,7 +69,8 @@ append_errors(GString *text, const ValidationSet *set, const ValidationErrors *r
     append_result(text, raw->worst, false);
     append_goal(text, set->raw_goal);
     if (folds != NULL)
-        append_result(text, folds->median.mape, below(folds->median.mape, set->calibrated_goal));
+        append_result(text, folds->held_out.mape,
+                      below(folds->held_out.mape, set->calibrated_goal));
     else
         g_string_append(text, " |");
     if (folds != NULL)
@@ -256,7 +257,7 @@ draw_to(const Validation *validation, const ValidationSet *set, const Validation
     g_autofree char *fitted_name = folds == NULL
                                        ? NULL
                                        : g_strdup_printf("calibrated on other rows, %s",
-                                                         output_percent(folds->median.mape).text);
+                                                         output_percent(folds->held_out.mape).text);
     g_autofree char *subtitle = g_strdup_printf("%s of %zu measured runs; line: equal, band: 10 %%",
                                                 quantity_titles[set->quantity], score->errors.n);
     const PlotScatter scatter = {points,   set->name,  subtitle, is_time ? "s" : "GiB",
@@ -612,7 +613,7 @@ is_missed(const ValidationSet *set, const ValidationScore *score, const Calibrat
     if (set->quantity == VALIDATION_OOM || set->raw_goal == 0.0)
         return false;
     return !below(score->errors.mape, set->raw_goal) ||
-           (folds != NULL && !below(folds->median.mape, set->calibrated_goal));
+           (folds != NULL && !below(folds->held_out.mape, set->calibrated_goal));
 }
 
 /* --- the page --- */
@@ -634,9 +635,9 @@ static const char introduction[] =
     "  largest size. Raw: the built-in profile as it is.\n"
     "- Calibrated: the profile's named parameters (`profiles/parameter.h`) fitted to four fifths "
     "of the\n"
-    "  rows and scored on the fifth that the fit has not seen; the median of the five. A row's "
-    "fifth\n"
-    "  follows from a hash of its id.\n"
+    "  rows and scored on the fifth that the fit has not seen, five times, so that each row is "
+    "scored\n"
+    "  once; clusters have parameters of their own. A row's fifth follows from a hash of its id.\n"
     "- And alike: of what that leaves, the part that measured rows like the one held out had too "
     "is "
     "taken\n"

@@ -76,7 +76,7 @@ write_folds(JsonWriter *writer, const ValidationSet *set, const CalibrationFolds
         json_write_double(writer, "precision_fraction", folds->precision);
         json_write_double(writer, "recall_fraction", folds->recall);
     } else {
-        write_errors(writer, &folds->median);
+        write_errors(writer, &folds->held_out);
         json_write_object(writer, "alike");
         write_errors(writer, &folds->alike);
         json_write_object_end(writer);
@@ -235,7 +235,7 @@ add_set(OutputTable *table, const Validation *validation, const ValidationSet *s
         output_table_printf(table, "%s, %s", output_percent(folds->precision).text,
                             output_percent(folds->recall).text);
     else
-        output_table_add(table, folds == NULL ? "" : output_percent(folds->median.mape).text);
+        output_table_add(table, folds == NULL ? "" : output_percent(folds->held_out.mape).text);
     output_table_add(table, folds == NULL || set->quantity == VALIDATION_OOM
                                 ? ""
                                 : output_percent(folds->alike.mape).text);

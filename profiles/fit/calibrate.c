@@ -56,15 +56,58 @@ profile_point_parameters(const ProfilePoint *point, const ProfileParameters *pri
 typedef struct {
     const ProfileCalibration *problem;
     ProfileCalibrated *result;
+    int n_machines;
     int free[PROFILE_PARAMETERS_N]; /* rows of the table that are fitted, in order */
     int n_free;
     double sigma;      /* the error of a row that the parameters cannot explain */
     double damping;    /* of the last step */
     double *residuals; /* of n_rows at the point */
-    double *jacobian;  /* [n_free][n_rows]: per spread */
-    double normal[PROFILE_PARAMETERS_N][PROFILE_PARAMETERS_N];
-    double gradient[PROFILE_PARAMETERS_N];
+    double *jacobian;  /* [n_free][n_rows]: per spread of the row's machine */
+    /* Of the unknowns, n_free of each machine, one machine's behind another's. */
+    double *normal; /* [n_unknowns][n_unknowns] */
+    double *gradient;
 } Fit;
+
+static int
+n_unknowns(const Fit *fit)
+{
+    return fit->n_machines * fit->n_free;
+}
+
+static int
+n_machines_of(const ProfileCalibration *problem)
+{
+    return CLAMP(problem->n_machines, 1, PROFILE_CALIBRATE_MAX_MACHINES);
+}
+
+static int
+machine_of(const ProfileCalibration *problem, size_t row)
+{
+    return problem->machine == NULL ? 0 : problem->machine[row];
+}
+
+/* The distance of free parameter @j of a machine from its prior, in spreads. */
+static double
+distance(const Fit *fit, int machine, int j)
+{
+    return (double)fit->result->point[machine].step[fit->free[j]] / GRID;
+}
+
+/*
+ * The inverse of the prior's covariance (1 - c) I + c 11' over @n machines, where c is PROFILE_CALIBRATE_ALIKE, is
+ * own I - common 11'.  Of one machine it is 1.
+ */
+typedef struct {
+    double own, common;
+} Prior;
+
+static Prior
+prior_of(int n)
+{
+    const double c = PROFILE_CALIBRATE_ALIKE;
+
+    return (Prior){1.0 / (1.0 - c), c / ((1.0 - c) * (1.0 - c + c * (double)n))};
+}
 
 static bool
 in_training(const ProfileCalibration *problem, size_t row)
@@ -72,10 +115,13 @@ in_training(const ProfileCalibration *problem, size_t row)
     return problem->in_training == NULL || problem->in_training[row];
 }
 
+/* @point: of each machine. */
 static double
 objective(const ProfileCalibration *problem, double sigma, const ProfilePoint *point,
           const double *residuals)
 {
+    const int n_machines = n_machines_of(problem);
+    const Prior prior = prior_of(n_machines);
     double sum = 0.0;
 
     for (size_t i = 0; i < problem->n_rows; i++) {
@@ -85,35 +131,49 @@ objective(const ProfileCalibration *problem, double sigma, const ProfilePoint *p
             sum += u <= HUBER ? u * u / 2.0 : HUBER * (u - HUBER / 2.0);
     }
     for (int j = 0; j < PROFILE_PARAMETERS_N; j++) {
-        const double z = (double)point->step[j] / GRID;
+        double all = 0.0, squares = 0.0;
 
-        sum += z * z / 2.0;
+        for (int m = 0; m < n_machines; m++) {
+            const double z = (double)point[m].step[j] / GRID;
+
+            all += z;
+            squares += z * z;
+        }
+        sum += (prior.own * squares - prior.common * all * all) / 2.0;
     }
     return sum;
 }
 
-/* Residuals at the point, and one column for each of @free: the change per spread. */
+/* Towards the prior, so that the bounds are never left. */
+static int32_t
+step_ahead(const ProfilePoint *point, int parameter)
+{
+    return point->step[parameter] > 0 ? -DIFFERENCE_STEP : DIFFERENCE_STEP;
+}
+
+/* Residuals at @point (of each machine), and one column for each of @free: the change per spread of the row's own
+ * machine. */
 static void
 differentiate(const ProfileCalibration *problem, const ProfilePoint *point, const int *free,
               int n_free, double *out)
 {
-    const size_t n = problem->n_rows;
-    ProfilePoint points[1 + PROFILE_PARAMETERS_N];
-    int32_t ahead[PROFILE_PARAMETERS_N];
+    const size_t n = problem->n_rows, n_machines = (size_t)n_machines_of(problem);
+    g_autofree ProfilePoint *points = g_new(ProfilePoint, (1 + (size_t)n_free) * n_machines);
 
-    points[0] = *point;
-    for (int j = 0; j < n_free; j++) {
-        /* Towards the prior, so that the bounds are never left. */
-        ahead[j] = point->step[free[j]] > 0 ? -DIFFERENCE_STEP : DIFFERENCE_STEP;
-        points[1 + j] = *point;
-        points[1 + j].step[free[j]] += ahead[j];
+    for (size_t p = 0; p < 1 + (size_t)n_free; p++) {
+        ProfilePoint *there = points + p * n_machines;
+
+        memcpy(there, point, n_machines * sizeof *point);
+        for (size_t m = 0; p > 0 && m < n_machines; m++)
+            there[m].step[free[p - 1]] += step_ahead(&point[m], free[p - 1]);
     }
     problem->residuals(points, 1 + (size_t)n_free, out, problem->user_data);
     for (int j = 0; j < n_free; j++) {
         double *column = out + (1 + (size_t)j) * n;
 
         for (size_t i = 0; i < n; i++)
-            column[i] = (column[i] - out[i]) / ((double)ahead[j] / GRID);
+            column[i] = (column[i] - out[i]) /
+                        ((double)step_ahead(&point[machine_of(problem, i)], free[j]) / GRID);
     }
 }
 
@@ -136,7 +196,7 @@ start(Fit *fit)
         first = own;
     }
     if (problem->has_first == NULL || !*problem->has_first)
-        differentiate(problem, &fit->result->point, all, n_all, first);
+        differentiate(problem, fit->result->point, all, n_all, first);
     if (problem->has_first != NULL)
         *problem->has_first = true;
     memcpy(fit->residuals, first, n * sizeof *first);
@@ -160,72 +220,89 @@ start(Fit *fit)
 static void
 normal_equations(Fit *fit)
 {
-    const size_t n = fit->problem->n_rows;
+    const size_t n = fit->problem->n_rows, n_free = (size_t)fit->n_free,
+                 n_all = (size_t)n_unknowns(fit);
     const double per_sigma = 1.0 / (fit->sigma * fit->sigma);
+    const Prior prior = prior_of(fit->n_machines);
 
+    memset(fit->normal, 0, n_all * n_all * sizeof *fit->normal);
     for (int j = 0; j < fit->n_free; j++) {
-        for (int k = 0; k < fit->n_free; k++)
-            fit->normal[j][k] = j == k ? 1.0 : 0.0;
-        fit->gradient[j] = (double)fit->result->point.step[fit->free[j]] / GRID;
+        double all = 0.0;
+
+        for (int m = 0; m < fit->n_machines; m++)
+            all += distance(fit, m, j);
+        for (int m = 0; m < fit->n_machines; m++) {
+            const size_t row = (size_t)m * n_free + (size_t)j;
+
+            for (int k = 0; k < fit->n_machines; k++)
+                fit->normal[row * n_all + (size_t)k * n_free + (size_t)j] =
+                    (k == m ? prior.own : 0.0) - prior.common;
+            fit->gradient[row] = prior.own * distance(fit, m, j) - prior.common * all;
+        }
     }
     for (size_t i = 0; i < n; i++) {
         const double size = fabs(fit->residuals[i]);
+        const size_t begin = (size_t)machine_of(fit->problem, i) * n_free;
         double weight = per_sigma;
 
         if (!in_training(fit->problem, i))
             continue;
         if (size > HUBER * fit->sigma)
             weight *= HUBER * fit->sigma / size;
-        for (int j = 0; j < fit->n_free; j++) {
-            const double weighted = weight * fit->jacobian[(size_t)j * n + i];
+        for (size_t j = 0; j < n_free; j++) {
+            const double weighted = weight * fit->jacobian[j * n + i];
+            double *row = fit->normal + (begin + j) * n_all + begin;
 
-            fit->gradient[j] += weighted * fit->residuals[i];
-            for (int k = 0; k <= j; k++)
-                fit->normal[j][k] += weighted * fit->jacobian[(size_t)k * n + i];
+            fit->gradient[begin + j] += weighted * fit->residuals[i];
+            for (size_t k = 0; k <= j; k++)
+                row[k] += weighted * fit->jacobian[k * n + i];
         }
     }
-    for (int j = 0; j < fit->n_free; j++) {
-        for (int k = 0; k < j; k++)
-            fit->normal[k][j] = fit->normal[j][k];
+    for (size_t j = 0; j < n_all; j++) {
+        for (size_t k = 0; k < j; k++)
+            fit->normal[k * n_all + j] = fit->normal[j * n_all + k];
     }
 }
 
-/* --- linear algebra: the matrix is symmetric, positive definite (it holds the identity) --- */
+/* --- linear algebra: the matrix is symmetric, positive definite (it holds that of the prior) --- */
 
-/* Solves for the variables of @is_open; the others keep what @x has. */
+/* Solves for the unknowns of @is_open; the others keep what @x has. */
 static void
 solve(const Fit *fit, const double *right, const bool *is_open, double *x)
 {
-    double l[PROFILE_PARAMETERS_N][PROFILE_PARAMETERS_N];
-    double y[PROFILE_PARAMETERS_N];
-    int open[PROFILE_PARAMETERS_N], n = 0;
+    const size_t n_all = (size_t)n_unknowns(fit);
+    g_autofree double *l = g_new(double, n_all *n_all + 1);
+    g_autofree double *y = g_new(double, n_all + 1);
+    g_autofree size_t *open = g_new(size_t, n_all + 1);
+    size_t n = 0;
 
-    for (int j = 0; j < fit->n_free; j++) {
+    for (size_t j = 0; j < n_all; j++) {
         if (is_open[j])
             open[n++] = j;
     }
-    for (int j = 0; j < n; j++) {
+    for (size_t j = 0; j < n; j++) {
+        const double *row = fit->normal + open[j] * n_all;
         double value = right[open[j]];
 
-        for (int k = 0; k < fit->n_free; k++)
-            value -= is_open[k] ? 0.0 : fit->normal[open[j]][k] * x[k];
-        for (int k = 0; k <= j; k++) {
-            double sum = fit->normal[open[j]][open[k]];
+        for (size_t k = 0; k < n_all; k++)
+            value -= is_open[k] ? 0.0 : row[k] * x[k];
+        for (size_t k = 0; k <= j; k++) {
+            double sum = row[open[k]];
 
-            for (int m = 0; m < k; m++)
-                sum -= l[j][m] * l[k][m];
-            l[j][k] = j == k ? sqrt(sum) : sum / l[k][k];
+            for (size_t m = 0; m < k; m++)
+                sum -= l[j * n_all + m] * l[k * n_all + m];
+            l[j * n_all + k] = j == k ? sqrt(sum) : sum / l[k * n_all + k];
         }
-        for (int k = 0; k < j; k++)
-            value -= l[j][k] * y[k];
-        y[j] = value / l[j][j];
+        for (size_t k = 0; k < j; k++)
+            value -= l[j * n_all + k] * y[k];
+        y[j] = value / l[j * n_all + j];
     }
-    for (int j = n - 1; j >= 0; j--) {
-        double value = y[j];
+    for (size_t j = n; j > 0; j--) {
+        double value = y[j - 1];
 
-        for (int k = j + 1; k < n; k++)
-            value -= l[k][j] * x[open[k]];
-        x[open[j]] = value / l[j][j];
+        for (size_t k = j; k < n; k++)
+            value -= l[k * n_all + j - 1] * x[open[k]];
+        x[open[j - 1]] = value / l[(j - 1) * n_all + j - 1];
     }
 }
 
@@ -233,16 +310,19 @@ solve(const Fit *fit, const double *right, const bool *is_open, double *x)
 static void
 set_spreads(const Fit *fit)
 {
-    bool all[PROFILE_PARAMETERS_N];
+    const size_t n = (size_t)n_unknowns(fit);
+    g_autofree bool *all = g_new(bool, n + 1);
 
-    for (int j = 0; j < fit->n_free; j++)
+    for (size_t j = 0; j < n; j++)
         all[j] = true;
-    for (int j = 0; j < fit->n_free; j++) {
-        double unit[PROFILE_PARAMETERS_N] = {0.0}, x[PROFILE_PARAMETERS_N] = {0.0};
+    for (size_t j = 0; j < n; j++) {
+        g_autofree double *unit = g_new0(double, n);
+        g_autofree double *x = g_new0(double, n);
 
         unit[j] = 1.0;
         solve(fit, unit, all, x);
-        fit->result->spread[fit->free[j]] = sqrt(fmax(0.0, x[j]));
+        fit->result->spread[j / (size_t)fit->n_free][fit->free[j % (size_t)fit->n_free]] =
+            sqrt(fmax(0.0, x[j]));
     }
 }
 
@@ -255,21 +335,24 @@ set_spreads(const Fit *fit)
 static void
 newton_step(const Fit *fit, double *dz)
 {
-    double right[PROFILE_PARAMETERS_N] = {0.0};
-    bool is_open[PROFILE_PARAMETERS_N] = {false};
+    const size_t n = (size_t)n_unknowns(fit);
+    g_autofree double *right = g_new0(double, n + 1);
+    g_autofree bool *is_open = g_new0(bool, n + 1);
+    g_autofree double *normal = g_memdup2(fit->normal, n * n * sizeof *normal);
     bool closed = true;
     Fit damped = *fit;
 
-    for (int j = 0; j < fit->n_free; j++) {
-        damped.normal[j][j] *= 1.0 + fit->damping;
+    damped.normal = normal;
+    for (size_t j = 0; j < n; j++) {
+        normal[j * n + j] *= 1.0 + fit->damping;
         right[j] = -fit->gradient[j];
         is_open[j] = true;
     }
     while (closed) {
         closed = false;
         solve(&damped, right, is_open, dz);
-        for (int j = 0; j < fit->n_free; j++) {
-            const double z = (double)fit->result->point.step[fit->free[j]] / GRID;
+        for (size_t j = 0; j < n; j++) {
+            const double z = distance(fit, (int)j / fit->n_free, (int)j % fit->n_free);
             const double limit = PROFILE_CALIBRATE_MAX_SPREADS;
 
             if (!is_open[j] || fabs(z + dz[j]) <= limit)
@@ -287,30 +370,32 @@ static bool
 move(Fit *fit, double *residuals)
 {
     ProfileCalibrated *result = fit->result;
-    double dz[PROFILE_PARAMETERS_N] = {0.0};
+    const int n = n_unknowns(fit);
+    g_autofree double *dz = g_new0(double, (size_t)n + 1);
 
     fit->damping = fit->damping > DAMP_MORE ? fit->damping / DAMP_MORE : 0.0;
-    for (int n = 0; n <= MAX_DAMPINGS; n++) {
-        ProfilePoint trial = result->point;
+    for (int tried = 0; tried <= MAX_DAMPINGS; tried++) {
+        ProfilePoint trial[PROFILE_CALIBRATE_MAX_MACHINES];
         bool moved = false;
 
+        memcpy(trial, result->point, sizeof trial);
         newton_step(fit, dz);
-        for (int j = 0; j < fit->n_free; j++) {
+        for (int j = 0; j < n; j++) {
             const int32_t step = (int32_t)nearbyint(GRID * dz[j]);
-            int32_t *at = &trial.step[fit->free[j]];
+            int32_t *at = &trial[j / fit->n_free].step[fit->free[j % fit->n_free]];
 
             moved |= step != 0;
             *at = CLAMP(*at + step, -MAX_STEP, MAX_STEP);
         }
         if (!moved)
             return false;
-        fit->problem->residuals(&trial, 1, residuals, fit->problem->user_data);
-        double value = objective(fit->problem, fit->sigma, &trial, residuals);
+        fit->problem->residuals(trial, 1, residuals, fit->problem->user_data);
+        double value = objective(fit->problem, fit->sigma, trial, residuals);
         if (value < result->objective) {
             const bool is_last = value > (1.0 - GAIN) * result->objective;
 
             result->objective = value;
-            result->point = trial;
+            memcpy(result->point, trial, sizeof trial);
             return !is_last;
         }
         fit->damping = fmax(1.0, fit->damping * DAMP_MORE);
@@ -333,7 +418,7 @@ add_held_out(const Fit *at_prior, const int *part, int held_out, double sigma, d
     Fit fit = *at_prior;
     g_autofree bool *known = g_new(bool, n + 1);
     g_autofree double *residuals = g_memdup2(at_prior->residuals, n * sizeof *residuals);
-    double dz[PROFILE_PARAMETERS_N] = {0.0};
+    g_autofree double *dz = g_new0(double, (size_t)n_unknowns(at_prior) + 1);
 
     for (size_t i = 0; i < n; i++)
         known[i] = in_training(at_prior->problem, i) && part[i] != held_out;
@@ -345,13 +430,15 @@ add_held_out(const Fit *at_prior, const int *part, int held_out, double sigma, d
     for (int step = 0; step < N_LINEAR_STEPS; step++) {
         normal_equations(&fit);
         newton_step(&fit, dz);
-        for (int j = 0; j < fit.n_free; j++) {
+        for (int j = 0; j < n_unknowns(&fit); j++) {
+            const int machine = j / fit.n_free;
             const int32_t by = (int32_t)nearbyint(GRID * dz[j]);
-            const double *column = fit.jacobian + (size_t)j * n;
+            const double *column = fit.jacobian + (size_t)(j % fit.n_free) * n;
 
-            result.point.step[fit.free[j]] += by;
+            result.point[machine].step[fit.free[j % fit.n_free]] += by;
             for (size_t i = 0; i < n; i++)
-                residuals[i] += column[i] * ((double)by / GRID);
+                residuals[i] +=
+                    machine_of(fit.problem, i) == machine ? column[i] * ((double)by / GRID) : 0.0;
         }
     }
     for (size_t i = 0; i < n; i++) {
@@ -445,7 +532,7 @@ profile_calibrate(const ProfileCalibration *calibration)
 {
     const size_t n = calibration->n_rows;
     ProfileCalibrated result = {0};
-    Fit fit = {.problem = calibration, .result = &result};
+    Fit fit = {.problem = calibration, .result = &result, .n_machines = n_machines_of(calibration)};
     g_autofree double *room = g_new0(double, (1 + PROFILE_PARAMETERS_N) * n + 1);
     g_autofree double *columns = g_new0(double, PROFILE_PARAMETERS_N *n + 1);
     g_autofree double *residuals = g_new0(double, n + 1);
@@ -453,19 +540,24 @@ profile_calibrate(const ProfileCalibration *calibration)
     fit.jacobian = columns;
     fit.residuals = residuals;
     start(&fit);
+    const size_t n_all = (size_t)n_unknowns(&fit);
+    g_autofree double *normal = g_new0(double, n_all *n_all + 1);
+    g_autofree double *gradient = g_new0(double, n_all + 1);
+    fit.normal = normal;
+    fit.gradient = gradient;
     result.sigma = fit.sigma = calibration->sigma > 0.0 ? calibration->sigma : choose_sigma(&fit);
     if (!isfinite(fit.sigma)) {
         memset(result.fitted, 0, sizeof result.fitted);
         fit.n_free = 0;
     }
     result.objective = result.objective_before =
-        objective(calibration, fit.sigma, &result.point, residuals);
+        objective(calibration, fit.sigma, result.point, residuals);
     while (fit.n_free > 0) {
         normal_equations(&fit);
         if (result.n_iterations == MAX_ITERATIONS || !move(&fit, room))
             break;
         result.n_iterations++;
-        differentiate(calibration, &result.point, fit.free, fit.n_free, room);
+        differentiate(calibration, result.point, fit.free, fit.n_free, room);
         memcpy(residuals, room, n * sizeof *room);
         memcpy(columns, room + n, (size_t)fit.n_free * n * sizeof *room);
     }

@@ -10,7 +10,9 @@
  *     sum over rows of huber(r / sigma) + sum over parameters of z^2 / 2
  *
  * where r is the relative error of a row and z the distance of a parameter from its prior in
- * spreads: the maximum a posteriori for errors of sigma and priors of one spread.  With Huber's
+ * spreads: the maximum a posteriori for errors of sigma and priors of one spread.  Rows of several
+ * machines have a distance for each machine; those of two machines are correlated by
+ * PROFILE_CALIBRATE_ALIKE, since both show what the model lacks, and each what it is itself.  With Huber's
  * loss an outlier costs its size and not its square.  The method is Gauss-Newton with damped steps
  * [marquardt1963];
  * an active set keeps the bounds.
@@ -46,6 +48,11 @@
  * and repeated runs differ by 2 to 8 %. */
 #define PROFILE_CALIBRATE_SIGMA 0.02
 
+/* Machines that rows may be of, and how their parameters' distances from the priors are correlated: as much of the
+ * variance is the machine's own as is common to all (cost-model.md 4, Fits). */
+#define PROFILE_CALIBRATE_MAX_MACHINES 8
+#define PROFILE_CALIBRATE_ALIKE 0.5
+
 /* How many steps of the grid each parameter is away from its prior. */
 typedef struct {
     int32_t step[PROFILE_PARAMETERS_N];
@@ -56,16 +63,20 @@ typedef struct {
 ProfileParameters profile_point_parameters(const ProfilePoint *point,
                                            const ProfileParameters *prior);
 
-/* Residuals of all rows at @n points: @residuals[p * n_rows + i] is the relative error of row i, 0
- * where nothing can be said. */
+/* Residuals of all rows at @n points, of which each is one of every machine, one machine's behind another's:
+ * @residuals[p * n_rows + i] is the relative error of row i at the p-th point of its machine, 0 where nothing can be
+ * said. */
 typedef void (*ProfileResidualFunc)(const ProfilePoint *points, size_t n, double *residuals,
                                     void *user_data);
 
 typedef struct {
     size_t n_rows;
     const bool *in_training; /* (borrowed, nullable) [row] whether it is fitted to; NULL: all are */
-    ProfileFit fit;          /* which parameters: TIME or MEMORY */
-    double sigma;            /* 0: it is chosen */
+    /* (borrowed, nullable) [row] of which machine it is, below n_machines; NULL: all are of one */
+    const int *machine;
+    int n_machines; /* at most PROFILE_CALIBRATE_MAX_MACHINES; 0: one */
+    ProfileFit fit; /* which parameters: TIME or MEMORY */
+    double sigma;   /* 0: it is chosen */
     ProfileResidualFunc residuals;
     void *user_data;
     /* (borrowed, nullable) Room for the first Jacobian, (1 + PROFILE_PARAMETERS_N) * n_rows
@@ -76,12 +87,13 @@ typedef struct {
 } ProfileCalibration;
 
 typedef struct {
-    ProfilePoint point;
+    ProfilePoint point[PROFILE_CALIBRATE_MAX_MACHINES]; /* of each machine */
     bool fitted
         [PROFILE_PARAMETERS_N]; /* the rows say something about it, also about rows like them */
-    double spread[PROFILE_PARAMETERS_N]; /* one standard deviation left, in spreads of the prior */
-    double sigma;                        /* chosen; INFINITY: no parameter was moved */
-    double objective_before, objective;  /* with that sigma */
+    /* One standard deviation left, in spreads of the prior, of each machine. */
+    double spread[PROFILE_CALIBRATE_MAX_MACHINES][PROFILE_PARAMETERS_N];
+    double sigma;                       /* chosen; INFINITY: no parameter was moved */
+    double objective_before, objective; /* with that sigma */
     int n_iterations;
 } ProfileCalibrated;
 

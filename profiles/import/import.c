@@ -249,7 +249,7 @@ fit_samples(Import *import)
                                       .residuals = residuals_of_samples,
                                       .user_data = import};
     ProfileCalibrated fitted = profile_calibrate(&calibration);
-    ProfileParameters parameters = profile_point_parameters(&fitted.point, &profile->parameters);
+    ProfileParameters parameters = profile_point_parameters(fitted.point, &profile->parameters);
     for (int i = 0; i < PROFILE_PARAMETERS_N; i++) {
         if (!fitted.fitted[i])
             continue;

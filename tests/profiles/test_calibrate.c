@@ -57,6 +57,14 @@ linear_to(double first, double second)
     return linear;
 }
 
+static void
+assert_step(const ProfileCalibrated *result, int machine, int parameter, double spreads)
+{
+    g_assert_cmpfloat_with_epsilon((double)result->point[machine].step[parameter] /
+                                       PROFILE_CALIBRATE_GRID,
+                                   spreads, 1.0 / PROFILE_CALIBRATE_GRID);
+}
+
 static ProfileCalibration
 problem(Linear *linear)
 {
@@ -89,16 +97,16 @@ test_finds_the_closed_form(void)
     determinant = (1 + aa) * (1 + bb) - ab * ab;
     z0 = ((aa * 0.5 + ab * -0.25) * (1 + bb) - (ab * 0.5 + bb * -0.25) * ab) / determinant;
     z1 = ((1 + aa) * (ab * 0.5 + bb * -0.25) - ab * (aa * 0.5 + ab * -0.25)) / determinant;
-    g_assert_cmpfloat_with_epsilon((double)result.point.step[first] / PROFILE_CALIBRATE_GRID, z0,
+    g_assert_cmpfloat_with_epsilon((double)result.point[0].step[first] / PROFILE_CALIBRATE_GRID, z0,
                                    1.0 / PROFILE_CALIBRATE_GRID);
-    g_assert_cmpfloat_with_epsilon((double)result.point.step[second] / PROFILE_CALIBRATE_GRID, z1,
-                                   1.0 / PROFILE_CALIBRATE_GRID);
+    g_assert_cmpfloat_with_epsilon((double)result.point[0].step[second] / PROFILE_CALIBRATE_GRID,
+                                   z1, 1.0 / PROFILE_CALIBRATE_GRID);
     /* What is left of the prior: the inverse's diagonal. */
-    g_assert_cmpfloat_with_epsilon(result.spread[first], sqrt((1 + bb) / determinant), 1e-9);
+    g_assert_cmpfloat_with_epsilon(result.spread[0][first], sqrt((1 + bb) / determinant), 1e-9);
     g_assert_cmpfloat(result.objective, <, result.objective_before);
     for (int i = 0; i < PROFILE_PARAMETERS_N; i++) {
         g_assert_true(result.fitted[i] == (i == first || i == second));
-        g_assert_true(result.fitted[i] || result.point.step[i] == 0);
+        g_assert_true(result.fitted[i] || result.point[0].step[i] == 0);
     }
 }
 
@@ -110,7 +118,7 @@ test_stays_within_the_spreads(void)
     const ProfileCalibration calibration = problem(&linear);
     const ProfileCalibrated result = profile_calibrate(&calibration);
 
-    g_assert_cmpint(result.point.step[parameter_of("gemm_fraction")], ==,
+    g_assert_cmpint(result.point[0].step[parameter_of("gemm_fraction")], ==,
                     PROFILE_CALIBRATE_MAX_SPREADS * PROFILE_CALIBRATE_GRID);
 }
 
@@ -126,8 +134,8 @@ test_an_outlier_does_not_decide(void)
     spoilt.outlier = 5.0;
     /* Gradient of the outlier 2 / sigma * a0, curvature aa: at most 2 a0 sigma / sum a^2 spreads.
      */
-    g_assert_cmpint(ABS(profile_calibrate(&of_clean).point.step[first] -
-                        profile_calibrate(&of_spoilt).point.step[first]),
+    g_assert_cmpint(ABS(profile_calibrate(&of_clean).point[0].step[first] -
+                        profile_calibrate(&of_spoilt).point[0].step[first]),
                     <=, PROFILE_CALIBRATE_GRID / 20);
 }
 
@@ -151,14 +159,14 @@ test_only_training_rows_count(void)
     calibration.in_training = in_training;
     part = profile_calibrate(&calibration);
     g_assert_cmpint(
-        ABS(part.point.step[parameter_of("gemm_fraction")] - PROFILE_CALIBRATE_GRID / 2), <=, 4);
+        ABS(part.point[0].step[parameter_of("gemm_fraction")] - PROFILE_CALIBRATE_GRID / 2), <=, 4);
     /* The first derivatives can be shared, and change nothing. */
     calibration.first = first;
     calibration.has_first = &has_first;
     profile_calibrate(&calibration);
     n_points = linear.n_points;
     again = profile_calibrate(&calibration);
-    g_assert_cmpint(memcmp(&again.point, &part.point, sizeof part.point), ==, 0);
+    g_assert_cmpint(memcmp(again.point, part.point, sizeof part.point), ==, 0);
     g_assert_cmpuint(linear.n_points - n_points, <, n_points);
 }
 
@@ -187,16 +195,74 @@ test_moves_only_what_other_rows_confirm(void)
     calibration.in_training = in_training;
     result = profile_calibrate(&calibration);
     g_assert_true(isinf(result.sigma));
-    g_assert_cmpint(result.point.step[first], ==, 0);
+    g_assert_cmpint(result.point[0].step[first], ==, 0);
     g_assert_false(result.fitted[first]);
     for (int i = 0; i < 5; i++)
         linear.own[i] = e;
     result = profile_calibrate(&calibration);
     g_assert_cmpfloat(result.sigma, ==, PROFILE_CALIBRATE_SIGMA);
     g_assert_true(result.fitted[first]);
-    g_assert_cmpfloat_with_epsilon((double)result.point.step[first] / PROFILE_CALIBRATE_GRID,
+    g_assert_cmpfloat_with_epsilon((double)result.point[0].step[first] / PROFILE_CALIBRATE_GRID,
                                    -5.0 * a * e / s2 / (1.0 + 5.0 * a * a / s2),
                                    1.0 / PROFILE_CALIBRATE_GRID);
+}
+
+/* Rows i of machine i % 2 (half of them each): residual a (z - target of the machine). */
+static void
+residuals_of_machines(const ProfilePoint *points, size_t n, double *residuals, void *user_data)
+{
+    const double *target = user_data;
+    const int first = parameter_of("gemm_fraction");
+
+    for (size_t p = 0; p < n; p++)
+        for (size_t i = 0; i < N_ROWS; i++)
+            residuals[p * N_ROWS + i] =
+                0.05 * ((double)points[2 * p + i % 2].step[first] / PROFILE_CALIBRATE_GRID -
+                        target[i % 2]);
+}
+
+/*
+ * Two machines whose distances z have covariance 1 and c = 1/2; n rows of each, S = n a^2 / sigma^2.  The sum and
+ * the difference of the two have variances 1 + c and 1 - c, so that what rows ask is met to S / (S + 1 / (1 + c)) of
+ * the mean, and to S / (S + 1 / (1 - c)) of the difference.  A machine without rows is where the other one tells it to
+ * be: at c times its distance, which is then that of one machine alone, t S / (S + 1).
+ */
+static void
+test_machines_are_alike_by_half(void)
+{
+    static const double targets[][2] = {{1.0, 1.0}, {0.5, -0.5}, {1.0, 0.25}};
+    const int first = parameter_of("gemm_fraction");
+    const double c = PROFILE_CALIBRATE_ALIKE, sigma = PROFILE_CALIBRATE_SIGMA;
+    const double s = N_ROWS / 2 * 0.05 * 0.05 / (sigma * sigma);
+    int machine[N_ROWS];
+    bool in_training[N_ROWS];
+
+    for (int i = 0; i < N_ROWS; i++) {
+        machine[i] = i % 2;
+        in_training[i] = i % 2 == 0;
+    }
+    for (size_t i = 0; i < G_N_ELEMENTS(targets); i++) {
+        double target[2] = {targets[i][0], targets[i][1]};
+        ProfileCalibration calibration = {.n_rows = N_ROWS,
+                                          .machine = machine,
+                                          .n_machines = 2,
+                                          .fit = PROFILE_FIT_TIME,
+                                          .sigma = sigma,
+                                          .residuals = residuals_of_machines,
+                                          .user_data = target};
+        const double mean = (target[0] + target[1]) / 2.0 * s / (s + 1.0 / (1.0 + c));
+        const double half = (target[0] - target[1]) / 2.0 * s / (s + 1.0 / (1.0 - c));
+        const double alone = target[0] * s / (s + 1.0);
+        ProfileCalibrated result = profile_calibrate(&calibration);
+
+        assert_step(&result, 0, first, mean + half);
+        assert_step(&result, 1, first, mean - half);
+        g_assert_cmpfloat_with_epsilon(result.spread[1][first], result.spread[0][first], 1e-9);
+        calibration.in_training = in_training;
+        result = profile_calibrate(&calibration);
+        assert_step(&result, 0, first, alone);
+        assert_step(&result, 1, first, c * alone);
+    }
 }
 
 /* Residuals k u / sqrt(1 + u^2), u = z - 1.5, of one parameter. */
@@ -231,8 +297,8 @@ test_a_step_too_far_is_damped(void)
     const ProfileCalibrated result = profile_calibrate(&calibration);
 
     g_assert_cmpint(
-        ABS(result.point.step[parameter_of("gemm_fraction")] - 3 * PROFILE_CALIBRATE_GRID / 2), <=,
-        1);
+        ABS(result.point[0].step[parameter_of("gemm_fraction")] - 3 * PROFILE_CALIBRATE_GRID / 2),
+        <=, 1);
 }
 
 /* Moved by spreads, within bounds; the prior itself at 0, bit by bit. */
@@ -304,6 +370,8 @@ main(int argc, char **argv)
     g_test_add_func("/profiles/calibrate/only-training-rows-count", test_only_training_rows_count);
     g_test_add_func("/profiles/calibrate/moves-only-what-other-rows-confirm",
                     test_moves_only_what_other_rows_confirm);
+    g_test_add_func("/profiles/calibrate/machines-are-alike-by-half",
+                    test_machines_are_alike_by_half);
     g_test_add_func("/profiles/calibrate/a-step-too-far-is-damped", test_a_step_too_far_is_damped);
     g_test_add_func("/profiles/calibrate/points-are-parameters", test_points_are_parameters);
     g_test_add_func("/profiles/calibrate/shares-are-even-and-fixed",
