@@ -78,6 +78,9 @@ search_points(PlanRun *run, int64_t max_points, bool slices)
                 run->lower_bound_ns = MIN(run->lower_bound_ns, point->bound_ns);
             } else {
                 wave->points[wave->n++] = point;
+                /* Of plans that are compared by their memory none is slower than a limit. */
+                if (run->evaluation.is_timeless)
+                    run->lower_bound_ns = MIN(run->lower_bound_ns, point->bound_ns);
             }
         }
         n_walked += wave->n;

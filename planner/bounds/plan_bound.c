@@ -1,6 +1,7 @@
 #include "planner/bounds/plan_bound.h"
 
 #include "planner/bounds/flow.h"
+#include "profiles/workload/prefetch.h"
 
 /* One stage of one chain. */
 typedef struct {
@@ -317,9 +318,11 @@ plan_bound_ns(const Plan *plan, const Workload *workload, const ScheduleFamily *
 /* What the ops of a stage take and keep, each the least over (class, slice); only int64_t. */
 typedef struct {
     int64_t time_ns[SCHEDULE_OP_N];
-    int64_t message_ns[2];                  /* to the next stage, and to the one before */
-    int64_t kept_bytes[2];                  /* from F to B, and from I to W */
-    int64_t workspace_bytes[PLAN_MOMENT_N]; /* of the ops that start at a moment */
+    int64_t message_ns[2]; /* to the next stage, and to the one before */
+    int64_t kept_bytes[2]; /* from F to B, and from I to W */
+    int64_t
+        left_bytes; /* what the half of an I keeps more than the whole did: the I allocates it first */
+    int64_t workspace_bytes[SCHEDULE_OP_N];
 } LeastOp;
 
 static void
@@ -339,21 +342,29 @@ least_op(const Bound *bound, int32_t chain, int32_t stage)
         ((int64_t *)&least)[i] = INT64_MAX;
     for (int32_t i = 0; i < w->n_classes * w->n_slices; i++) {
         const WorkloadOp *op = &ops[i];
-        const int64_t *workspace = op->workspace_bytes;
-        const int64_t backward = bound->splits ? MIN(workspace[SCHEDULE_OP_BACKWARD],
-                                                     workspace[SCHEDULE_OP_BACKWARD_INPUT])
-                                               : workspace[SCHEDULE_OP_BACKWARD];
-        for (int kind = 0; kind < SCHEDULE_OP_N; kind++)
+        for (int kind = 0; kind < SCHEDULE_OP_N; kind++) {
             lower(&least.time_ns[kind], least_ns(bound, op, (ScheduleOpKind)kind));
+            lower(&least.workspace_bytes[kind], op->workspace_bytes[kind]);
+        }
         lower(&least.message_ns[0], op->forward_message.ns);
         lower(&least.message_ns[1], op->backward_message.ns);
         lower(&least.kept_bytes[0], plan_sum_ns(op->activation_bytes, op->kv_bytes));
         lower(&least.kept_bytes[1], op->weight_activation_bytes);
-        for (int moment = 0; moment < PLAN_MOMENT_N; moment++)
-            lower(&least.workspace_bytes[moment],
-                  moment == PLAN_MOMENT_FORWARD ? workspace[SCHEDULE_OP_FORWARD] : backward);
+        lower(&least.left_bytes, MAX(0, op->weight_activation_bytes - op->activation_bytes));
     }
     return least;
+}
+
+/* Of the ops that start at @moment. */
+static int64_t
+moment_workspace(const Bound *bound, const LeastOp *least, int moment)
+{
+    const int64_t *bytes = least->workspace_bytes;
+
+    if (moment == PLAN_MOMENT_FORWARD)
+        return bytes[SCHEDULE_OP_FORWARD];
+    return bound->splits ? MIN(bytes[SCHEDULE_OP_BACKWARD], bytes[SCHEDULE_OP_BACKWARD_INPUT])
+                         : bytes[SCHEDULE_OP_BACKWARD];
 }
 
 int64_t
@@ -441,7 +452,7 @@ plan_bound_order_ns(const Plan *plan, const Workload *workload)
             .weight_activation_bytes = least.kept_bytes[1],
         };
         for (int moment = 0; moment < PLAN_MOMENT_N; moment++)
-            lower(&workspace[rank_at(&bound, 0, k)], least.workspace_bytes[moment]);
+            lower(&workspace[rank_at(&bound, 0, k)], moment_workspace(&bound, &least, moment));
     }
     for (int32_t r = 0; r < p; r++) {
         limits[r] = room_bytes(&workload->ranks[r], workspace[r]);
@@ -495,10 +506,10 @@ plan_bound_bytes(const Plan *plan, const Workload *workload, const PlanFlight *f
                         held[at], plan_product_ns(plan_flight_n_held(flight, r, (PlanMoment)moment,
                                                                      half, chunk),
                                                   least.kept_bytes[half]));
-                lower(&workspace[at], least.workspace_bytes[moment]);
+                lower(&workspace[at], moment_workspace(&bound, &least, moment));
                 /* Each stage has its own op once, and that what it keeps itself. */
-                alone[r] =
-                    MAX(alone[r], plan_sum_ns(least.kept_bytes[0], least.workspace_bytes[moment]));
+                const int64_t own_bytes = moment_workspace(&bound, &least, moment);
+                alone[r] = MAX(alone[r], plan_sum_ns(least.kept_bytes[0], own_bytes));
             }
         }
     for (int32_t r = 0; r < workload->n_ranks; r++) {
@@ -510,6 +521,74 @@ plan_bound_bytes(const Plan *plan, const Workload *workload, const PlanFlight *f
             const size_t at = (size_t)r * PLAN_MOMENT_N + (size_t)moment;
             most = MAX(most, plan_sum_ns(bytes, plan_sum_ns(held[at], workspace[at])));
         }
+    }
+    return most;
+}
+
+const PlanFullest *
+plan_bound_fullest(const Plan *plan, PlanMemo *memo)
+{
+    const ScheduleShape shape = plan_shape(plan);
+
+    return plan_fullest_get(memo, schedule_family_find(plan->schedule, NULL), &shape);
+}
+
+/* The least workspace of @op with the weights that it has whole for those after it, over all classes and slices.
+ * @stages  [rank * chunks + chunk] the number of each stage, chain after chain; @room  [prefetch depth] */
+static int64_t
+fullest_workspace(const Workload *w, const PlanFullestOp *op, const int32_t *stages, int64_t *room)
+{
+    const int64_t n_each = (int64_t)w->n_classes * w->n_slices;
+    const int64_t first = stages[op->chunk] * n_each;
+    const ScheduleOpKind kind = (ScheduleOpKind)op->kind;
+    WorkloadLater later = {.bytes = room};
+    int64_t least = INT64_MAX;
+
+    for (int i = op->n_next; w->prefetch != NULL && i-- > 0;)
+        workload_prefetch_put_before(w, &later, stages[op->next_chunk[i]] * n_each,
+                                     (ScheduleOpKind)op->next_kind[i]);
+    for (int64_t i = first; i < first + n_each; i++)
+        least = MIN(least, w->prefetch == NULL
+                               ? w->ops[i].workspace_bytes[kind]
+                               : workload_prefetch_workspace(w, &later, i, kind, op->rank));
+    return least;
+}
+
+int64_t
+plan_bound_fullest_bytes(const Plan *plan, const Workload *workload, const PlanFullest *fullest)
+{
+    const ScheduleFamily *family = schedule_family_find(plan->schedule, NULL);
+    const Bound bound = bound_new(plan, workload, family);
+    G_GNUC_UNUSED g_autofree int64_t *counts = bound.counts;
+    const int32_t n_chunks = fullest->n_chunks;
+    const size_t n_all = (size_t)workload->n_ranks * (size_t)n_chunks;
+    int64_t most = 0;
+
+    if (fullest->n_ops == 0)
+        return 0;
+    g_autofree LeastOp *ops = g_new(LeastOp, n_all);
+    g_autofree int32_t *stages = g_new(int32_t, n_all);
+    g_autofree int64_t *room =
+        g_new(int64_t, workload->prefetch == NULL ? 1 : workload->prefetch->depth);
+    for (int32_t i = 0; i < workload->n_chains * workload->n_stages; i++) {
+        const int32_t chain = i / workload->n_stages, k = i % workload->n_stages;
+        const int32_t at = rank_at(&bound, chain, k) * n_chunks +
+                           schedule_placement_chunk(family->placement, workload->n_ranks, k, chain);
+        stages[at] = i;
+        ops[at] = least_op(&bound, chain, k);
+    }
+    for (int32_t i = 0; i < fullest->n_ops; i++) {
+        const PlanFullestOp *op = &fullest->ops[i];
+        const LeastOp *chunks = &ops[op->rank * n_chunks];
+        int64_t bytes = fullest_workspace(workload, op, &stages[op->rank * n_chunks], room);
+        bytes = plan_sum_ns(bytes, op->halves ? chunks[op->chunk].left_bytes : 0);
+        for (int owner = 0; owner < TRACE_MEMORY_N; owner++)
+            bytes = plan_sum_ns(bytes, workload->ranks[op->rank].static_bytes[owner]);
+        for (int32_t c = 0; c < n_chunks; c++)
+            for (int half = 0; half < 2; half++)
+                bytes = plan_sum_ns(bytes, plan_product_ns(plan_fullest_n_held(fullest, i, half, c),
+                                                           chunks[c].kept_bytes[half]));
+        most = MAX(most, bytes);
     }
     return most;
 }

@@ -30,6 +30,7 @@
 #pragma once
 
 #include "planner/bounds/flight.h"
+#include "planner/bounds/fullest.h"
 #include "profiles/workload/workload.h"
 
 /* Returns: what @plan takes at the least.  Cost: O(stages * classes * slices + micro-batches). */
@@ -65,3 +66,16 @@ int64_t plan_bound_bytes(const Plan *plan, const Workload *workload, const PlanF
 
 /* Returns: (borrowed from @memo) the flight of the schedule that @plan names. */
 const PlanFlight *plan_bound_flight(const Plan *plan, PlanMemo *memo);
+
+/*
+ * Returns: the same by the ops of each kind and chunk, each with its own workspace and the weights that it
+ * has for those after it; 0: nothing is known of the schedule.  With one size of micro-batch and whole sequences it
+ * is exact with any layers, chunks and split backwards, but where ops of one kind and chunk that are equally full
+ * differ otherwise.
+ * @fullest  of the plan's schedule
+ */
+int64_t plan_bound_fullest_bytes(const Plan *plan, const Workload *workload,
+                                 const PlanFullest *fullest);
+
+/* Returns: (borrowed from @memo) what the schedule that @plan names holds at its fullest ops. */
+const PlanFullest *plan_bound_fullest(const Plan *plan, PlanMemo *memo);

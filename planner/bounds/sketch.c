@@ -164,17 +164,16 @@ gradient_bytes(const PlanSketchInput *input, int64_t dense, int64_t expert)
                  workload_parameter_bytes(input->request->dtype, conventions).gradient_bytes);
 }
 
-/* Where ops count it: what a backward has of gradients that are not reduced yet when it has gathered as
- * much as least_gathered() says: those of the head, or of the smallest kind of layer that may be its
- * last.  An I makes none. */
+/* Where ops count it: what a whole backward, or a W, has of gradients that are not reduced yet when it has
+ * gathered as much as least_gathered() says: those of the head, or of the smallest kind of layer that may
+ * be its last. */
 static int64_t
-least_gradients(const PlanSketchInput *input, const PlanSketchStage *stage, PlanMoment moment)
+stage_gradients(const PlanSketchInput *input, const PlanSketchStage *stage)
 {
     const PlanPartCost *parts = input->cost->parts, *head = &parts[PLAN_PART_HEAD];
     int64_t least = INT64_MAX;
 
-    if (moment != PLAN_MOMENT_BACKWARD || input->family->splits_backward ||
-        !workload_counts_gathered(input->point->zero_stage, &input->request->conventions))
+    if (!workload_counts_gathered(input->point->zero_stage, &input->request->conventions))
         return 0;
     if (stage->n[PLAN_PART_HEAD] > 0)
         return gradient_bytes(
@@ -189,6 +188,15 @@ least_gradients(const PlanSketchInput *input, const PlanSketchStage *stage, Plan
             least = MIN(least, bytes);
         }
     return least == INT64_MAX ? 0 : least;
+}
+
+/* The same at @moment: an I makes none. */
+static int64_t
+least_gradients(const PlanSketchInput *input, const PlanSketchStage *stage, PlanMoment moment)
+{
+    return moment != PLAN_MOMENT_BACKWARD || input->family->splits_backward
+               ? 0
+               : stage_gradients(input, stage);
 }
 
 /*
@@ -441,16 +449,28 @@ usable_bytes(const PlanSketch *sketch, const PlanSketchInput *input, int32_t ran
                                     limit, sketch->static_bytes[rank]);
 }
 
+/* Whether a rank of @bytes is more than what is known. */
+static bool
+is_of_no_interest(const PlanSketchInput *input, int64_t bytes)
+{
+    return input->most_bytes > 0 && bytes > input->most_bytes;
+}
+
 static void
 set_bytes(PlanSketch *sketch, const PlanSketchInput *input)
 {
-    g_autofree SliceBytes *slices = slice_bytes_new(sketch, input);
-
     sketch->fits = sketch->fits_plain = true;
+    for (int32_t r = 0; r < sketch->n_ranks; r++) {
+        set_static(sketch, input, r);
+        if (is_of_no_interest(input, sketch->static_bytes[r])) {
+            sketch->fullest_bytes = sketch->static_bytes[r];
+            return;
+        }
+    }
+    g_autofree SliceBytes *slices = slice_bytes_new(sketch, input);
     for (int32_t r = 0; r < sketch->n_ranks; r++) {
         int64_t *bytes = &sketch->bytes[r * PLAN_RECOMPUTE_N], leanest = INT64_MAX;
         bool is_plain = true;
-        set_static(sketch, input, r);
         const int64_t limit = usable_bytes(sketch, input, r);
         sketch->usable_bytes[r] = limit;
         sketch->recomputes[r] = -1;
@@ -473,8 +493,103 @@ set_bytes(PlanSketch *sketch, const PlanSketchInput *input)
         if (!sketch->fits && sketch->shares && input->enough_bytes > 0 &&
             sketch->fullest_bytes >= input->enough_bytes)
             break;
+        if (is_of_no_interest(input, sketch->fullest_bytes))
+            break;
     }
     sketch->fits_plain = sketch->fits_plain && sketch->fits;
+}
+
+/* --- the fullest ops --- */
+
+/* What ops of @kind of @stage, which @slice is of, have while they run: a W at least the gradients that it
+ * makes. */
+static int64_t
+op_workspace(const PlanSketchInput *input, const PlanSketchStage *stage, const SliceBytes *slice,
+             ScheduleOpKind kind)
+{
+    switch (kind) {
+    case SCHEDULE_OP_FORWARD:
+        return slice->workspace[PLAN_MOMENT_FORWARD];
+    case SCHEDULE_OP_BACKWARD:
+        return slice->workspace[PLAN_MOMENT_BACKWARD];
+    case SCHEDULE_OP_BACKWARD_INPUT:
+        return slice->workspace[PLAN_MOMENT_INPUT];
+    default:
+        return stage_gradients(input, stage);
+    }
+}
+
+/* Where ops count it: the least of the weights that @op has whole for those after it (profiles/workload/prefetch.h)
+ * when its last part is at work, as far as these are layers, of which as many as are gathered ahead are never too
+ * many.  0 of several parts of which the others are no longer there by then. */
+static int64_t
+later_bytes(const PlanSketch *sketch, const PlanSketchInput *input, const PlanFullestOp *op)
+{
+    const PlanSketchStage *own = plan_sketch_stage_at(sketch, op->rank, op->chunk);
+    const bool has_one =
+        n_layers_of(own) == 1 && own->n[PLAN_PART_EMBEDDING] == 0 && own->n[PLAN_PART_HEAD] == 0;
+    int64_t left = plan_sketch_prefetch(input->request, input->cost), bytes = 0;
+
+    if (!workload_counts_gathered(input->point->zero_stage, &input->request->conventions) ||
+        (op->kind != SCHEDULE_OP_BACKWARD_WEIGHT && !has_one))
+        return 0;
+    for (int i = 0; i < op->n_next && left > 0; i++) {
+        const PlanSketchStage *stage = plan_sketch_stage_at(sketch, op->rank, op->next_chunk[i]);
+        const bool forward = op->next_kind[i] == SCHEDULE_OP_FORWARD;
+        const int64_t n = MIN(left, n_layers_of(stage));
+        if (stage->n[forward ? PLAN_PART_EMBEDDING : PLAN_PART_HEAD] > 0)
+            break;
+        bytes = plus(bytes, times(n, least_gathered_layer(input, stage->n)));
+        left -= n;
+        if (stage->n[forward ? PLAN_PART_HEAD : PLAN_PART_EMBEDDING] > 0)
+            break;
+    }
+    return bytes;
+}
+
+/* What its rank holds when op number @i of @fullest starts, all its stages with the recompute kind @kind. */
+static int64_t
+fullest_bytes(const PlanSketch *sketch, const PlanSketchInput *input, const PlanFullest *fullest,
+              const SliceBytes *slices, int32_t i, int kind)
+{
+    const PlanFullestOp *op = &fullest->ops[i];
+    const PlanSketchStage *own = plan_sketch_stage_at(sketch, op->rank, op->chunk);
+    const SliceBytes *own_slice = &slices[(own - sketch->stages) * PLAN_RECOMPUTE_N + kind];
+    int64_t bytes = plus(op_workspace(input, own, own_slice, (ScheduleOpKind)op->kind),
+                         later_bytes(sketch, input, op));
+
+    bytes = plus(bytes, sketch->static_bytes[op->rank]);
+    bytes = plus(bytes, op->halves ? MAX(0, own_slice->weight_kept - own_slice->kept) : 0);
+
+    for (int32_t c = 0; c < fullest->n_chunks; c++) {
+        const PlanSketchStage *stage = plan_sketch_stage_at(sketch, op->rank, c);
+        const SliceBytes *one = &slices[(stage - sketch->stages) * PLAN_RECOMPUTE_N + kind];
+        bytes = plus(bytes, times(plan_fullest_n_held(fullest, i, 0, c), one->kept));
+        bytes = plus(bytes, times(plan_fullest_n_held(fullest, i, 1, c), one->weight_kept));
+    }
+    return bytes;
+}
+
+void
+plan_sketch_weigh_fullest(PlanSketch *sketch, const PlanSketchInput *input,
+                          const PlanFullest *fullest)
+{
+    g_autofree SliceBytes *slices = slice_bytes_new(sketch, input);
+
+    for (int32_t i = 0; i < fullest->n_ops; i++)
+        for (int kind = 0; kind < PLAN_RECOMPUTE_N; kind++) {
+            int64_t *bytes = &sketch->bytes[fullest->ops[i].rank * PLAN_RECOMPUTE_N + kind];
+            if (!plan_request_allows(input->request, kind))
+                continue;
+            const int64_t at_op = fullest_bytes(sketch, input, fullest, slices, i, kind);
+            *bytes = MAX(*bytes, at_op);
+        }
+    for (int32_t r = 0; r < sketch->n_ranks; r++) {
+        int64_t leanest = INT64_MAX;
+        for (int kind = 0; kind < PLAN_RECOMPUTE_N; kind++)
+            leanest = MIN(leanest, sketch->bytes[r * PLAN_RECOMPUTE_N + kind]);
+        sketch->fullest_bytes = MAX(sketch->fullest_bytes, leanest);
+    }
 }
 
 /* --- lifecycle --- */
@@ -497,7 +612,7 @@ plan_sketch_weigh(PlanSketch *sketch, const PlanSketchInput *input)
     sketch->usable_bytes = g_new0(int64_t, n);
     sketch->recomputes = g_new(int, n);
     set_bytes(sketch, input);
-    if (sketch->fits)
+    if (sketch->fits && input->most_bytes == 0)
         plan_sketch_bound(sketch, input);
 }
 

@@ -24,6 +24,7 @@
 #include <string.h>
 
 #include "planner/bounds/flight.h"
+#include "planner/bounds/fullest.h"
 #include "planner/cost/point.h"
 
 /* One stage of a chain. */
@@ -46,6 +47,9 @@ typedef struct {
     const int64_t *counts;       /* layers of each stage of a chain */
     const int64_t *limits_bytes; /* [rank] memory limit; 0: none */
     bool wants_leanest; /* bytes of all recompute kinds, not only up to the first one that fits */
+    /* Where plans are compared by their memory: what is larger is of no interest, and weighing ends at the first
+     * such rank; no time is asked for.  0: they are compared by their times. */
+    int64_t most_bytes;
     /* Where ranks have several stages: of what does not fit, and whose fullest rank has so many bytes or more,
      * nothing else is asked, and weighing ends there; 0: all is asked. */
     int64_t enough_bytes;
@@ -64,7 +68,7 @@ typedef struct {
     int64_t fullest_bytes; /* of the fullest rank, with the kind that holds least */
     bool fits;             /* every rank fits with some kind */
     bool fits_plain;       /* every rank fits with the fastest kind that is allowed */
-    int64_t bound_ns;      /* no plan takes less; INT64_MAX unless fits */
+    int64_t bound_ns;      /* no plan takes less; INT64_MAX unless fits, and with most_bytes */
 } PlanSketch;
 
 /* Whether two stages have the same layers and ends. */
@@ -87,6 +91,11 @@ plan_sketch_stage_at(const PlanSketch *sketch, int32_t rank, int64_t chunk)
 void plan_sketch_init(PlanSketch *sketch, const PlanSketchInput *input);
 /* Adds everything else. */
 void plan_sketch_weigh(PlanSketch *sketch, const PlanSketchInput *input);
+/* Raises bytes and fullest_bytes of a sketch that is weighed with all recompute kinds (wants_leanest) to
+ * what ranks hold at the ops of @fullest, which costs more; what fits with which kind is left as it is.
+ * @fullest  of the schedule, with whatever it merges */
+void plan_sketch_weigh_fullest(PlanSketch *sketch, const PlanSketchInput *input,
+                               const PlanFullest *fullest);
 void plan_sketch_clear(PlanSketch *sketch);
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(PlanSketch, plan_sketch_clear)
 

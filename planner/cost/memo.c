@@ -78,7 +78,7 @@ const void *
 plan_memo_get(PlanMemo *memo, const PlanMemoKey *key, PlanMemoMakeFunc make, const void *question,
               GDestroyNotify free_answer)
 {
-    if (memo->shapes != NULL && key->kind == PLAN_MEMO_FLIGHT)
+    if (memo->shapes != NULL && (key->kind == PLAN_MEMO_FLIGHT || key->kind == PLAN_MEMO_FULLEST))
         return plan_memo_get(memo->shapes, key, make, question, free_answer);
     g_mutex_lock(&memo->lock);
     Answer *answer;

@@ -30,6 +30,7 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC(PlanMemo, plan_memo_free)
 /* Which question an answer belongs to. */
 typedef enum {
     PLAN_MEMO_FLIGHT,
+    PLAN_MEMO_FULLEST,
     PLAN_MEMO_LAYER_COST,
     PLAN_MEMO_PART_COST,
     PLAN_MEMO_PRICED,

@@ -238,6 +238,17 @@ try_shared_recomputes(FamilyTrial *f)
         try_recomputes(f, recomputes, NULL);
 }
 
+/* Whether a rank of the sketch has more than is of interest if all its layers have the recompute kind
+ * @kind. */
+static bool
+is_beyond_limit(const FamilyTrial *f, int kind)
+{
+    for (int32_t r = 0; r < f->sketch.n_ranks; r++)
+        if (f->sketch.bytes[r * PLAN_RECOMPUTE_N + kind] > f->trial->limit)
+            return true;
+    return false;
+}
+
 /* The plan of least memory: each rank with the kind that holds least, and all kinds alike. */
 static void
 try_leanest(FamilyTrial *f)
@@ -245,7 +256,7 @@ try_leanest(FamilyTrial *f)
     g_autofree int *recomputes = g_new(int, (size_t)f->sketch.n_stages);
 
     for (int kind = 0; kind < PLAN_RECOMPUTE_N; kind++)
-        if (plan_request_allows(f->input.request, kind))
+        if (plan_request_allows(f->input.request, kind) && !is_beyond_limit(f, kind))
             try_one_recompute(f, kind);
     if (f->sketch.shares)
         return;
@@ -291,6 +302,24 @@ note_sketched(FamilyTrial *f)
     plan_trial_note_large(f->trial, f->plan, f->sketch.fullest_bytes);
 }
 
+/* Whether the sketched layers may be of less memory than what is known: what ops of each kind and chunk hold,
+ * which takes a schedule to know, is asked only where the moments of flight.h leave it open. */
+static bool
+is_lean_enough(FamilyTrial *f)
+{
+    const PlanTrial *trial = f->trial;
+
+    if (f->sketch.fullest_bytes > trial->limit)
+        return false;
+    if (trial->limit == INT64_MAX || (!f->sketch.shares && !f->family->splits_backward))
+        return true;
+    const ScheduleShape shape = plan_point_shape(f->input.request, trial->point, f->family,
+                                                 trial->evaluation->space->n_slices);
+    plan_sketch_weigh_fullest(&f->sketch, &f->input,
+                              plan_fullest_get(trial->evaluation->memo, f->family, &shape));
+    return f->sketch.fullest_bytes <= trial->limit;
+}
+
 /* Tries the sketched layers with recompute kinds, unless the sketch says that it is no use. */
 static void
 try_sketched(FamilyTrial *f)
@@ -305,7 +334,7 @@ try_sketched(FamilyTrial *f)
     }
     const bool is_sliced = f->input.n_slices > 1;
     if (trial->evaluation->is_timeless) {
-        if (f->sketch.fullest_bytes > trial->limit)
+        if (!is_lean_enough(f))
             return;
         if (is_sliced)
             try_alike(f, true);
@@ -432,6 +461,7 @@ set_flight(FamilyTrial *f)
         false; /* a merged forward takes its memory while a backward gives back as much */
     f->input.flight = plan_flight_get(f->trial->evaluation->memo, f->family, &shape);
     f->input.enough_bytes = least_known_bytes(f->trial);
+    f->input.most_bytes = f->trial->evaluation->is_timeless ? f->trial->limit : 0;
 }
 
 /* Tries the sketched layers, weighed for the first time. */

@@ -48,10 +48,16 @@ bounds_of(const PlanTrial *trial, const Plan *plan, const Workload *workload,
     const int64_t bound_ns = plan_bound_ns(plan, workload, family);
     const int64_t path_ns = plan_bound_path_ns(plan, workload, flight);
     const int64_t links_ns = plan_bound_links_ns(plan, workload);
+    const int64_t bytes = plan_bound_bytes(plan, workload, flight);
+    const int64_t fullest_bytes =
+        trial->evaluation->is_timeless
+            ? plan_bound_fullest_bytes(plan, workload,
+                                       plan_bound_fullest(plan, trial->evaluation->memo))
+            : 0;
 
     return (PlanPricedBounds){
         .ns = MAX(bound_ns, MAX(path_ns, links_ns)),
-        .bytes = plan_bound_bytes(plan, workload, flight),
+        .bytes = MAX(bytes, fullest_bytes),
         .most_usable_bytes = plan_trial_most_usable_bytes(workload),
         .first_usable_bytes = workload_usable_bytes(&workload->ranks[0]),
     };

@@ -1,6 +1,7 @@
 #include "planner/trial/trial.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/order.h"
 #include "base/units.h"
@@ -199,13 +200,43 @@ is_rough(const PlanEvaluation *evaluation)
     return evaluation->is_timeless;
 }
 
+/* The objective above which a plan of @choices (nullable: nobody asks for others) is of no interest: of plans with
+ * the same choices the best one alone is kept. */
+static int64_t
+limit_of_choices(const PlanTrial *trial, const char *choices)
+{
+    const GPtrArray *found = trial->outcome->found;
+    int64_t limit = trial->limit;
+
+    for (guint i = 0; choices != NULL && i < found->len; i++) {
+        const PlanFound *one = found->pdata[i];
+        if (one->first < limit && one->choices != NULL && strcmp(one->choices, choices) == 0)
+            limit = one->first;
+    }
+    return limit;
+}
+
+/* Counts a plan that takes @ns at the least as pruned. */
+static PlanTried
+prune(PlanTrial *trial, int64_t ns)
+{
+    PlanOutcome *outcome = trial->outcome;
+
+    outcome->pruned++;
+    outcome->least_pruned_ns = MIN(outcome->least_pruned_ns, ns);
+    return PLAN_TRIED_PRUNED;
+}
+
 /* As plan_trial_plan(), of a plan that is priced. */
 static PlanTried
 simulate(PlanTrial *trial, const Plan *plan, PlanPriced *priced, Report **large)
 {
     const bool timeless = trial->evaluation->is_timeless;
     const bool rough = is_rough(trial->evaluation);
-    const int64_t limit_ns = rough ? 1 : timeless ? INT64_MAX : trial->limit;
+    g_autofree char *choices =
+        trial->evaluation->space->request->top == 0 ? NULL : plan_choices(plan);
+    const int64_t limit = limit_of_choices(trial, choices);
+    const int64_t limit_ns = rough ? 1 : timeless ? INT64_MAX : limit;
     PlanOutcome *outcome = trial->outcome;
     const PlanPricedBounds *bounds = plan_priced_bounds(priced);
     const int64_t order = trial->order++;
@@ -215,17 +246,11 @@ simulate(PlanTrial *trial, const Plan *plan, PlanPriced *priced, Report **large)
         note_large_of(trial, plan, bounds, bounds->bytes);
         return PLAN_TRIED_LARGE;
     }
-    if ((timeless ? bounds->bytes : bounds->ns) > trial->limit) {
-        outcome->pruned++;
-        outcome->least_pruned_ns = MIN(outcome->least_pruned_ns, bounds->ns);
-        return PLAN_TRIED_PRUNED;
-    }
+    if ((timeless ? bounds->bytes : bounds->ns) > limit)
+        return prune(trial, bounds->ns);
     const int64_t order_ns = timeless ? 0 : plan_priced_order_ns(priced);
-    if (order_ns > trial->limit) {
-        outcome->pruned++;
-        outcome->least_pruned_ns = MIN(outcome->least_pruned_ns, order_ns);
-        return PLAN_TRIED_PRUNED;
-    }
+    if (order_ns > limit)
+        return prune(trial, order_ns);
     outcome->simulated++;
     Report *report = NULL;
     GError *error = NULL;
@@ -242,7 +267,8 @@ simulate(PlanTrial *trial, const Plan *plan, PlanPriced *priced, Report **large)
             report_free(report);
         return PLAN_TRIED_LARGE;
     }
-    if (!timeless && plan_trial_is_slow(trial, report->iteration_ns)) {
+    if (!timeless && report->iteration_ns > limit) {
+        outcome->least_pruned_ns = MIN(outcome->least_pruned_ns, report->iteration_ns);
         report_free(report);
         return PLAN_TRIED_PRUNED;
     }
@@ -254,7 +280,7 @@ simulate(PlanTrial *trial, const Plan *plan, PlanPriced *priced, Report **large)
         .index = trial->point->index,
         .order = order,
         .is_rough = rough,
-        .choices = trial->evaluation->space->request->top == 0 ? NULL : plan_choices(plan),
+        .choices = g_steal_pointer(&choices),
     };
     /* @plan may be a copy of one that was predicted. */
     g_clear_pointer(&found->plan->predicted, report_free);

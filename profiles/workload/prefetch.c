@@ -243,3 +243,59 @@ workload_prefetch_most(const Workload *workload, int64_t op, ScheduleOpKind kind
     }
     return most;
 }
+
+/* --- with the ops that come later --- */
+
+static int64_t
+stage_of(const Workload *workload, int64_t op)
+{
+    return op / ((int64_t)workload->n_classes * workload->n_slices);
+}
+
+/* Of at most @n gathers, which begin with the first after the op, in @room_bytes. */
+static int64_t
+sum_of(const WorkloadLater *later, int32_t n, int64_t room_bytes)
+{
+    int64_t sum = 0;
+
+    for (int32_t i = 0; i < MIN(n, later->n) && later->bytes[i] <= room_bytes - sum; i++)
+        sum += later->bytes[i];
+    return sum;
+}
+
+int64_t
+workload_prefetch_workspace(const Workload *workload, const WorkloadLater *later, int64_t op,
+                            ScheduleOpKind kind, int32_t rank)
+{
+    const WorkloadPrefetch *prefetch = workload->prefetch;
+    const int64_t *last = workload_prefetch_last(prefetch, op, kind);
+    const int64_t stage = stage_of(workload, op);
+    int64_t left = workload_prefetch_n(prefetch, stage, kind), own_bytes = 0;
+    int64_t most = workload->ops[op].workspace_bytes[kind];
+
+    /* From its last part on backwards: one more of its own gathers is ahead, one less of others. */
+    for (int32_t n = prefetch->depth; n > 0; n--) {
+        if (last[n - 1] != WORKLOAD_PREFETCH_NONE)
+            most =
+                MAX(most, last[n - 1] + sum_of(later, n, prefetch->most_bytes[rank] - own_bytes));
+        if (left == 0)
+            break;
+        own_bytes += workload_prefetch_bytes(prefetch, stage, kind, --left);
+    }
+    return most;
+}
+
+void
+workload_prefetch_put_before(const Workload *workload, WorkloadLater *later, int64_t op,
+                             ScheduleOpKind kind)
+{
+    const WorkloadPrefetch *prefetch = workload->prefetch;
+    const int64_t stage = stage_of(workload, op);
+    const int32_t n = (int32_t)MIN(prefetch->depth, workload_prefetch_n(prefetch, stage, kind));
+
+    later->n = MIN(later->n + n, prefetch->depth);
+    for (int32_t i = later->n - 1; i >= n; i--)
+        later->bytes[i] = later->bytes[i - n];
+    for (int32_t i = 0; i < n; i++)
+        later->bytes[i] = workload_prefetch_bytes(prefetch, stage, kind, i);
+}

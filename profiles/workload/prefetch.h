@@ -7,8 +7,8 @@
  * the weights that are whole while it runs (docs/cost-model.md 6.3): those of the part at work, and
  * those of the next `depth` gathers in the rank's order of ops, up to the first with which they
  * would exceed `most_bytes`.  Gathers for later parts of the same op are counted in
- * WorkloadOp.workspace_bytes; those for later ops depend on the schedule, and simulator/program.c
- * adds them.
+ * WorkloadOp.workspace_bytes; those for later ops depend on the schedule, and whoever knows it adds them:
+ * simulator/program.c.
  */
 #pragma once
 
@@ -66,3 +66,18 @@ workload_prefetch_last(const WorkloadPrefetch *prefetch, int64_t op, ScheduleOpK
 /* The most that the workspace of op number @op and @kind may be, whatever @rank runs after it. */
 int64_t workload_prefetch_most(const Workload *workload, int64_t op, ScheduleOpKind kind,
                                int32_t rank);
+
+/* The first gathers of the ops after one, of one rank. */
+typedef struct {
+    int64_t *bytes; /* (borrowed) [depth] room for the bytes of each, in their order */
+    int32_t n;
+} WorkloadLater;
+
+/* Returns: the workspace of op number @op (as in Workload.ops) and @kind on @rank, with what it has of
+ * @later ops. */
+int64_t workload_prefetch_workspace(const Workload *workload, const WorkloadLater *later,
+                                    int64_t op, ScheduleOpKind kind, int32_t rank);
+
+/* The gathers of op number @op and @kind come before those of @later. */
+void workload_prefetch_put_before(const Workload *workload, WorkloadLater *later, int64_t op,
+                                  ScheduleOpKind kind);

@@ -185,6 +185,8 @@ simulate(const Plan *plan, const Workload *workload, int64_t limit_ns, Report **
         g_assert_cmpint(plan_bound_order_ns(plan, workload), <=, (*report)->iteration_ns);
     g_assert_cmpint(plan_bound_bytes(plan, workload, plan_bound_flight(plan, flights)), <=,
                     (*report)->peak_memory_bytes);
+    g_assert_cmpint(plan_bound_fullest_bytes(plan, workload, plan_bound_fullest(plan, flights)), <=,
+                    (*report)->peak_memory_bytes);
     /* What the caller allows: any time above the limit, and no later than the true one. */
     if ((*report)->iteration_ns > limit_ns)
         (*report)->iteration_ns = limit_ns + 1;
