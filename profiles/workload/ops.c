@@ -433,37 +433,63 @@ set_op(const WorkloadBuild *build, const WorkloadLocation *location, int32_t cha
     workload_build_op_memory(build, part, class_, slice, op, last_bytes);
 }
 
-/* Whether both stages hold the same layers and ends, so that their ops differ in messages only. */
+/* Whether stages @a and @b of a chain hold the same layers and ends, so that their ops differ in messages only. */
 static bool
-same_contents(const WorkloadBuild *build, const PlanStage *a, const PlanStage *b)
+same_contents(const WorkloadBuild *build, int32_t chain, int32_t a, int32_t b)
 {
     const ModelArch *arch = build->arch;
+    const PlanStage *x = workload_build_stage(build, chain, a);
+    const PlanStage *y = workload_build_stage(build, chain, b);
 
-    if (a->n_layers == 0 || a->n_layers != b->n_layers)
+    /* The first one receives nothing, which may be part of what it keeps. */
+    if (x->n_layers == 0 || x->n_layers != y->n_layers || (a == 0) != (b == 0))
         return false;
     /* In the same order, in which what is ahead of an op may matter. */
-    for (int64_t i = 0; i < a->n_layers; i++)
-        if (model_layer_kind(arch, a->first_layer + i) !=
-            model_layer_kind(arch, b->first_layer + i))
+    for (int64_t i = 0; i < x->n_layers; i++)
+        if (model_layer_kind(arch, x->first_layer + i) !=
+            model_layer_kind(arch, y->first_layer + i))
             return false;
-    return a->embedding == b->embedding && a->head == b->head && a->recompute == b->recompute &&
+    return x->embedding == y->embedding && x->head == y->head && x->recompute == y->recompute &&
            (build->prefetch == NULL ||
-            build->prefetch->most_bytes[a->rank] == build->prefetch->most_bytes[b->rank]);
+            build->prefetch->most_bytes[x->rank] == build->prefetch->most_bytes[y->rank]);
 }
 
-/* A stage like the one before: what is not a message is copied. */
+/* A stage like the one @n_back before: what is not a message is copied. */
 static void
-copy_stage(const WorkloadBuild *build, int32_t chain, int32_t stage, int64_t n_shapes,
-           WorkloadOp *ops, int64_t *last_bytes, int64_t n_last)
+copy_stage(const WorkloadBuild *build, int32_t chain, int32_t stage, int32_t n_back,
+           int64_t n_shapes, WorkloadOp *ops, int64_t *last_bytes, int64_t n_last)
 {
+    const int64_t back = n_back * n_shapes;
+
     if (n_last > 0)
-        memcpy(last_bytes, last_bytes - n_shapes * n_last,
+        memcpy(last_bytes, last_bytes - back * n_last,
                (size_t)(n_shapes * n_last) * sizeof *last_bytes);
     for (int64_t i = 0; i < n_shapes; i++) {
-        ops[i] = ops[i - n_shapes];
+        ops[i] = ops[i - back];
         set_messages(build, chain, stage, (int32_t)(i / build->n_slices),
                      (int32_t)(i % build->n_slices), &ops[i]);
     }
+}
+
+/* Stages of hybrids whose contents are looked for among those before. */
+#define MAX_CONTENTS 8
+
+/* Stages of a chain at places that cost the same, of different contents. */
+typedef struct {
+    int32_t stages[MAX_CONTENTS];
+    int n;
+} KnownStages;
+
+/* How many stages before @stage one is that is like it; 0: none is known, and it will be. */
+static int32_t
+find_like(const WorkloadBuild *build, int32_t chain, int32_t stage, KnownStages *known)
+{
+    for (int i = 0; i < known->n; i++)
+        if (same_contents(build, chain, known->stages[i], stage))
+            return stage - known->stages[i];
+    if (known->n < MAX_CONTENTS)
+        known->stages[known->n++] = stage;
+    return 0;
 }
 
 /* Stage after stage; costs are kept while the places of successive stages cost the same. */
@@ -479,6 +505,7 @@ workload_build_set_ops(const WorkloadBuild *build, const WorkloadLocation *locat
         workload->prefetch == NULL ? 0 : (int64_t)SCHEDULE_OP_N * workload->prefetch->depth;
 
     for (int32_t chain = 0; chain < build->n_chains; chain++) {
+        KnownStages known = {.n = 0};
         for (int32_t stage = 0; stage < build->n_stages; stage++) {
             const WorkloadLocation *location =
                 &locations[workload_build_stage(build, chain, stage)->rank];
@@ -488,15 +515,16 @@ workload_build_set_ops(const WorkloadBuild *build, const WorkloadLocation *locat
                 n_last == 0 ? NULL : &workload->prefetch->last_bytes[first * n_last];
             bool same = costs_at != NULL && workload_build_same_costs(build, costs_at, location);
 
-            if (same && stage > 0 &&
-                same_contents(build, workload_build_stage(build, chain, stage - 1),
-                              workload_build_stage(build, chain, stage))) {
-                copy_stage(build, chain, stage, n_shapes, ops, last_bytes, n_last);
+            if (!same) {
+                memset(costs, 0, (size_t)n_shapes * sizeof *costs);
+                known.n = 0;
+            }
+            costs_at = location;
+            const int32_t n_back = find_like(build, chain, stage, &known);
+            if (n_back > 0) {
+                copy_stage(build, chain, stage, n_back, n_shapes, ops, last_bytes, n_last);
                 continue;
             }
-            if (!same)
-                memset(costs, 0, (size_t)n_shapes * sizeof *costs);
-            costs_at = location;
             for (int64_t i = 0; i < n_shapes; i++)
                 set_op(build, location, chain, stage, (int32_t)(i / build->n_slices),
                        (int32_t)(i % build->n_slices), &costs[i], &ops[i],

@@ -181,11 +181,18 @@ largest_layer_bytes(const WorkloadBuild *build, const PlanStage *stage)
     const PlanDegrees *d = &build->plan->degrees;
     const int64_t etp = plan_expert_tp(d, &build->plan->conventions);
     int64_t largest = 0;
+    uint32_t known = 0; /* kinds of layers, as bits */
 
-    for (int64_t i = 0; i < stage->n_layers; i++)
-        largest =
-            MAX(largest, model_part_parameters(build->arch, MODEL_PART_LAYER,
-                                               stage->first_layer + i, d->tp, d->ep, etp, false));
+    G_STATIC_ASSERT(MODEL_MAX_KINDS <= 32);
+    for (int64_t i = 0; i < stage->n_layers; i++) {
+        const int64_t layer = stage->first_layer + i;
+        const uint32_t kind = UINT32_C(1) << model_layer_kind(build->arch, layer);
+        if ((known & kind) != 0)
+            continue;
+        known |= kind;
+        largest = MAX(largest, model_part_parameters(build->arch, MODEL_PART_LAYER, layer, d->tp,
+                                                     d->ep, etp, false));
+    }
     return workload_build_mul(largest, workload_build_element_bytes(build->plan));
 }
 
