@@ -189,7 +189,7 @@ test_trace_follows_schedule(void)
 
 typedef struct {
     int64_t n_calls;
-    double last_loss;
+    double last_loss, last_step_s;
 } Progress;
 
 static void
@@ -200,6 +200,7 @@ note_progress(int64_t step, double loss, double step_s, void *user_data)
     g_assert_cmpint(step, ==, progress->n_calls++);
     g_assert_cmpfloat(step_s, >, 0);
     progress->last_loss = loss;
+    progress->last_step_s = step_s;
 }
 
 /* Losses of @n_steps steps on real text (owned). */
@@ -222,6 +223,7 @@ losses_of(const Job *job, bool tied, int64_t n_steps)
     g_assert_no_error(error);
     g_assert_cmpint(progress.n_calls, ==, n_steps);
     g_assert_cmpfloat(progress.last_loss, ==, result.losses[n_steps - 1]);
+    g_assert_cmpfloat(progress.last_step_s, ==, result.step_s[n_steps - 1]);
     return g_steal_pointer(&result.losses);
 }
 
