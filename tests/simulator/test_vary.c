@@ -311,7 +311,8 @@ test_parts_of_speeds_add_up(void)
 
     for (int bit = 0; bit < 62; bit++)
         for (int64_t quarter = 4; quarter < 8; quarter++) {
-            const SimSpeedLevel *level = sim_speeds_level(&speeds, MAX(1, (quarter << bit) / 4));
+            const int64_t ns = bit < 2 ? (quarter << bit) / 4 : quarter << (bit - 2);
+            const SimSpeedLevel *level = sim_speeds_level(&speeds, ns);
             const double variance = level->ends * level->ends * (2 + 2 * level->keeps) +
                                     level->between * level->between;
             g_assert_cmpfloat_with_epsilon(variance, 1, 1e-6);
