@@ -6,7 +6,7 @@
 #include "cli/validate/calibration.h"
 #include "cli/request/command.h"
 #include "cli/request/output.h"
-#include "cli/request/request.h"
+#include "cli/request/subject.h"
 
 #define HOLDOUT 0.2
 /* The interval of held-out errors: 90 %. */

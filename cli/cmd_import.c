@@ -1,7 +1,7 @@
 /* degas import: other tools' measurements as a profile. */
 #include "cli/request/command.h"
 #include "cli/request/output.h"
-#include "cli/request/request.h"
+#include "cli/request/subject.h"
 #include "profiles/import/import.h"
 
 static const char *const ops[] = {"all_reduce", "all_gather", "reduce_scatter",

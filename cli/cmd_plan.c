@@ -13,6 +13,7 @@
 #include "cli/request/request.h"
 #include "cli/request/searches.h"
 #include "cli/request/sizes.h"
+#include "cli/request/subject.h"
 #include "cli/validate/error_bar.h"
 
 /* Alternatives where --top does not say how many. */

@@ -5,7 +5,7 @@
 
 #include "cli/request/command.h"
 #include "cli/request/output.h"
-#include "cli/request/request.h"
+#include "cli/request/subject.h"
 #include "cli/run/processes.h"
 #include "executor/measure/attention.h"
 #include "executor/measure/measure.h"

@@ -10,6 +10,7 @@
 #include "cli/request/command.h"
 #include "cli/request/output.h"
 #include "cli/request/request.h"
+#include "cli/request/subject.h"
 #include "cli/serve/http.h"
 
 #define DEFAULT_PORT 8765

@@ -10,7 +10,7 @@
 #include "cli/request/command.h"
 #include "cli/request/op_times.h"
 #include "cli/request/output.h"
-#include "cli/request/request.h"
+#include "cli/request/subject.h"
 
 static const OptionInfo options_table[] = {
     {"seq-len", "N",

@@ -19,6 +19,7 @@
 #include "cli/request/op_times.h"
 #include "cli/request/output.h"
 #include "cli/request/request.h"
+#include "cli/request/subject.h"
 #include "cli/validate/error_bar.h"
 
 static const OptionInfo options_table[] = {

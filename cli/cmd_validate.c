@@ -5,7 +5,7 @@
 #include "cli/draw/page.h"
 #include "cli/request/command.h"
 #include "cli/request/output.h"
-#include "cli/request/request.h"
+#include "cli/request/subject.h"
 #include "cli/validate/accuracy.h"
 #include "cli/validate/report.h"
 

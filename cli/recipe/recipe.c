@@ -8,6 +8,7 @@
 #include "cli/recipe/syntax.h"
 #include "cli/request/command.h"
 #include "cli/request/output.h"
+#include "cli/request/subject.h"
 
 /* Names of models elsewhere, by a part in small letters: the first that is found. */
 static const struct {

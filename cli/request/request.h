@@ -1,7 +1,6 @@
 /*
  * cli/request/request.h - Request: what the flags of plan, simulate and sweep, or a line of
- * simulate
- * --batch, ask for: a model, a cluster, and a PlanRequest.
+ * simulate --batch, ask for: a model and a cluster (subject.h), and a PlanRequest.
  *
  * The main header of the room request/, which leads from command lines and files to what the
  * libraries are asked, and prints text: commands (command.h), flags (options.h), output.h, plan
@@ -59,9 +58,6 @@ Plan *request_plan(const Request *request, GError **error);
 /* (owned) with copies of all that it borrows, so that it outlives @request. */
 Request *request_copy(const Request *request);
 
-/* Gives @request a cluster of @n_devices: model_cluster_resized(). */
-void request_resize(Request *request, int64_t n_devices);
-
 void request_free(Request *request);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(Request, request_free)
 
@@ -76,13 +72,3 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC(Request, request_free)
  */
 Request *request_read(JsonDoc *doc, const JsonValue *object, RequestKind kind, const Profile *given,
                       Conditions *conditions, GError **error);
-
-/* Applies --set to @profile, whose name then says so; what is wrong is recorded in @options.
- * Returns: whether it gives a price. */
-bool request_set(Profile *profile, Options *options);
-
-/* As model_arch_load(), what was approximated told on stderr. */
-ModelArch *request_load_model(const char *name_or_path, GError **error);
-
-/* As profile_load().  For both, an unknown built-in name is CMD_ERROR_USAGE. */
-Profile *request_load_cluster(const char *name_or_path, GError **error);

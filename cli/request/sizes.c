@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "cli/request/command.h"
 #include "cli/request/output.h"
+#include "cli/request/subject.h"
 #include "models/ops.h"
 
 /* Searches take seconds; more than this is a typing error. */
