@@ -1,11 +1,7 @@
-#include <ctype.h>
 #include <string.h>
 
 #include "base/units.h"
-#include "cli/recipe/syntax.h"
-
-#define MAX_WORDS 20000
-#define UNKNOWN_TEXT "\001"
+#include "cli/recipe/shell_words.h"
 
 typedef enum {
     BLOCK_IF,
@@ -20,425 +16,6 @@ typedef struct {
     bool is_taken;  /* a branch was */
     char *subject;  /* (owned, nullable) of case */
 } Block;
-
-typedef struct {
-    RecipeSettings *settings;
-    const char *p, *end;
-    int line, depth;
-    GHashTable *variables; /* (owned) name -> GPtrArray of (owned) char * */
-    GPtrArray *order;      /* of (owned) names in the order of their first assignment */
-    GHashTable *given;     /* (borrowed, nullable) */
-    GArray *blocks;        /* of Block */
-    bool in_condition;     /* between if and then */
-    bool condition;        /* of the last command */
-    GPtrArray *heredocs;   /* of (owned) delimiters to come at the end of the line, behind '"' where
-                            * they are quoted, else behind ' ' */
-    guint n_runs;          /* commands whose flags were taken */
-} Shell;
-
-static void read_fields(Shell *sh, bool is_quoted, GString *word, bool *has, GPtrArray *out);
-
-/* --- variables --- */
-
-static char *
-unknown(const char *name)
-{
-    return g_strdup_printf(UNKNOWN_TEXT "%s" UNKNOWN_TEXT, name);
-}
-
-/* Sets @name to @values (taken), or adds them if @adds. */
-static void
-assign(Shell *sh, const char *name, GPtrArray *values, bool adds)
-{
-    GPtrArray *old = g_hash_table_lookup(sh->variables, name);
-
-    if (sh->given != NULL && g_hash_table_contains(sh->given, name)) {
-        g_ptr_array_unref(values);
-        return;
-    }
-    if (old == NULL)
-        g_ptr_array_add(sh->order, g_strdup(name));
-    if (adds && old != NULL) {
-        if (old->len + values->len > MAX_WORDS)
-            recipe_fail(sh->settings, NULL, "more than %d words", MAX_WORDS);
-        else
-            for (guint i = 0; i < values->len; i++)
-                g_ptr_array_add(old, g_strdup(g_ptr_array_index(values, i)));
-        g_ptr_array_unref(values);
-        return;
-    }
-    g_hash_table_replace(sh->variables, g_strdup(name), values);
-}
-
-static void
-assign_text(Shell *sh, const char *name, const char *text, bool adds)
-{
-    const GPtrArray *old = g_hash_table_lookup(sh->variables, name);
-    GPtrArray *values = g_ptr_array_new_with_free_func(g_free);
-
-    g_ptr_array_add(values, adds && old != NULL && old->len > 0
-                                ? g_strconcat(g_ptr_array_index(old, 0), text, NULL)
-                                : g_strdup(text));
-    if (strlen(g_ptr_array_index(values, 0)) > RECIPE_MAX_VALUE_BYTES)
-        recipe_fail(sh->settings, NULL, "line %d: a value longer than %d bytes", sh->line,
-                    RECIPE_MAX_VALUE_BYTES);
-    assign(sh, name, values, false);
-}
-
-/* (borrowed, nullable) The first value of @name. */
-static const char *
-value_of(const Shell *sh, const char *name)
-{
-    const GPtrArray *values = g_hash_table_lookup(sh->variables, name);
-
-    return values == NULL || values->len == 0 ? NULL : g_ptr_array_index(values, 0);
-}
-
-/* --- arithmetic --- */
-
-typedef struct {
-    const Shell *sh;
-    const char *p;
-    int depth;
-    bool failed;
-} Sum;
-
-static int64_t sum_of(Sum *sum, int level);
-
-static int64_t
-term(Sum *sum)
-{
-    while (*sum->p == ' ' || *sum->p == '\t' || *sum->p == '\n' || *sum->p == '$' || *sum->p == '"')
-        sum->p++;
-    if (++sum->depth > RECIPE_MAX_DEPTH)
-        sum->failed = true;
-    int64_t value = 0;
-    if (sum->failed)
-        return 0;
-    if (*sum->p == '(' || *sum->p == '{') {
-        sum->p++;
-        value = sum_of(sum, 0);
-        sum->failed |= *sum->p != ')' && *sum->p != '}';
-        sum->p += *sum->p != 0;
-    } else if (g_ascii_isdigit(*sum->p)) {
-        char *after;
-        value = g_ascii_strtoll(sum->p, &after, 10);
-        sum->p = after;
-    } else if (g_ascii_isalpha(*sum->p) || *sum->p == '_') {
-        const char *begin = sum->p;
-        while (g_ascii_isalnum(*sum->p) || *sum->p == '_')
-            sum->p++;
-        g_autofree char *name = g_strndup(begin, (size_t)(sum->p - begin));
-        const char *text = value_of(sum->sh, name);
-        sum->failed |= text == NULL || !units_parse_int64(text, name, 0, INT64_MAX, &value, NULL);
-    } else {
-        sum->failed = true;
-    }
-    sum->depth--;
-    while (*sum->p == ' ' || *sum->p == '\t' || *sum->p == '\n' || *sum->p == '"')
-        sum->p++;
-    return value;
-}
-
-/* Level 0: comparisons; 1: sums; 2: products. */
-static int64_t
-sum_of(Sum *sum, int level)
-{
-    int64_t value = level == 2 ? term(sum) : sum_of(sum, level + 1);
-
-    while (!sum->failed && *sum->p != 0 &&
-           strchr(level == 0   ? "<>=!"
-                  : level == 1 ? "+-"
-                               : "*/%",
-                  *sum->p) != NULL) {
-        const char op = *sum->p++;
-        const bool or_equal = level == 0 && *sum->p == '=';
-
-        sum->p += or_equal;
-        const int64_t right = level == 2 ? term(sum) : sum_of(sum, level + 1);
-        if (level == 0)
-            value = op == '<'   ? value < right || (or_equal && value == right)
-                    : op == '>' ? value > right || (or_equal && value == right)
-                    : op == '!' ? value != right
-                                : value == right;
-        else if (op == '+')
-            sum->failed |= __builtin_add_overflow(value, right, &value);
-        else if (op == '-')
-            sum->failed |= __builtin_sub_overflow(value, right, &value);
-        else if (op == '*')
-            sum->failed |= __builtin_mul_overflow(value, right, &value);
-        else if (right <= 0 || value < 0)
-            sum->failed = true;
-        else
-            value = op == '/' ? value / right : value % right;
-    }
-    return value;
-}
-
-/* (owned) what @text comes to, or unknown. */
-static char *
-arithmetic(const Shell *sh, const char *text)
-{
-    Sum sum = {.sh = sh, .p = text};
-    const int64_t value = sum_of(&sum, 0);
-
-    return sum.failed || *sum.p != 0 ? unknown("((") : g_strdup_printf(INT, value);
-}
-
-/* --- words --- */
-
-/* Skips to behind the @closing that ends what was opened; true if there is one. */
-static bool
-skip_to(Shell *sh, char opening, char closing)
-{
-    for (int open = 1; sh->p < sh->end; sh->p++) {
-        sh->line += *sh->p == '\n';
-        if (*sh->p == '\\' && sh->p + 1 < sh->end)
-            sh->p++;
-        else if (*sh->p == '\'' && opening == '(') {
-            const char *quote = memchr(sh->p + 1, '\'', (size_t)(sh->end - sh->p - 1));
-            sh->p = quote == NULL ? sh->p : quote;
-        } else if (*sh->p == closing && --open == 0)
-            return sh->p++, true;
-        else
-            open += *sh->p == opening;
-    }
-    return false;
-}
-
-/* Adds the fields of @text, which was between the braces of "${NAME:-text}". */
-static void
-expand_text(Shell *sh, const char *begin, const char *end, bool is_quoted, GString *word, bool *has,
-            GPtrArray *out)
-{
-    const char *p = sh->p, *old_end = sh->end;
-    const int line = sh->line;
-
-    if (sh->depth >= RECIPE_MAX_DEPTH) {
-        recipe_fail(sh->settings, NULL, "line %d: nested deeper than %d", line, RECIPE_MAX_DEPTH);
-        return;
-    }
-    sh->depth++;
-    sh->p = begin;
-    sh->end = end;
-    while (sh->p < sh->end)
-        read_fields(sh, is_quoted, word, has, out);
-    sh->p = p;
-    sh->end = old_end;
-    sh->line = line;
-    sh->depth--;
-}
-
-static void
-push(Shell *sh, GString *word, bool *has, GPtrArray *out)
-{
-    if (!*has)
-        return;
-    if (out != NULL && out->len >= MAX_WORDS)
-        recipe_fail(sh->settings, NULL, "line %d: more than %d words", sh->line, MAX_WORDS);
-    else if (out != NULL)
-        g_ptr_array_add(out, g_strdup(word->str));
-    g_string_truncate(word, 0);
-    *has = false;
-}
-
-/* Adds @text to the word; where it is not quoted its blanks end words. */
-static void
-add_text(Shell *sh, const char *text, bool is_quoted, GString *word, bool *has, GPtrArray *out)
-{
-    for (const char *p = text; *p != 0; p++) {
-        if (!is_quoted && out != NULL && (*p == ' ' || *p == '\t' || *p == '\n')) {
-            push(sh, word, has, out);
-            continue;
-        }
-        g_string_append_c(word, *p);
-        *has = true;
-    }
-    if (word->len > RECIPE_MAX_VALUE_BYTES) {
-        recipe_fail(sh->settings, NULL, "line %d: a word longer than %d bytes", sh->line,
-                    RECIPE_MAX_VALUE_BYTES);
-        g_string_truncate(word, 0);
-    }
-}
-
-/* Adds the values of the variable @name. */
-static void
-add_values(Shell *sh, const char *name, bool all, bool is_quoted, GString *word, bool *has,
-           GPtrArray *out)
-{
-    const GPtrArray *values = g_hash_table_lookup(sh->variables, name);
-
-    if (values == NULL) {
-        g_autofree char *text = unknown(name);
-        add_text(sh, text, true, word, has, out);
-        return;
-    }
-    for (guint i = 0; i < (all ? values->len : MIN(1, values->len)); i++) {
-        if (i > 0)
-            push(sh, word, has, out);
-        add_text(sh, g_ptr_array_index(values, i), is_quoted, word, has, out);
-    }
-}
-
-/* "${...}", whose text is from @begin to @end. */
-static void
-expand_braces(Shell *sh, const char *begin, const char *end, bool is_quoted, GString *word,
-              bool *has, GPtrArray *out)
-{
-    const char *p = begin;
-
-    while (p < end && (g_ascii_isalnum(*p) || *p == '_'))
-        p++;
-    g_autofree char *name = g_strndup(begin, (size_t)(p - begin));
-    const bool all = end - p >= 3 && (memcmp(p, "[@]", 3) == 0 || memcmp(p, "[*]", 3) == 0);
-    p += all ? 3 : 0;
-    const char *value = value_of(sh, name);
-    const bool colon = p < end && *p == ':' && p + 1 < end && strchr("-=+?", p[1]) != NULL;
-    const char *rest = p + colon;
-
-    if (p == end) {
-        add_values(sh, name, all, is_quoted, word, has, out);
-    } else if (name[0] != 0 && (*rest == '-' || *rest == '=' || *rest == '?')) {
-        if (value != NULL && (!colon || value[0] != 0))
-            add_values(sh, name, all, is_quoted, word, has, out);
-        else if (*rest == '?')
-            add_values(sh, name, false, true, word, has, out);
-        else
-            expand_text(sh, rest + 1, end, is_quoted, word, has, out);
-        if (*rest == '=' && value == NULL && word->len > 0)
-            assign_text(sh, name, word->str, false);
-    } else if (name[0] != 0 && *rest == '+') {
-        if (value != NULL && value[0] != 0)
-            expand_text(sh, rest + 1, end, is_quoted, word, has, out);
-    } else {
-        g_autofree char *text = unknown("(");
-        add_text(sh, text, true, word, has, out);
-    }
-}
-
-/* What follows a dollar. */
-static void
-expand(Shell *sh, bool is_quoted, GString *word, bool *has, GPtrArray *out)
-{
-    const char *begin = ++sh->p;
-
-    if (sh->end - begin >= 2 && memcmp(begin, "((", 2) == 0) {
-        sh->p = begin + 2;
-        if (skip_to(sh, '(', ')')) {
-            g_autofree char *text = g_strndup(begin + 2, (size_t)(sh->p - begin - 3));
-            g_autofree char *value = arithmetic(sh, text);
-            add_text(sh, value, true, word, has, out);
-            sh->p += sh->p < sh->end && *sh->p == ')';
-        }
-    } else if (begin < sh->end && *begin == '(') {
-        g_autofree char *text = unknown("(");
-        sh->p++;
-        skip_to(sh, '(', ')');
-        add_text(sh, text, true, word, has, out);
-    } else if (begin < sh->end && *begin == '{') {
-        sh->p++;
-        if (skip_to(sh, '{', '}'))
-            expand_braces(sh, begin + 1, sh->p - 1, is_quoted, word, has, out);
-    } else if (begin < sh->end && (g_ascii_isalpha(*begin) || *begin == '_')) {
-        while (sh->p < sh->end && (g_ascii_isalnum(*sh->p) || *sh->p == '_'))
-            sh->p++;
-        g_autofree char *name = g_strndup(begin, (size_t)(sh->p - begin));
-        add_values(sh, name, false, is_quoted, word, has, out);
-    } else if (begin < sh->end && strchr("@*#?!$-0123456789", *begin) != NULL) {
-        const char name[2] = {*begin, 0};
-        sh->p++;
-        if (*begin != '@' && *begin != '*')
-            add_values(sh, name, false, is_quoted, word, has, out);
-    } else {
-        add_text(sh, "$", true, word, has, out);
-    }
-}
-
-/* Reads one piece of a word: a quoted text, an expansion, or a character. */
-static void
-read_fields(Shell *sh, bool is_quoted, GString *word, bool *has, GPtrArray *out)
-{
-    const char c = *sh->p;
-
-    if (c == '\\' && sh->p + 1 < sh->end) {
-        if (sh->p[1] == '\r' && sh->p + 2 < sh->end)
-            sh->p++;
-        if (sh->p[1] == '\n')
-            sh->line++;
-        else
-            add_text(sh, (const char[]){sh->p[1], 0}, true, word, has, out);
-        sh->p += 2;
-    } else if (c == '\'' && !is_quoted) {
-        const char *quote = memchr(sh->p + 1, '\'', (size_t)(sh->end - sh->p - 1));
-        const char *to = quote == NULL ? sh->end : quote;
-        g_autofree char *text = g_strndup(sh->p + 1, (size_t)(to - sh->p - 1));
-        for (const char *p = text; *p != 0; p++)
-            sh->line += *p == '\n';
-        *has = true;
-        add_text(sh, text, true, word, has, out);
-        sh->p = quote == NULL ? sh->end : to + 1;
-    } else if (c == '"' && !is_quoted) {
-        sh->p++;
-        *has = true;
-        while (sh->p < sh->end && *sh->p != '"')
-            read_fields(sh, true, word, has, out);
-        sh->p += sh->p < sh->end;
-    } else if (c == '$') {
-        expand(sh, is_quoted, word, has, out);
-    } else if (c == '`') {
-        const char *quote = memchr(sh->p + 1, '`', (size_t)(sh->end - sh->p - 1));
-        g_autofree char *text = unknown("(");
-        sh->p = quote == NULL ? sh->end : quote + 1;
-        add_text(sh, text, true, word, has, out);
-    } else {
-        sh->line += c == '\n';
-        add_text(sh, (const char[]){c, 0}, true, word, has, out);
-        sh->p++;
-    }
-}
-
-static bool
-ends_word(char c)
-{
-    return c == 0 || strchr(" \t\r\n;&|()<>", c) != NULL;
-}
-
-/* Reads a word, which may become none or several; @out NULL: one text, put into @text. */
-static void
-read_word(Shell *sh, GPtrArray *out, GString *text)
-{
-    g_autoptr(GString) word = g_string_new(NULL);
-    bool has = false;
-
-    while (sh->p < sh->end && !ends_word(*sh->p))
-        read_fields(sh, false, word, &has, out);
-    if (out != NULL)
-        push(sh, word, &has, out);
-    else
-        g_string_append(text, word->str);
-}
-
-/* Skips blanks, continued lines and comments; stops at a line's end. */
-static void
-skip_blanks(Shell *sh)
-{
-    while (sh->p < sh->end) {
-        if (*sh->p == ' ' || *sh->p == '\t' || *sh->p == '\r') {
-            sh->p++;
-        } else if (*sh->p == '\\' && sh->p + 1 < sh->end && sh->p[1] == '\n') {
-            sh->p += 2;
-            sh->line++;
-        } else if (*sh->p == '\\' && sh->end - sh->p > 2 && sh->p[1] == '\r' && sh->p[2] == '\n') {
-            sh->p += 3;
-            sh->line++;
-        } else if (*sh->p == '#') {
-            while (sh->p < sh->end && *sh->p != '\n')
-                sh->p++;
-        } else {
-            return;
-        }
-    }
-}
 
 /* --- flags --- */
 
@@ -455,7 +32,7 @@ is_override(const char *word)
 /* Adds the flags among @words from @first to before @last: "--name value ...", "--name=value", and
  * "key=value" with @overrides. */
 static void
-add_flags(Shell *sh, const GPtrArray *words, guint first, guint last, const char *prefix)
+add_flags(RecipeShell *sh, const GPtrArray *words, guint first, guint last, const char *prefix)
 {
     for (guint i = first; i < last;) {
         const char *word = g_ptr_array_index(words, i++);
@@ -516,7 +93,7 @@ finds_program(const GPtrArray *words, guint *program)
 }
 
 static void
-run_words(Shell *sh, const GPtrArray *words)
+run_words(RecipeShell *sh, const GPtrArray *words)
 {
     const char *first = words->len > 0 ? g_ptr_array_index(words, 0) : "";
     guint program;
@@ -619,7 +196,7 @@ test(const GPtrArray *words)
 /* --- commands --- */
 
 static bool
-is_active(const Shell *sh)
+is_active(const RecipeShell *sh)
 {
     for (guint i = 0; i < sh->blocks->len; i++)
         if (!g_array_index(sh->blocks, Block, i).is_active)
@@ -628,13 +205,13 @@ is_active(const Shell *sh)
 }
 
 static Block *
-innermost(Shell *sh)
+innermost(RecipeShell *sh)
 {
     return sh->blocks->len == 0 ? NULL : &g_array_index(sh->blocks, Block, sh->blocks->len - 1);
 }
 
 static void
-open_block(Shell *sh, BlockKind kind, bool is_open, char *subject)
+open_block(RecipeShell *sh, BlockKind kind, bool is_open, char *subject)
 {
     const Block block = {.kind = kind, .is_active = is_open, .subject = subject};
 
@@ -648,7 +225,7 @@ open_block(Shell *sh, BlockKind kind, bool is_open, char *subject)
 }
 
 static void
-close_block(Shell *sh, BlockKind kind)
+close_block(RecipeShell *sh, BlockKind kind)
 {
     Block *block = innermost(sh);
 
@@ -660,13 +237,13 @@ close_block(Shell *sh, BlockKind kind)
 
 /* Reads "pattern | pattern )" of a case, unless it ends. */
 static void
-read_pattern(Shell *sh)
+read_pattern(RecipeShell *sh)
 {
     Block *block = innermost(sh);
     bool matches = false;
 
     while (sh->p < sh->end && (g_ascii_isspace(*sh->p) || *sh->p == '#' || *sh->p == '(')) {
-        skip_blanks(sh);
+        recipe_shell_skip_blanks(sh);
         if (sh->p < sh->end && (*sh->p == '\n' || *sh->p == '(')) {
             sh->line += *sh->p == '\n';
             sh->p++;
@@ -678,7 +255,7 @@ read_pattern(Shell *sh)
     }
     while (sh->p < sh->end && *sh->p != ')' && *sh->p != '\n') {
         g_autoptr(GString) pattern = g_string_new(NULL);
-        read_word(sh, NULL, pattern);
+        recipe_shell_read_word(sh, NULL, pattern);
         matches |= g_pattern_match_simple(pattern->str, seen(block->subject));
         while (sh->p < sh->end && (*sh->p == '|' || *sh->p == ' ' || *sh->p == '\t'))
             sh->p++;
@@ -693,7 +270,7 @@ read_pattern(Shell *sh)
 /* Does what the keyword @word at the beginning of a command says; true if it is one.  What follows
  * it is a command, unless @ends. */
 static bool
-keyword(Shell *sh, const char *word)
+keyword(RecipeShell *sh, const char *word)
 {
     Block *block = innermost(sh);
     const bool of_if = block != NULL && block->kind == BLOCK_IF;
@@ -729,7 +306,7 @@ keyword(Shell *sh, const char *word)
 
 /* The length of "NAME=" or "NAME+=" at the place of the next word; 0: it is none. */
 static size_t
-assignment_length(const Shell *sh)
+assignment_length(const RecipeShell *sh)
 {
     const char *p = sh->p;
 
@@ -742,7 +319,7 @@ assignment_length(const Shell *sh)
 }
 
 static void
-read_assignment(Shell *sh, size_t length)
+read_assignment(RecipeShell *sh, size_t length)
 {
     const bool adds = sh->p[length - 2] == '+', counts = is_active(sh);
     g_autofree char *name = g_strndup(sh->p, length - (adds ? 2 : 1));
@@ -752,26 +329,26 @@ read_assignment(Shell *sh, size_t length)
         GPtrArray *values = g_ptr_array_new_with_free_func(g_free);
         for (sh->p++; sh->p < sh->end && *sh->p != ')';) {
             const char *before = sh->p;
-            skip_blanks(sh);
+            recipe_shell_skip_blanks(sh);
             if (sh->p < sh->end && *sh->p == '\n') {
                 sh->line++;
                 sh->p++;
             } else if (sh->p < sh->end && *sh->p != ')') {
-                read_word(sh, values, NULL);
+                recipe_shell_read_word(sh, values, NULL);
             }
             sh->p += sh->p == before; /* what is no word */
         }
         sh->p += sh->p < sh->end;
         if (counts)
-            assign(sh, name, values, adds);
+            recipe_shell_assign(sh, name, values, adds);
         else
             g_ptr_array_unref(values);
         return;
     }
     g_autoptr(GString) value = g_string_new(NULL);
-    read_word(sh, NULL, value);
+    recipe_shell_read_word(sh, NULL, value);
     if (counts)
-        assign_text(sh, name, value->str, adds);
+        recipe_shell_assign_text(sh, name, value->str, adds);
 }
 
 /* (owned) @text with what only a run knows as strings of JSON, whether it stands in one or not. */
@@ -796,7 +373,7 @@ quote_unknowns(const char *text)
 /* A heredoc that is a JSON object is DeepSpeed's configuration: its settings are the script's, unless
  * a flag says otherwise.  Any other text is somebody else's. */
 static void
-read_heredoc(Shell *sh, const char *begin, const char *end, bool is_quoted)
+read_heredoc(RecipeShell *sh, const char *begin, const char *end, bool is_quoted)
 {
     g_autoptr(RecipeSettings) own = recipe_settings_new(sh->settings->path);
     g_autoptr(GString) text = g_string_new(NULL);
@@ -809,7 +386,7 @@ read_heredoc(Shell *sh, const char *begin, const char *end, bool is_quoted)
     if (is_quoted)
         g_string_append_len(text, begin, end - begin);
     else
-        expand_text(sh, begin, end, true, text, &has, NULL);
+        recipe_shell_expand(sh, begin, end, true, text, &has, NULL);
     g_autoptr(GString) json = quote_unknowns(text->str);
     recipe_read_json(own, json->str, json->len);
     const bool is_ours = own->error == NULL &&
@@ -825,7 +402,7 @@ read_heredoc(Shell *sh, const char *begin, const char *end, bool is_quoted)
 
 /* Reads the texts of "<<EOF" that begin on the next line. */
 static void
-read_heredocs(Shell *sh)
+read_heredocs(RecipeShell *sh)
 {
     for (guint i = 0; i < sh->heredocs->len; i++) {
         const char *kept = g_ptr_array_index(sh->heredocs, i), *delimiter = kept + 1;
@@ -847,22 +424,22 @@ read_heredocs(Shell *sh)
 
 /* "> file", "2>&1", "<<EOF". */
 static void
-skip_redirection(Shell *sh)
+skip_redirection(RecipeShell *sh)
 {
     const bool is_heredoc = sh->end - sh->p > 2 && memcmp(sh->p, "<<", 2) == 0 && sh->p[2] != '<';
 
     while (sh->p < sh->end && strchr("<>&-", *sh->p) != NULL)
         sh->p++;
-    skip_blanks(sh);
+    recipe_shell_skip_blanks(sh);
     const bool is_quoted = sh->p < sh->end && strchr("'\"\\", *sh->p) != NULL;
     g_autoptr(GString) target = g_string_new(NULL);
-    read_word(sh, NULL, target);
+    recipe_shell_read_word(sh, NULL, target);
     if (is_heredoc && target->len > 0)
         g_ptr_array_add(sh->heredocs, g_strconcat(is_quoted ? "\"" : " ", target->str, NULL));
 }
 
 static void
-run_command(Shell *sh, const GPtrArray *words)
+run_command(RecipeShell *sh, const GPtrArray *words)
 {
     const char *first = words->len > 0 ? g_ptr_array_index(words, 0) : "";
 
@@ -878,32 +455,33 @@ run_command(Shell *sh, const GPtrArray *words)
 
 /* "for X in A B C": the body runs once, with A. */
 static void
-read_for(Shell *sh)
+read_for(RecipeShell *sh)
 {
     g_autoptr(GPtrArray) words = g_ptr_array_new_with_free_func(g_free);
 
     while (sh->p < sh->end && *sh->p != '\n' && *sh->p != ';') {
         const char *before = sh->p;
-        skip_blanks(sh);
+        recipe_shell_skip_blanks(sh);
         if (sh->p < sh->end && *sh->p != '\n' && *sh->p != ';')
-            read_word(sh, words, NULL);
+            recipe_shell_read_word(sh, words, NULL);
         sh->p += sh->p == before;
     }
     if (words->len > 2 && is_active(sh))
-        assign_text(sh, g_ptr_array_index(words, 0), g_ptr_array_index(words, 2), false);
+        recipe_shell_assign_text(sh, g_ptr_array_index(words, 0), g_ptr_array_index(words, 2),
+                                 false);
     open_block(sh, BLOCK_LOOP, true, NULL);
 }
 
 /* One simple command, up to what ends it. */
 static void
-read_command(Shell *sh)
+read_command(RecipeShell *sh)
 {
     g_autoptr(GPtrArray) words = g_ptr_array_new_with_free_func(g_free);
     bool assigns = true, in_test = false;
 
     while (sh->p < sh->end && sh->settings->error == NULL) {
         const char *before = sh->p;
-        skip_blanks(sh);
+        recipe_shell_skip_blanks(sh);
         const char c = sh->p < sh->end ? *sh->p : '\n';
         const size_t length = assigns ? assignment_length(sh) : 0;
 
@@ -927,7 +505,7 @@ read_command(Shell *sh)
         while (end < sh->end && (g_ascii_isalpha(*end) || strchr("{}!", *end) != NULL))
             end++;
         g_autofree char *plain = g_strndup(sh->p, (size_t)(end - sh->p));
-        if (words->len == 0 && (end == sh->end || ends_word(*end))) {
+        if (words->len == 0 && (end == sh->end || recipe_shell_ends_word(*end))) {
             if (strcmp(plain, "for") == 0) {
                 sh->p = end;
                 read_for(sh);
@@ -936,9 +514,9 @@ read_command(Shell *sh)
             if (strcmp(plain, "case") == 0) {
                 g_autoptr(GString) subject = g_string_new(NULL);
                 sh->p = end;
-                skip_blanks(sh);
-                read_word(sh, NULL, subject);
-                skip_blanks(sh);
+                recipe_shell_skip_blanks(sh);
+                recipe_shell_read_word(sh, NULL, subject);
+                recipe_shell_skip_blanks(sh);
                 sh->p += sh->end - sh->p >= 2 && memcmp(sh->p, "in", 2) == 0 ? 2 : 0;
                 open_block(sh, BLOCK_CASE, false, g_string_free(g_steal_pointer(&subject), FALSE));
                 read_pattern(sh);
@@ -954,7 +532,7 @@ read_command(Shell *sh)
             }
         }
         const guint n = words->len;
-        read_word(sh, words, NULL);
+        recipe_shell_read_word(sh, words, NULL);
         if (n == 0 && words->len > 0) {
             in_test = strcmp(g_ptr_array_index(words, 0), "[[") == 0;
             assigns = false;
@@ -980,7 +558,7 @@ read_command(Shell *sh)
 
 /* "#SBATCH --nodes=4", wherever it stands. */
 static void
-read_sbatch(Shell *sh, const char *text)
+read_sbatch(RecipeShell *sh, const char *text)
 {
     g_auto(GStrv) lines = g_strsplit(text, "\n", -1);
 
@@ -1009,7 +587,7 @@ is_dotted(const char *text)
 
 /* Flags alone, as `degas export` writes them: no shell has seen them yet. */
 static void
-read_flags(Shell *sh)
+read_flags(RecipeShell *sh)
 {
     g_autoptr(GPtrArray) words = g_ptr_array_new_with_free_func(g_free);
 
@@ -1026,7 +604,7 @@ read_flags(Shell *sh)
 
 /* Scripts that run nothing themselves leave flags in variables for others. */
 static void
-add_flags_of_variables(Shell *sh)
+add_flags_of_variables(RecipeShell *sh)
 {
     for (guint i = 0; i < sh->order->len; i++) {
         const GPtrArray *values =
@@ -1046,7 +624,7 @@ add_flags_of_variables(Shell *sh)
 void
 recipe_read_shell(RecipeSettings *settings, const char *text, size_t n_bytes, GHashTable *given)
 {
-    Shell sh = {
+    RecipeShell sh = {
         .settings = settings,
         .p = text,
         .end = text + n_bytes,
@@ -1063,7 +641,7 @@ recipe_read_shell(RecipeSettings *settings, const char *text, size_t n_bytes, GH
     if (given != NULL) {
         g_hash_table_iter_init(&iter, given);
         while (g_hash_table_iter_next(&iter, &name, &value))
-            assign_text(&sh, name, value, false);
+            recipe_shell_assign_text(&sh, name, value, false);
     }
     sh.given = given;
     read_sbatch(&sh, text);
@@ -1078,7 +656,7 @@ recipe_read_shell(RecipeSettings *settings, const char *text, size_t n_bytes, GH
     for (guint i = 0; i < sh.order->len; i++) {
         const char *variable = g_ptr_array_index(sh.order, i);
         g_autofree char *key = g_strconcat("$", variable, NULL);
-        const char *first = value_of(&sh, variable);
+        const char *first = recipe_shell_value(&sh, variable);
         if (first != NULL && is_any(variable, "NNODES NUM_NODES GPUS_PER_NODE NUM_GPUS WORLD_SIZE "
                                               "N_GPUS NPROC_PER_NODE NODES"))
             recipe_settings_add(settings, key, first, 0);
