@@ -36,10 +36,19 @@ added_s(const PlanFloorPass *pass, const PlanFloorCell *cell)
 }
 
 /* What ops have on average where they are fewest and where they are most, each as much of a whole sequence's attention
- * as @attention says, and of rows none more than @most_rows. */
+ * as @attention says, contexts of @contexts sequences, and of rows none more than @most_rows. */
 typedef struct {
-    double rows, least_rows, most_rows, attention;
+    double rows, least_rows, most_rows, attention, contexts;
 } Average;
+
+double
+plan_floor_contexts(const PlanFloorCell *cell)
+{
+    const double longest = cell->high * (1.0 + 1e-9);
+    const double n = floor(1.0 / longest);
+
+    return n - longest * n * (n + 1.0) / 2.0;
+}
 
 /* All ops of @one over their number at the fewest, with collectives of @g seconds in each; [1] with the gathers that hide
  * in them, [0] as if those hid behind embedding and head. */
@@ -51,7 +60,7 @@ ops_s(const PlanFloor *floor, const PlanFloorTable *table, const PlanFloorPass *
                                               ops->most_rows, added_s(one, cell));
     const double host_s =
         plan_floor_more_s(table, &one->host, ops->rows, ops->least_rows, ops->most_rows, 0.0);
-    const double attention_s = ops->attention * one->attention_s;
+    const double attention_s = ops->attention * one->attention_s + ops->contexts * one->contexts_s;
 
     seconds[1] = op_s(floor, device_s, host_s, attention_s, g);
     seconds[0] =
@@ -226,7 +235,8 @@ work_s(const PlanFloor *floor, guint node, int k, int pass, const PlanFloorCell 
 
     const Average ops = {sequences * length / n_ops,
                          sequences * length / ((double)cell->n_micro_batches * (double)cell->last),
-                         (double)floor->group * cell->high * length, sequences / n_ops};
+                         (double)floor->group * cell->high * length, sequences / n_ops,
+                         sequences / n_ops * plan_floor_contexts(cell)};
     average_s(floor, node, k, pass, cell, &ops, seconds);
     seconds[0] *= n_ops;
     seconds[1] *= n_ops;
@@ -254,7 +264,7 @@ plan_floor_ops_s(const PlanFloor *floor, guint place, int k, int pass, const Pla
                  const PlanFloorOps *ops, int gathers)
 {
     const Average average = {ops->rows, ops->rows, real_max(ops->rows, ops->most_rows),
-                             ops->attention};
+                             ops->attention, ops->contexts};
     const guint first = place < floor->n_places ? place : 0;
     const guint last = place < floor->n_places ? place : floor->n_places - 1;
     double least_s = INFINITY;
@@ -271,7 +281,7 @@ double
 plan_floor_end_ops_s(const PlanFloor *floor, int64_t r, int end, int pass,
                      const PlanFloorCell *cell, const PlanFloorOps *ops)
 {
-    const Average average = {ops->rows, ops->rows, real_max(ops->rows, ops->most_rows), 0.0};
+    const Average average = {ops->rows, ops->rows, real_max(ops->rows, ops->most_rows), 0.0, 0.0};
     const int32_t place = floor->place_of_rank[r];
     const guint first = place >= 0 ? (guint)place : 0;
     const guint last = place >= 0 ? (guint)place : floor->n_places - 1;

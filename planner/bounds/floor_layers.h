@@ -168,9 +168,13 @@ PlanFloorGroups plan_floor_groups(const PlanFloor *floor, const PlanFloorCell *c
 /* Returns: work_s[0] of a layer of kind @k where it takes least, as plan_floor_times() has it. */
 double plan_floor_work_s(const PlanFloor *floor, const PlanFloorCell *cell, int k);
 
-/* Rows of ops on average and at the most; and of one sequence's attention, on average. */
+/* Returns: how long the contexts of all slices of a sequence are together at the least, in sequences: the last slice
+ * follows all but the longest, the one before it all but two, and so on. */
+double plan_floor_contexts(const PlanFloorCell *cell);
+
+/* Rows of ops on average and at the most; and of one sequence's attention and contexts, on average. */
 typedef struct {
-    double rows, most_rows, attention;
+    double rows, most_rows, attention, contexts;
 } PlanFloorOps;
 
 /* Returns: what @ops of a layer of kind @k at @place (n_places: where it takes least) take in a pass at the least

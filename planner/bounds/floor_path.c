@@ -597,13 +597,15 @@ ops_of(const Sum *sum, const Count *count)
 {
     const double length = (double)sum->floor->request->seq_len, n = (double)sum->cell->last;
     const double most_rows = sum->sequences * sum->cell->high * length;
-    CountOps ops = {.whole = {sum->sequences * length / n, most_rows, sum->sequences / n}};
+    const double sequences = sum->sequences / n;
+    CountOps ops = {.whole = {sequences * length, most_rows, sequences,
+                              sequences * plan_floor_contexts(sum->cell)}};
 
     if (count->more > 0.0) {
         /* Without context; pairs of a query and a key are convex in the tokens. */
         const double tokens = tokens_of(sum, count);
         const double pairs = tokens * (tokens + 1.0) / (length * (length + 1.0));
-        ops.more = (PlanFloorOps){sum->sequences * tokens, most_rows, sum->sequences * pairs};
+        ops.more = (PlanFloorOps){sum->sequences * tokens, most_rows, sum->sequences * pairs, 0.0};
     }
     return ops;
 }

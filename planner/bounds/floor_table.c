@@ -26,8 +26,8 @@ static const ProfilePass passes[N_PASSES] = {PROFILE_PASS_FORWARD, PROFILE_PASS_
 
 /* Of the devices of one kind of nodes. */
 typedef struct {
-    double attention_s[MODEL_MAX_KINDS][N_PASSES]; /* of one whole sequence, at the least */
-    double added_s[MODEL_MAX_KINDS];               /* PlanFloorPass.added_s of a backward */
+    ProfileAttentionFloor attention[MODEL_MAX_KINDS][N_PASSES]; /* of one whole sequence */
+    double added_s[MODEL_MAX_KINDS]; /* PlanFloorPass.added_s of a backward */
     /* (owned) [(interval * kinds of layers + kind) * N_PASSES + pass] what a layer takes at the least on
      * the interval's rows: at the first of them */
     ProfileSliceFloor *layers;
@@ -194,7 +194,7 @@ fill_prices(const Question *asked, const Segment *segment, int64_t begin, int64_
         pricing.queries[k] = query_of(asked, first, k);
         prices->added_s[k] = added_s(asked, &pricing.queries[k]);
         for (int i = 0; i < N_PASSES; i++) {
-            prices->attention_s[k][i] = profile_cost_sliced_attention_floor_s(
+            prices->attention[k][i] = profile_cost_sliced_attention_floor(
                 asked->request->profile, &pricing.queries[k], passes[i]);
         }
     }
@@ -431,11 +431,14 @@ set_pass(const Question *asked, const Segments *all, const PlanFloorTable *table
     const bool core_again =
         pass == 1 && recompute == PLAN_RECOMPUTE_SELECTIVE &&
         (plan_framework_modules(&request->conventions) >> PLAN_MODULE_CORE_ATTENTION & 1);
-    const double *attention_s = &all->segments[0]->kinds[nodes].attention_s[k][0];
+    const ProfileAttentionFloor *attention = all->segments[0]->kinds[nodes].attention[k];
     guint at = 0;
 
     one->added_s = pass == 1 ? all->segments[0]->kinds[nodes].added_s[k] : 0.0;
-    one->attention_s = attention_s[pass] + (all_again || core_again ? attention_s[0] : 0.0);
+    one->contexts_s = attention[pass].contexts_s;
+    one->attention_s = attention[pass].beside_rows_s + (all_again    ? attention[0].beside_rows_s
+                                                        : core_again ? attention[0].all_s
+                                                                     : 0.0);
     one->device.first_s = g_new(double, table->n_intervals);
     one->host.first_s = g_new(double, table->n_intervals);
     for (int i = 0; i < all->n; i++) {

@@ -44,7 +44,8 @@ typedef struct {
 /* One pass of a layer on the devices of one kind of nodes, with what the request has it compute
  * again. */
 typedef struct {
-    double attention_s; /* of one whole sequence at the least */
+    double attention_s; /* of one whole sequence at the least, beside what device has by rows */
+    double contexts_s;  /* of slices whose contexts together are as long as a sequence, besides */
     /* What the device does more in each of so many ops that nearly all add their gradients to others: of n ops
      * a share of 1 - 2 / n. */
     double added_s;

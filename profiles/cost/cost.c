@@ -548,28 +548,35 @@ profile_cost_sliced_floors(const Profile *profile, const ProfileQuery *query)
     return floors;
 }
 
-double
-profile_cost_sliced_attention_floor_s(const Profile *profile, const ProfileQuery *query,
-                                      ProfilePass pass)
+ProfileAttentionFloor
+profile_cost_sliced_attention_floor(const Profile *profile, const ProfileQuery *query,
+                                    ProfilePass pass)
 {
     const ModelDevice *device = model_cluster_device(profile->cluster, query->rank);
     const bool backward = pass != PROFILE_PASS_FORWARD;
+    const Dtype dtype = query->shape.dtype;
+    ProfileAttentionFloor floor = {0};
     ModelShape shape = query->shape;
     ModelOp ops[MODEL_MAX_OPS];
-    double seconds = 0.0;
 
     if (profile->measurements->len > 0 || query->overlap_tp)
-        return 0.0;
+        return floor;
     shape.softmax_keys = 0;
     const size_t n = model_ops(query->arch, query->part, query->layer, &shape, ops);
-    for (size_t i = 0; i < n; i++)
-        if (ops[i].kind == MODEL_OP_ATTENTION)
-            seconds += profile_cost_sliced_op(profile, device, &ops[i], pass, query->shape.dtype,
-                                              query->groups, true)
-                           .part_s[PROFILE_PART_COMPUTE] -
-                       profile_op_launches_s(profile, &ops[i], backward,
-                                             profile_op_kernels(&ops[i], pass));
-    return seconds;
+    for (size_t i = 0; i < n; i++) {
+        if (ops[i].kind != MODEL_OP_ATTENTION)
+            continue;
+        const double all_s =
+            profile_cost_sliced_op(profile, device, &ops[i], pass, dtype, query->groups, true)
+                .part_s[PROFILE_PART_COMPUTE] -
+            profile_op_launches_s(profile, &ops[i], backward, profile_op_kernels(&ops[i], pass));
+        floor.all_s += all_s;
+        floor.beside_rows_s +=
+            all_s - profile_op_attention_rows_s(profile, device, &ops[i], pass, dtype);
+        if (backward)
+            floor.contexts_s += profile_op_attention_keys_s(profile, device, &ops[i], dtype);
+    }
+    return floor;
 }
 
 /* One pass of a slice of the listed ops. */
@@ -585,10 +592,14 @@ slice_floor(const Profile *profile, const ModelDevice *device, const ProfileQuer
         const ProfileCost cost =
             profile_cost_op(profile, device, &ops[i], pass, query->shape.dtype, query->groups);
         floor.host_s += host_of_op_s(query, &ops[i], pass, cost.host_s);
-        /* Attention depends on the context, all but its launches. */
+        /* Attention depends on the context, all but its launches and what its blocks do once. */
         if (ops[i].kind == MODEL_OP_ATTENTION)
-            floor.device_s += profile_op_launches_s(profile, &ops[i], backward,
-                                                    profile_op_kernels(&ops[i], pass));
+            floor.device_s +=
+                profile_op_launches_s(profile, &ops[i], backward,
+                                      profile_op_kernels(&ops[i], pass)) +
+                (query->overlap_tp ? 0.0
+                                   : profile_op_attention_rows_s(profile, device, &ops[i], pass,
+                                                                 query->shape.dtype));
         else
             floor.device_s += cost.part_s[PROFILE_PART_COMPUTE];
         /* Collectives of tp, and those of a ring, may hide. */

@@ -84,9 +84,19 @@ typedef struct {
  */
 ProfileSlicedFloors profile_cost_sliced_floors(const Profile *profile, const ProfileQuery *query);
 
-/* The same of @pass (FORWARD or BACKWARD) of its attention alone, the kernels' launches left out. */
-double profile_cost_sliced_attention_floor_s(const Profile *profile, const ProfileQuery *query,
-                                             ProfilePass pass);
+/* Lower bounds of a pass of attention over all slices, its kernels' launches left out. */
+typedef struct {
+    double all_s;
+    double beside_rows_s; /* without what profile_cost_slice_floors() counts by rows */
+    /* Of a backward, what slices take more where their contexts together are as long as the sequence. */
+    double contexts_s;
+} ProfileAttentionFloor;
+
+/* The same as profile_cost_sliced_floors() of @pass (FORWARD or BACKWARD) of its attention alone.  Of
+ * beside_rows_s a slice without context takes at least as much as it has of all pairs of a query and a key. */
+ProfileAttentionFloor profile_cost_sliced_attention_floor(const Profile *profile,
+                                                          const ProfileQuery *query,
+                                                          ProfilePass pass);
 
 /* What a device does, and its host, side by side: the pass takes the longer. */
 typedef struct {
@@ -101,8 +111,8 @@ typedef struct {
  * A lower bound of each pass of one slice with the sequences and tokens of @query, whatever its
  * context.
  * It counts what depends on the number of tokens alone: products
- * with weights, memory-bound ops, collectives that nothing hides, launches, adding gradients, and
- * the host.  It depends on the product of tokens and sequences only and never falls where that
+ * with weights, memory-bound ops, what blocks of fused attention do once, collectives that nothing
+ * hides, launches, adding gradients, and the host.  It depends on the product of tokens and sequences only and never falls where that
  * grows.  0 where the profile has measured rows, which may fall.
  */
 ProfileSliceFloors profile_cost_slice_floors(const Profile *profile, const ProfileQuery *query);

@@ -457,16 +457,41 @@ block_share(const ProfileParameters *p, const ModelOp *op, bool backward)
     return once / real_max(1.0, met);
 }
 
+/* What a fused kernel of needed scores alone takes where its blocks leave no multiprocessor idle. */
+static double
+fused_scores_s(const Profile *profile, const ModelDevice *device, const ModelOp *op, bool backward,
+               Dtype dtype)
+{
+    const ProfileParameters *p = &profile->parameters;
+    const double fraction =
+        kernel_rate(p, op, backward) * narrow_rate(p, op, backward) *
+        (backward ? p->attention_backward_fraction : p->attention_forward_fraction);
+    const double flops =
+        op->forward_flops * op->causal_fraction * (backward ? FUSED_BACKWARD_PRODUCTS : 1.0);
+
+    return slowness(profile) * flops / (fraction * profile_peak_flops_per_s(device, dtype));
+}
+
+double
+profile_op_attention_rows_s(const Profile *profile, const ModelDevice *device, const ModelOp *op,
+                            ProfilePass pass, Dtype dtype)
+{
+    const bool backward = pass != PROFILE_PASS_FORWARD;
+    const double once = backward ? profile->parameters.attention_backward_keys
+                                 : profile->parameters.attention_forward_keys;
+    const double keys = (double)op->n * op->needed_fraction;
+
+    if (op->kind != MODEL_OP_ATTENTION || op->n_kernels_forward != 1)
+        return 0.0;
+    return fused_scores_s(profile, device, op, backward, dtype_stored(dtype)) *
+           real_min(once / real_max(1.0, keys), block_share(&profile->parameters, op, backward));
+}
+
 static double
 fused_attention_s(const Profile *profile, const ModelDevice *device, const ModelOp *op,
                   bool backward, Dtype dtype, bool sliced)
 {
-    const ProfileParameters *p = &profile->parameters;
-    double fraction = kernel_rate(p, op, backward) * narrow_rate(p, op, backward) *
-                      (backward ? p->attention_backward_fraction : p->attention_forward_fraction);
-    double flops = op->forward_flops * op->causal_fraction *
-                   (backward ? FUSED_BACKWARD_PRODUCTS : 1.0) *
-                   (1.0 + block_share(p, op, backward));
+    const double scores_s = fused_scores_s(profile, device, op, backward, dtype);
     /* Backward is split over keys, forward over queries. */
     double rows = backward ? (double)op->n : (double)op->m;
     double blocks = (double)op->count * ceil(rows / FUSED_BLOCK_ROWS);
@@ -474,9 +499,23 @@ fused_attention_s(const Profile *profile, const ModelDevice *device, const Model
     double filled = sliced ? 1.0 : blocks / (n_sm * ceil(blocks / n_sm));
     double bytes = (double)(backward ? op->backward_bytes : op->forward_bytes);
 
-    return real_max(slowness(profile) * flops /
-                        (fraction * filled * profile_peak_flops_per_s(device, dtype)),
+    return real_max(scores_s * (1.0 + block_share(&profile->parameters, op, backward)) / filled,
                     profile_cost_memory_s(profile, device, bytes));
+}
+
+double
+profile_op_attention_keys_s(const Profile *profile, const ModelDevice *device, const ModelOp *op,
+                            Dtype dtype)
+{
+    if (op->kind != MODEL_OP_ATTENTION || op->n_kernels_forward != 1 ||
+        op->needed_fraction < op->causal_fraction)
+        return 0.0;
+    const double scores_s = fused_scores_s(profile, device, op, true, dtype_stored(dtype));
+    const double keys_s = scores_s * block_share(&profile->parameters, op, true);
+
+    return scores_s + keys_s < profile_cost_memory_s(profile, device, (double)op->backward_bytes)
+               ? 0.0
+               : keys_s;
 }
 
 /*

@@ -98,6 +98,16 @@ double profile_op_kernels(const ModelOp *op, ProfilePass pass);
 /* What else the host launches for the op: the kernels that quantise, one for each product. */
 double profile_op_quantising(const ModelOp *op, ProfilePass pass);
 
+/* What the blocks of fused attention do once for their rows in FORWARD or BACKWARD, whatever the context:
+ * linear in the rows, and never more than the op has of it; 0 of other ops (cost-model.md 2.2). */
+double profile_op_attention_rows_s(const Profile *profile, const ModelDevice *device,
+                                   const ModelOp *op, ProfilePass pass, Dtype dtype);
+
+/* What blocks of keys do once in the backward of fused attention over whole sequences, which slices repeat for all
+ * keys of their contexts; 0 where memory decides, a window bounds the keys, and of other ops. */
+double profile_op_attention_keys_s(const Profile *profile, const ModelDevice *device,
+                                   const ModelOp *op, Dtype dtype);
+
 /* Constant time of @kernels launches. */
 double profile_op_launches_s(const Profile *profile, const ModelOp *op, bool backward,
                              double kernels);

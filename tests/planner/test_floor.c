@@ -862,15 +862,19 @@ test_tables_have_attention(void)
             plan_floor_table(job.memo, &job.request, &job.point, job.request.seq_len, NULL, false);
         ProfileQuery query = plan_layer_query(&job.request, &shape, 0);
         query.part = MODEL_PART_LAYER;
-        const double forward =
-            profile_cost_sliced_attention_floor_s(job.profile, &query, PROFILE_PASS_FORWARD);
-        const double backward =
-            profile_cost_sliced_attention_floor_s(job.profile, &query, PROFILE_PASS_BACKWARD);
-        const bool again = kind != PLAN_RECOMPUTE_NONE; /* the core of attention, or all */
-        g_assert_cmpfloat(forward, >, 0.0);
-        g_assert_cmpfloat(table->kinds[0].passes[0][0].attention_s, ==, forward);
+        const ProfileAttentionFloor forward =
+            profile_cost_sliced_attention_floor(job.profile, &query, PROFILE_PASS_FORWARD);
+        const ProfileAttentionFloor backward =
+            profile_cost_sliced_attention_floor(job.profile, &query, PROFILE_PASS_BACKWARD);
+        /* What full recompute repeats has its rows' share there, and the core of attention none. */
+        const double again = kind == PLAN_RECOMPUTE_FULL        ? forward.beside_rows_s
+                             : kind == PLAN_RECOMPUTE_SELECTIVE ? forward.all_s
+                                                                : 0.0;
+        g_assert_cmpfloat(forward.beside_rows_s, >, 0.0);
+        g_assert_cmpfloat(forward.beside_rows_s, <, forward.all_s);
+        g_assert_cmpfloat(table->kinds[0].passes[0][0].attention_s, ==, forward.beside_rows_s);
         g_assert_cmpfloat(table->kinds[0].passes[0][1].attention_s, ==,
-                          backward + (again ? forward : 0.0));
+                          backward.beside_rows_s + again);
     }
 }
 

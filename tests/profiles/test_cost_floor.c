@@ -108,11 +108,65 @@ test_measured(void)
     check(profile, arch, 0.5);
 }
 
+/* What slices take without context, beside it what the whole sequence's attention takes, and what blocks of keys do again
+ * for each slice's context, are together below all slices, and where products and waves are full hardly below. */
+static void
+check_attention(const Profile *profile, const ModelArch *arch, ProfilePass pass,
+                const int64_t *slices, size_t n_slices, double least_share)
+{
+    int64_t at = 0, contexts = 0;
+    double sum = 0.0, floor_s = 0.0;
+
+    for (size_t i = 0; i < n_slices; i++) {
+        ProfileQuery query = query_of(arch, 8, slices[i]);
+        const ProfileSliceFloors slice = profile_cost_slice_floors(profile, &query);
+        query.shape.context = at;
+        const ProfileCost cost = profile_cost_part(profile, &query, pass);
+        floor_s += pass == PROFILE_PASS_FORWARD ? slice.forward.device_s : slice.backward.device_s;
+        sum += profile_cost_device_s(&cost);
+        contexts += at;
+        at += slices[i];
+    }
+    const ProfileQuery whole = query_of(arch, 8, at);
+    const ProfileAttentionFloor attention =
+        profile_cost_sliced_attention_floor(profile, &whole, pass);
+    g_assert_cmpfloat(attention.beside_rows_s, <, attention.all_s);
+    floor_s += attention.beside_rows_s + attention.contexts_s * (double)contexts / (double)at;
+    g_assert_cmpfloat(floor_s, <=, sum * (1.0 + 1e-9));
+    g_assert_cmpfloat(floor_s, >=, sum * least_share);
+}
+
+static void
+test_attention(void)
+{
+    static const char *const clusters[] = {"dgx-a100-80g", "dgx-h100"};
+    static const char *const models[] = {"gpt3-13b", "llama3-8b", "gemma3-12b"};
+    g_autoptr(GError) error = NULL;
+
+    for (size_t i = 0; i < G_N_ELEMENTS(clusters); i++)
+        for (size_t j = 0; j < G_N_ELEMENTS(models); j++) {
+            g_autoptr(Profile) profile = profile_load(clusters[i], &error);
+            g_assert_no_error(error);
+            g_autoptr(ModelArch) arch = model_arch_load(models[j], NULL, &error);
+            g_assert_no_error(error);
+            const double least = j < 2 ? 0.985 : 0.9; /* windows bound what context a slice meets */
+            for (int pass = PROFILE_PASS_FORWARD; pass <= PROFILE_PASS_BACKWARD; pass++) {
+                check_attention(profile, arch, (ProfilePass)pass,
+                                (const int64_t[]){1024, 1024, 1024, 1024}, 4, least);
+                check_attention(profile, arch, (ProfilePass)pass,
+                                (const int64_t[]){256, 1280, 512, 1024, 1024}, 5, least);
+                check_attention(profile, arch, (ProfilePass)pass, (const int64_t[]){4096}, 1,
+                                least);
+            }
+        }
+}
+
 int
 main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
     g_test_add_func("/profiles/cost_floor/modelled", test_modelled);
     g_test_add_func("/profiles/cost_floor/measured", test_measured);
+    g_test_add_func("/profiles/cost_floor/attention", test_attention);
     return g_test_run();
 }
