@@ -424,7 +424,7 @@ walk_least_s(Walk *walk, PlanFloorCell cell, const PlanFloorPaths *paths, double
     double bound_s = cell_bound_s(walk->floor, &cell, times, walk->ways, walk->forced_s);
     if (bound_s < least && cell.first == cell.last) {
         if (paths == NULL) {
-            found = plan_floor_paths_new(walk->floor, walk->memo, &cell, times);
+            found = plan_floor_paths_new(walk->floor, walk->memo, &cell);
             paths = found;
         }
         if (paths != NULL)
@@ -520,7 +520,7 @@ plan_floor_cell_ns(const PlanFloorAsked *asked, int64_t group, const PlanFloorCe
     double bound_s = cell_bound_s(&floor, cell, known, ways, forced_s);
     g_autoptr(PlanFloorPaths) paths = isinf(bound_s) || cell->first < cell->last
                                           ? NULL
-                                          : plan_floor_paths_new(&floor, asked->memo, cell, known);
+                                          : plan_floor_paths_new(&floor, asked->memo, cell);
     if (paths != NULL) {
         double pb = paths_bound_s(&floor, cell, paths, forced_s);
         bound_s = real_max(bound_s, pb);

@@ -131,7 +131,7 @@ boundary_of(const Finder *finder, const ScheduleOp *op, int32_t rank)
     return pass_of(op) == PLAN_FLOOR_FORWARD ? (rank + n - 1) % n : rank;
 }
 
-/* Average times of the cell. */
+/* Average times of equal slices. */
 static void
 set_times(Finder *finder, const PlanFloorTimes (*times)[MODEL_MAX_KINDS])
 {
@@ -503,8 +503,7 @@ find_means(Finder *finder, GArray *means)
 }
 
 PlanFloorPaths *
-plan_floor_paths_new(PlanFloor *floor, PlanMemo *memo, const PlanFloorCell *cell,
-                     const PlanFloorTimes (*times)[MODEL_MAX_KINDS])
+plan_floor_paths_new(PlanFloor *floor, PlanMemo *memo, const PlanFloorCell *cell)
 {
     const int64_t pp = floor->point->degrees.pp, vpp = floor->point->degrees.vpp;
     const int64_t m = cell->n_micro_batches, n_slices = cell->first;
@@ -531,8 +530,12 @@ plan_floor_paths_new(PlanFloor *floor, PlanMemo *memo, const PlanFloorCell *cell
     g_autofree bool *waits = g_new(bool, n_ops);
     g_autofree Step *steps = g_new(Step, n_ops);
     g_autoptr(PlanFloorPaths) paths = g_new0(PlanFloorPaths, 1);
+    g_autofree PlanFloorTimes(*times)[MODEL_MAX_KINDS] =
+        g_malloc0((floor->n_places + 1) * sizeof *times);
+    const double share = 1.0 / (double)n_slices;
+    const PlanFloorCell equal = {m, n_slices, n_slices, share, share};
     Finder finder = {.floor = floor,
-                     .cell = cell,
+                     .cell = &equal,
                      .schedule = schedule,
                      .graph = graph,
                      .n_slices = n_slices,
@@ -549,7 +552,8 @@ plan_floor_paths_new(PlanFloor *floor, PlanMemo *memo, const PlanFloorCell *cell
     paths->means = g_array_new(FALSE, FALSE, sizeof(Mean));
     g_array_set_clear_func(paths->means, mean_clear);
     plan_floor_set_ends(floor, memo);
-    set_times(&finder, times);
+    plan_floor_times(floor, &equal, times);
+    set_times(&finder, (const PlanFloorTimes(*)[MODEL_MAX_KINDS])times);
     set_ranks(&finder);
     set_steps(&finder);
     find_means(&finder, paths->means);

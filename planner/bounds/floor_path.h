@@ -18,7 +18,8 @@
  * So any paths do, and the best ones leave the slices nothing to gain from being shorter or longer.  They are found
  * by a game: slices begin as equal; the longest path is taken; slices that have more of it get shorter, others
  * longer; and again.  The means of the paths of such a game go to the best ones  [Freund and Schapire 1999,
- * Adaptive game playing using multiplicative weights].  The times with which they are found are the cell's.
+ * Adaptive game playing using multiplicative weights].  The times with which they are found are those of equal
+ * slices, so that cells with the same numbers have the same paths, and what is part of a cell has no lower bound.
  *
  * Where micro-batches may differ, all sequences of sizes count whose largest one is as large as the cell's, and
  * the least of their bounds is the cell's.  What a rank has to recompute (floor_memory.h) is added in the
@@ -35,13 +36,11 @@ typedef struct PlanFloorPaths PlanFloorPaths;
 
 /*
  * Has @floor's ends priced (plan_floor_set_ends).
- * @cell   of one number of slices
- * @times  of the cell, with which paths are found
+ * @cell  of one number of slices: which lengths they have does not count
  * Returns: (owned) NULL: ranks have one chunk, or there are too many ops, or sizes of micro-batches.
  * Cost: O(sequences of sizes * paths * ops).
  */
-PlanFloorPaths *plan_floor_paths_new(PlanFloor *floor, PlanMemo *memo, const PlanFloorCell *cell,
-                                     const PlanFloorTimes (*times)[MODEL_MAX_KINDS]);
+PlanFloorPaths *plan_floor_paths_new(PlanFloor *floor, PlanMemo *memo, const PlanFloorCell *cell);
 void plan_floor_paths_free(PlanFloorPaths *paths); /* (nullable) */
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(PlanFloorPaths, plan_floor_paths_free)
 
