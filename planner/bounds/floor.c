@@ -17,6 +17,8 @@
 
 /* A range of longest slices is cut in two until its ends differ by less. */
 #define LONGEST_STEP 1.01
+/* Paths are found for ranges of no more than this. */
+#define PATHS_STEP 1.08
 /* So often for one size of micro-batches. */
 #define MAX_LONGEST 4096
 
@@ -411,24 +413,26 @@ cell_narrow(const PlanFloor *floor, PlanFloorCell *cell)
     return cell->low <= real_min(1.0, cell->high);
 }
 
-/* The least of @cell, unless it is above @least: cuts it in two as long as it is below. */
+/* The least of @cell, unless it is above @least: cuts it in two as long as it is below.  @found: (nullable) of cells of one
+ * number of slices the paths, once some cell has needed them. */
 static double
-walk_least_s(Walk *walk, PlanFloorCell cell, const PlanFloorPaths *paths, double least)
+walk_least_s(Walk *walk, PlanFloorCell cell, PlanFloorPaths **found, double least)
 {
     const PlanFloorTimes(*times)[MODEL_MAX_KINDS] =
         (const PlanFloorTimes(*)[MODEL_MAX_KINDS])walk->times;
-    g_autoptr(PlanFloorPaths) found = NULL;
+    g_autoptr(PlanFloorPaths) own = NULL;
+    PlanFloorPaths **paths = found != NULL ? found : &own;
     if (cell.first > cell.last || !cell_narrow(walk->floor, &cell))
         return least;
     plan_floor_times(walk->floor, &cell, walk->times);
     double bound_s = cell_bound_s(walk->floor, &cell, times, walk->ways, walk->forced_s);
+    const bool is_cut = cell.high > cell.low * LONGEST_STEP && *walk->n_left > 0;
     if (bound_s < least && cell.first == cell.last) {
-        if (paths == NULL) {
-            found = plan_floor_paths_new(walk->floor, walk->memo, &cell);
-            paths = found;
-        }
-        if (paths != NULL)
-            bound_s = real_max(bound_s, paths_bound_s(walk->floor, &cell, paths, walk->forced_s));
+        /* To find paths takes as long as many cuts, which rule out most that is far from equal slices. */
+        if (*paths == NULL && (!is_cut || cell.high <= cell.low * PATHS_STEP))
+            *paths = plan_floor_paths_new(walk->floor, walk->memo, &cell);
+        if (*paths != NULL)
+            bound_s = real_max(bound_s, paths_bound_s(walk->floor, &cell, *paths, walk->forced_s));
     }
     if (bound_s >= least)
         return least;
@@ -440,8 +444,9 @@ walk_least_s(Walk *walk, PlanFloorCell cell, const PlanFloorPaths *paths, double
         const double few_s = walk_least_s(walk, few, NULL, least);
         return walk->ends_below && few_s < least ? few_s : walk_least_s(walk, many, NULL, few_s);
     }
-    if (cell.high > cell.low * LONGEST_STEP && (*walk->n_left)-- > 0) {
+    if (is_cut) {
         PlanFloorCell longer = cell;
+        (*walk->n_left)--;
         cell.high = longer.low = sqrt(cell.low * cell.high);
         const double shorter_s = walk_least_s(walk, cell, paths, least);
         return walk->ends_below && shorter_s < least ? shorter_s
