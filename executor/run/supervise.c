@@ -49,12 +49,14 @@ look_at(const ExecShared *shared, const Line *line, int32_t rank)
     const ExecRankRecord *record = &shared->records[rank];
     const ExecTransport endpoint = exec_shared_endpoint(shared, rank);
     const bool is_open = endpoint.ops != NULL;
+    /* First of all: who ends a wait says when before it says that it waits no more, so that it is not taken for one that
+     * has not moved since before the wait. */
+    const int32_t waiting_for = is_open ? endpoint.ops->waiting_for(&endpoint) : EXEC_NOT_WAITING;
     const int64_t began = atomic_load(&record->since_ns);
     const int64_t waited = is_open ? endpoint.ops->waited_until_ns(&endpoint) : 0;
     const int doing = atomic_load(&record->doing);
     const int64_t moved = MAX(began, waited);
     const int64_t idle = exec_now_ns() - MAX(moved, line->resumed_ns);
-    const int32_t waiting_for = is_open ? endpoint.ops->waiting_for(&endpoint) : EXEC_NOT_WAITING;
     const bool prepares = exec_shared_is_distributed(shared) && doing == EXEC_DOING_START &&
                           waiting_for == EXEC_NOT_WAITING;
 
