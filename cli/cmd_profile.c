@@ -19,8 +19,8 @@ static const OptionInfo options_table[] = {
     {"seq-len", "N", "make sequences of N tokens; default: the model's"},
     {"batches", "LIST", "time micro-batches of so many sequences; default: 1,4, on GPUs 1,2,4,8"},
     {"slices", "LIST",
-     "time slices of so many tokens; default: the sequence, its half, a quarter and so on, as "
-     "needed"},
+     "time slices of so many tokens; default: the sequence, its half, a quarter and so on, on GPUs "
+     "three quarters of each, too, as needed"},
     {"dtype", "NAME",
      "compute in this number format: fp32 (default on the CPU) or bf16 (default on a GPU)",
      .words = dtypes},

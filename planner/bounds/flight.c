@@ -155,17 +155,12 @@ walk_rank(const Schedule *schedule, int32_t rank, PlanFlight *flight)
     }
 }
 
-typedef struct {
-    const ScheduleFamily *family;
-    const ScheduleShape *shape;
-} Question;
-
 /* PlanMemoMakeFunc. */
 static void *
 make_flight(const void *data)
 {
-    const ScheduleFamily *family = ((const Question *)data)->family;
-    const ScheduleShape *asked = ((const Question *)data)->shape;
+    const ScheduleFamily *family = ((const PlanMemoShape *)data)->family;
+    const ScheduleShape *asked = ((const PlanMemoShape *)data)->shape;
     /* A merged forward takes its memory while a backward gives back as much, so that there is at least what
      * there is without; but ops have another order. */
     ScheduleShape plain = *asked;
@@ -196,20 +191,6 @@ make_flight(const void *data)
 const PlanFlight *
 plan_flight_get(PlanMemo *memo, const ScheduleFamily *family, const ScheduleShape *shape)
 {
-    const Question question = {family, shape};
-    const struct {
-        PlanMemoKey memo;
-        int64_t family, n_ranks, n_chunks, n_micro_batches, n_slices, group, merges;
-    } key = {
-        .memo = PLAN_MEMO_KEY(key, PLAN_MEMO_FLIGHT),
-        .family = (int64_t)(intptr_t)family,
-        .n_ranks = shape->n_ranks,
-        .n_chunks = shape->n_chunks,
-        .n_micro_batches = shape->n_micro_batches,
-        .n_slices = shape->n_slices,
-        .group = shape->group,
-        .merges = shape->merges,
-    };
-
-    return plan_memo_get(memo, &key.memo, make_flight, &question, flight_free);
+    return plan_memo_get_of_shape(memo, PLAN_MEMO_FLIGHT, &(PlanMemoShape){family, shape},
+                                  make_flight, flight_free);
 }

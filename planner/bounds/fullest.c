@@ -110,11 +110,6 @@ walk_rank(const Schedule *schedule, int32_t rank, Walk *walk, PlanFullest *fulle
     }
 }
 
-typedef struct {
-    const ScheduleFamily *family;
-    const ScheduleShape *shape;
-} Question;
-
 /* Whether a schedule of @shape is small enough to be built. */
 static bool
 is_small(const ScheduleShape *shape)
@@ -130,8 +125,8 @@ is_small(const ScheduleShape *shape)
 static void *
 make_fullest(const void *data)
 {
-    const ScheduleFamily *family = ((const Question *)data)->family;
-    const ScheduleShape *shape = ((const Question *)data)->shape;
+    const ScheduleFamily *family = ((const PlanMemoShape *)data)->family;
+    const ScheduleShape *shape = ((const PlanMemoShape *)data)->shape;
     PlanFullest *fullest = g_new0(PlanFullest, 1);
 
     fullest->n_chunks = (int32_t)shape->n_chunks;
@@ -158,20 +153,6 @@ make_fullest(const void *data)
 const PlanFullest *
 plan_fullest_get(PlanMemo *memo, const ScheduleFamily *family, const ScheduleShape *shape)
 {
-    const Question question = {family, shape};
-    const struct {
-        PlanMemoKey memo;
-        int64_t family, n_ranks, n_chunks, n_micro_batches, n_slices, group, merges;
-    } key = {
-        .memo = PLAN_MEMO_KEY(key, PLAN_MEMO_FULLEST),
-        .family = (int64_t)(intptr_t)family,
-        .n_ranks = shape->n_ranks,
-        .n_chunks = shape->n_chunks,
-        .n_micro_batches = shape->n_micro_batches,
-        .n_slices = shape->n_slices,
-        .group = shape->group,
-        .merges = shape->merges,
-    };
-
-    return plan_memo_get(memo, &key.memo, make_fullest, &question, fullest_free);
+    return plan_memo_get_of_shape(memo, PLAN_MEMO_FULLEST, &(PlanMemoShape){family, shape},
+                                  make_fullest, fullest_free);
 }

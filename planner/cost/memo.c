@@ -103,3 +103,25 @@ plan_memo_get(PlanMemo *memo, const PlanMemoKey *key, PlanMemoMakeFunc make, con
     g_mutex_unlock(&memo->lock);
     return value;
 }
+
+const void *
+plan_memo_get_of_shape(PlanMemo *memo, PlanMemoKind kind, const PlanMemoShape *question,
+                       PlanMemoMakeFunc make, GDestroyNotify free_answer)
+{
+    const ScheduleShape *shape = question->shape;
+    const struct {
+        PlanMemoKey memo;
+        int64_t family, n_ranks, n_chunks, n_micro_batches, n_slices, group, merges;
+    } key = {
+        .memo = PLAN_MEMO_KEY(key, kind),
+        .family = (int64_t)(intptr_t)question->family,
+        .n_ranks = shape->n_ranks,
+        .n_chunks = shape->n_chunks,
+        .n_micro_batches = shape->n_micro_batches,
+        .n_slices = shape->n_slices,
+        .group = shape->group,
+        .merges = shape->merges,
+    };
+
+    return plan_memo_get(memo, &key.memo, make, question, free_answer);
+}

@@ -14,6 +14,8 @@
 #include <glib.h>
 #include <stdint.h>
 
+#include "schedule/schedule.h"
+
 /* Opaque; see memo.c.  Searches may share one (PlanRequest.memo) if they are about the same model,
  * sequence length, number format and conventions, on devices of equal speeds and links; degrees,
  * batch, schedules, slices, recompute, ZeRO stage and memory limits may differ. */
@@ -62,3 +64,13 @@ typedef void *(*PlanMemoMakeFunc)(const void *question);
  */
 const void *plan_memo_get(PlanMemo *memo, const PlanMemoKey *key, PlanMemoMakeFunc make,
                           const void *question, GDestroyNotify free_answer);
+
+/* The question that depends on the shape of a schedule alone. */
+typedef struct {
+    const ScheduleFamily *family; /* (borrowed) like the shape */
+    const ScheduleShape *shape;
+} PlanMemoShape;
+
+/* The same where @make's question is a PlanMemoShape. */
+const void *plan_memo_get_of_shape(PlanMemo *memo, PlanMemoKind kind, const PlanMemoShape *question,
+                                   PlanMemoMakeFunc make, GDestroyNotify free_answer);
